@@ -1,0 +1,154 @@
+"""A method as a frozen record of slots, and what follows from it: its state, its traffic, its capabilities."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from undrift.block import (
+    SLOTS,
+    Aggregation,
+    Block,
+    Correction,
+    Objective,
+    Personalization,
+    Perturbation,
+    ServerOptimizer,
+)
+from undrift.blocks import Average, ByExamples, Spectral
+from undrift.types import Declared, kinds
+
+
+@dataclass(frozen=True, repr=False)
+class Algorithm:
+    """A federated method: one block in each slot. Left empty it is FedAvg.
+
+    Vary a part with `dataclasses.replace`; the `repr` is the configuration.
+
+    Args:
+        perturbation: where the gradient is taken.
+        spectral: filters on the perturbation and on the data gradient.
+        drift: a correction against client drift.
+        momentum: a momentum, applied after the correction.
+        objective: a term added to the clients' loss.
+        aggregation: how uploads are weighed.
+        server_optimizer: what the server does with the result.
+        personalization: which part of the model is shared.
+    """
+
+    perturbation: Perturbation = Perturbation()
+    spectral: Spectral = Spectral()
+    drift: Correction = Correction()
+    momentum: Correction = Correction()
+    objective: Objective = Objective()
+    aggregation: Aggregation = ByExamples()
+    server_optimizer: ServerOptimizer = Average()
+    personalization: Personalization = Personalization()
+
+    def __post_init__(self) -> None:
+        for slot, block in self.slots():
+            _fits(slot, block)
+            for other, needed in block.requires.items():
+                found = type(getattr(self, other)).__name__
+                if found != needed:
+                    raise TypeError(
+                        f"{slot}={type(block).__name__} reads the state of the {other} slot and needs "
+                        f"{other}={needed}(...); found {found if found != SLOTS[other].__name__ else 'none'}"
+                    )
+        if self.spectral.perturbation is not None and type(self.perturbation) is Perturbation:
+            raise TypeError(
+                f"Spectral(perturbation={self.spectral.perturbation!r}) filters the offset of the perturbation slot "
+                f"and needs one, for example perturbation=SAM(0.1); found none. To filter the gradient write "
+                f"Spectral(gradient={self.spectral.perturbation!r})"
+            )
+
+    def __repr__(self) -> str:
+        """The slots that differ from FedAvg."""
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"Algorithm({', '.join(shown)})"
+
+    def slots(self) -> Iterator[tuple[str, Block]]:
+        """Every slot and its block, in the order of a round."""
+        for f in fields(self):
+            yield f.name, getattr(self, f.name)
+
+    @property
+    def uses(self) -> frozenset[str]:
+        """The sums of displacements its blocks read besides the weighted mean."""
+        return frozenset().union(*(block.uses for _, block in self.slots()))
+
+    @property
+    def stateless(self) -> bool:
+        """Whether a client keeps nothing between its rounds."""
+        return all(block.Client is None for _, block in self.slots())
+
+
+def _fits(slot: str, block: Block) -> None:
+    """Refuse a block in a slot of another kind, and say where it goes."""
+    kind: type[Block] = SLOTS.get(slot, Spectral)
+    if isinstance(block, kind):
+        return
+    name = type(block).__name__
+    homes = [other for other, cls in SLOTS.items() if isinstance(block, cls)] or ["spectral"] * isinstance(
+        block, Spectral
+    )
+    hint = (
+        f"{name} goes into {' or '.join(homes)}"
+        if homes
+        else f"{name} is no block: derive it from undrift.block.{kind.__name__}"
+    )
+    raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs, in multiples of the model, and what it can do; derived from its blocks' declarations.
+
+    Args:
+        slots: the blocks that differ from FedAvg, by slot.
+        down: what a client receives in a round.
+        up: what a client uploads in a round.
+        client_state: what a client keeps between its rounds.
+        server_state: what the server keeps, the model included.
+        gradients_per_step: gradient evaluations per local step.
+        stateless: clients keep nothing.
+        plain_sum: the server needs only sums of what clients compute by themselves, as secure aggregation gives.
+        gathers: the server holds every upload of a round at once.
+    """
+
+    slots: dict[str, str]
+    down: int
+    up: int
+    client_state: int
+    server_state: int
+    gradients_per_step: int
+    stateless: bool
+    plain_sum: bool
+    gathers: bool
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The cost as a flat record with the name of the algorithm."""
+        return {"name": name, **asdict(self)}
+
+
+def cost(algorithm: Algorithm) -> Cost:
+    """The cost and the capabilities of an algorithm."""
+    blocks = [block for _, block in algorithm.slots()]
+    empty = Algorithm()
+    changed = {slot: repr(block) for slot, block in algorithm.slots() if block != getattr(empty, slot)}
+    gathers = algorithm.aggregation.gathers
+    return Cost(
+        slots=changed,
+        down=1 + sum(vectors(block.Sent) for block in blocks),
+        up=1 + sum(vectors(block.Up) for block in blocks),
+        client_state=sum(vectors(block.Client) for block in blocks),
+        server_state=1 + sum(vectors(block.Server) for block in blocks),
+        gradients_per_step=1 + algorithm.perturbation.gradients,
+        stateless=algorithm.stateless,
+        plain_sum=not gathers,
+        gathers=gathers,
+    )
+
+
+def vectors(declared: Declared) -> int:
+    """How many vectors as long as the model a declared tree holds."""
+    return list(kinds(declared).values()).count("vector")

@@ -1,0 +1,26 @@
+"""FedASAM."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import ASAM
+
+
+def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
+    """FedASAM: FedSAM with a radius that scales with each weight.
+
+    The sharpness that SAM measures changes when a layer is rescaled; the adaptive radius does not.
+
+        client:  offset = rho T^2 g1/||T g1||, T = |w| + eta on weights, 1 elsewhere;   g is taken at w + offset
+        server:  FedAvg
+
+    Args:
+        rho: the radius in units of T; 0 gives FedAvg.
+        eta: what keeps T away from zero.
+
+    Example:
+        >>> fedasam()
+        Algorithm(perturbation=ASAM(rho=0.7, eta=0.2))
+
+    References:
+        Caldarola et al., Improving generalization in federated learning by seeking flat minima, ECCV 2022.
+    """
+    return Algorithm(perturbation=ASAM(rho, eta))

@@ -1,0 +1,26 @@
+"""FedAvg."""
+
+from undrift.algorithm import Algorithm
+
+
+def fedavg() -> Algorithm:
+    """FedAvg: local SGD from the received model, then the average by examples.
+
+    The baseline of all others. Clients with different data pull the average apart: that is the drift the other methods
+    tame.
+
+        client:  w <- w - lr g
+        server:  w <- w + sum_i n_i delta_i / sum_i n_i
+
+    Example:
+        >>> fedavg()
+        Algorithm()
+
+    References:
+        McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017.
+
+    Note:
+        Some printings divide by the examples of all clients; we divide by those of the cohort, or the model would
+        shrink under partial participation.
+    """
+    return Algorithm()

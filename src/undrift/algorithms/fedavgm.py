@@ -1,0 +1,29 @@
+"""FedAvgM."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import HeavyBall
+
+
+def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algorithm:
+    """FedAvgM: FedAvg with heavy-ball momentum on the server.
+
+    Averages of skewed cohorts oscillate; momentum smooths them over the rounds.
+
+        server:  v <- beta v - sum_i n_i delta_i / sum_i n_i;   w <- w - lr v
+
+    Args:
+        beta: momentum; 0 gives FedAvg with server rate lr.
+        lr: server learning rate; scale it by 1 - beta for steps as long as FedAvg's.
+        nesterov: look ahead.
+
+    Example:
+        >>> fedavgm()
+        Algorithm(server_optimizer=HeavyBall(beta=0.9, lr=1.0, nesterov=False))
+
+    References:
+        Hsu et al., Measuring the effects of non-identical data distribution for federated visual classification, 2019.
+
+    Note:
+        Heavy ball, Nesterov and moving-average forms all go by this name and differ up to tenfold in step length.
+    """
+    return Algorithm(server_optimizer=HeavyBall(beta, lr, nesterov))

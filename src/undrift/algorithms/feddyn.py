@@ -1,0 +1,30 @@
+"""FedDyn."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import FedDyn, Uniform
+
+
+def feddyn(mu: float = 0.1) -> Algorithm:
+    """FedDyn: a dual on each client makes local optima agree with the global one.
+
+    With a plain proximal term the clients' stationary points never coincide; the dual shifts each client's loss until
+    they do.
+
+        client:  g <- g - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
+        server:  h <- h - mu/N sum_i delta_i;  w <- w + 1/m sum_i delta_i - h/mu
+
+    Args:
+        mu: strength of the proximal term, alpha in the paper.
+
+    Example:
+        >>> feddyn()
+        Algorithm(drift=FedDyn(mu=0.1), aggregation=Uniform())
+
+    References:
+        Acar et al., Federated learning based on dynamic regularization, ICLR 2021.
+
+    Note:
+        The sum in h runs over (w_i - w) of the cohort and is divided by all N clients; printings and ports differ on
+        both. The model evaluated is the server's, which contains the extrapolation by h.
+    """
+    return Algorithm(drift=FedDyn(mu), aggregation=Uniform())

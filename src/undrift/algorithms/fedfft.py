@@ -1,0 +1,30 @@
+"""FedFFT."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import SAM, Spectral, Uniform, high_pass
+
+
+def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:
+    """FedFFT: FedSAM whose perturbation loses its low frequencies, tensor by tensor.
+
+    Clients' perturbations disagree most in the slow components along a flattened layer; without them the clients
+    look for flatness in the same directions.
+
+        client:  offset = H_r(rho g1/||g1||), not rescaled;   g is taken at w + offset
+        server:  w <- w + 1/m sum_i delta_i
+
+    Args:
+        r: share of the spectrum removed, safe from 0.005 to 0.04; 0 gives FedSAM.
+        rho: the radius before the filter; 0 gives FedAvg with equal weights.
+
+    Example:
+        >>> fedfft().spectral
+        Spectral(perturbation=high_pass(r=0.01), gradient=None)
+
+    References:
+        FedFFT, spectral filtering of sharpness-aware perturbations, Algorithm 1.
+
+    Note:
+        Line 11 of the published algorithm lacks the gradient symbol.
+    """
+    return Algorithm(perturbation=SAM(rho), spectral=Spectral(perturbation=high_pass(r)), aggregation=Uniform())

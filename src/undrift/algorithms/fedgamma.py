@@ -1,0 +1,29 @@
+"""FedGAMMA."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import SAM, Scaffold, Uniform
+
+
+def fedgamma(rho: float = 0.01) -> Algorithm:
+    """FedGAMMA: FedSAM with the control variates of SCAFFOLD. Also known as FedSAM-S.
+
+    The variates correct the drift of the sharpness-aware steps.
+
+        client:  offset = rho g1/||g1||;   g <- g(w + offset) - c_i + c
+        server:  SCAFFOLD
+
+    Args:
+        rho: the radius; 0 gives SCAFFOLD.
+
+    Example:
+        >>> fedgamma()
+        Algorithm(perturbation=SAM(rho=0.01, blend=1.0), drift=Scaffold(), aggregation=Uniform())
+
+    References:
+        Dai et al., FedGAMMA: federated learning with global sharpness-aware minimization, TNNLS 2023.
+
+    Note:
+        The perturbation comes from the raw gradient; c_i is the mean of the perturbed ones. Tables that list
+        FedSAM-S and FedGAMMA as two methods list one method twice, with different radii.
+    """
+    return Algorithm(perturbation=SAM(rho), drift=Scaffold(), aggregation=Uniform())

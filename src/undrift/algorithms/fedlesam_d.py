@@ -1,0 +1,33 @@
+"""FedLESAM-D."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import FedDyn, StaleGlobal, Uniform
+
+
+def fedlesam_d(rho: float = 0.1, mu: float = 0.1) -> Algorithm:
+    """FedLESAM-D: FedLESAM with the duals of FedDyn.
+
+    The global model's last movement, old minus new, points uphill on the global loss; perturbing along it costs no
+    gradient, since it is known before the round.
+
+        client:  offset = rho (w_old - w0)/||w_old - w0||, constant in the round
+                 g <- g(w + offset) - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
+        server:  FedDyn
+
+    Args:
+        rho: the radius; 0 gives FedDyn.
+        mu: strength of the proximal term.
+
+    Example:
+        >>> fedlesam_d()
+        Algorithm(perturbation=StaleGlobal(rho=0.1), drift=FedDyn(mu=0.1), aggregation=Uniform())
+
+    References:
+        Fan et al., Locally estimated global perturbations are better than local perturbations for federated
+        sharpness-aware minimization, ICML 2024.
+
+    Note:
+        The released code spreads single coordinates of the movement over whole tensors; this is the paper's
+        formula. The movement is that since the client's own last round; its first round is unperturbed.
+    """
+    return Algorithm(perturbation=StaleGlobal(rho), drift=FedDyn(mu), aggregation=Uniform())

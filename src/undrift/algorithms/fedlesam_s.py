@@ -1,0 +1,31 @@
+"""FedLESAM-S."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Scaffold, StaleGlobal, Uniform
+
+
+def fedlesam_s(rho: float = 0.1) -> Algorithm:
+    """FedLESAM-S: FedLESAM with the control variates of SCAFFOLD.
+
+    The global model's last movement, old minus new, points uphill on the global loss; perturbing along it costs no
+    gradient, since it is known before the round.
+
+        client:  offset = rho (w_old - w0)/||w_old - w0||, constant in the round;   g <- g(w + offset) - c_i + c
+        server:  SCAFFOLD
+
+    Args:
+        rho: the radius; 0 gives SCAFFOLD.
+
+    Example:
+        >>> fedlesam_s()
+        Algorithm(perturbation=StaleGlobal(rho=0.1), drift=Scaffold(), aggregation=Uniform())
+
+    References:
+        Fan et al., Locally estimated global perturbations are better than local perturbations for federated
+        sharpness-aware minimization, ICML 2024.
+
+    Note:
+        The released code spreads single coordinates of the movement over whole tensors; this is the paper's
+        formula. The movement is that since the client's own last round; its first round is unperturbed.
+    """
+    return Algorithm(perturbation=StaleGlobal(rho), drift=Scaffold(), aggregation=Uniform())

@@ -1,0 +1,29 @@
+"""FedProx."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Proximal
+
+
+def fedprox(mu: float = 0.01) -> Algorithm:
+    """FedProx: FedAvg with a pull towards the received model.
+
+    The pull keeps clients with little or odd data from running away, at the price of slower local progress.
+
+        client:  g <- g + mu (w - w0)
+        server:  FedAvg
+
+    Args:
+        mu: strength of the pull; 0 gives FedAvg.
+
+    Example:
+        >>> fedprox(0.1)
+        Algorithm(objective=Proximal(mu=0.1))
+
+    References:
+        Li et al., Federated optimization in heterogeneous networks, MLSys 2020.
+
+    Note:
+        The norm of the proximal term is squared; ports that forgot the square pull with constant strength. Weights are
+        by examples, as in the authors' code.
+    """
+    return Algorithm(objective=Proximal(mu))

@@ -1,0 +1,30 @@
+"""MoFedSAM."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import SAM, ServerMomentum, Uniform
+
+
+def mofedsam(rho: float = 0.1, a: float = 0.1) -> Algorithm:
+    """MoFedSAM: FedSAM with the momentum of FedCM.
+
+    Sharpness-aware steps that all clients take in a common direction.
+
+        client:  offset = rho g1/||g1||;   g <- a g(w + offset) + (1 - a) m
+        server:  m <- -1/m sum_i delta_i / (steps_i lr);   w <- w + 1/m sum_i delta_i
+
+    Args:
+        rho: the radius; 0 gives FedCM.
+        a: share of the client's own gradient; 1 gives FedSAM.
+
+    Example:
+        >>> mofedsam()
+        Algorithm(perturbation=SAM(rho=0.1, blend=1.0), momentum=ServerMomentum(a=0.1), aggregation=Uniform())
+
+    References:
+        Qu et al., Generalized federated learning via sharpness aware minimization, ICML 2022.
+
+    Note:
+        The momentum does not enter the perturbation. The steps and the rate in m are each client's own and this
+        round's.
+    """
+    return Algorithm(perturbation=SAM(rho), momentum=ServerMomentum(a), aggregation=Uniform())

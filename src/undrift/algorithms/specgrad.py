@@ -1,0 +1,36 @@
+"""SpecGradFilter."""
+
+from dataclasses import replace
+
+from undrift.algorithm import Algorithm
+from undrift.algorithms.uniform import uniform
+from undrift.blocks import Filter, high_pass
+
+
+def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:
+    """SpecGradFilter: any host whose data gradient loses its low frequencies, tensor by tensor.
+
+    Clients' gradients disagree most in the slow components along a flattened layer. Without them the model moves in a
+    subspace in which the clients agree; its low part keeps the initial values.
+
+        client:  g <- H_r(g), the data gradient only;   then the host's step
+        server:  the host's
+
+    Args:
+        r: share of the spectrum removed, 0.01 to 0.1 alike; 0 gives the host.
+        host: the algorithm to filter; None is FedAvg with equal weights.
+        filter: another filter than high_pass(r), such as moving_average(r) or gaussian(r).
+
+    Example:
+        >>> specgrad(0.05)
+        Algorithm(spectral=Spectral(perturbation=None, gradient=high_pass(r=0.05)), aggregation=Uniform())
+
+    References:
+        SpecGradFilter, spectral filtering of client gradients.
+
+    Note:
+        The filter is an orthogonal projection, so less divergence after it is no evidence by itself. For vision
+        transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)).
+    """
+    host = uniform() if host is None else host
+    return replace(host, spectral=replace(host.spectral, gradient=filter or high_pass(r)))

@@ -1,0 +1,21 @@
+"""FedAvg with equal weights."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Uniform
+
+
+def uniform() -> Algorithm:
+    """FedAvg with equal weights: every client of the cohort counts the same.
+
+    The host of most drift corrections, whose objective is the mean over clients. With equal sizes it is FedAvg.
+
+        server:  w <- w + 1/m sum_i delta_i
+
+    Example:
+        >>> uniform()
+        Algorithm(aggregation=Uniform())
+
+    References:
+        McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017.
+    """
+    return Algorithm(aggregation=Uniform())

@@ -1,0 +1,6 @@
+"""Corrections against client drift."""
+
+from undrift.blocks.drift.feddyn import FedDyn
+from undrift.blocks.drift.scaffold import Scaffold
+
+__all__ = ["FedDyn", "Scaffold"]

@@ -1,0 +1,62 @@
+"""FedDyn's duals."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Correction
+from undrift.types import Cohort, Run, Summed
+from undrift.vector import Vector
+
+
+class Dual(NamedTuple):
+    """A dual variable: at convergence a client's own gradient."""
+
+    h: Vector
+
+
+@dataclass(frozen=True)
+class FedDyn(Correction):
+    """client:  g <- g - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
+    server:  h <- h - mu/N sum_i delta_i;     delta <- delta - h/mu
+
+    Args:
+        mu: strength of the proximal term, FedDyn's alpha; it cannot be 0.
+    """
+
+    Server = Client = Dual
+    uses = frozenset({"sum"})
+
+    mu: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mu < float("inf"):
+            raise ValueError(
+                f"FedDyn: mu must be positive and finite, got {self.mu}; without a dual use no drift block"
+            )
+
+    def init_server(self, w: Vector) -> Dual:
+        """Zero."""
+        return Dual(torch.zeros_like(w))
+
+    def init_client(self, w: Vector) -> Dual:
+        """Zero."""
+        return Dual(torch.zeros_like(w))
+
+    def correct(self, grad: Vector, local: Dual, run: Run) -> Vector:
+        """The gradient of the dynamically regularised loss."""
+        return grad.sub_(local.h).add_(run.w - run.w0, alpha=self.mu)
+
+    def finish(self, local: Dual, run: Run) -> tuple[None, Dual]:
+        """The dual step."""
+        return None, Dual(local.h - self.mu * run.delta)
+
+    def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
+        """The mean of all clients' duals, those that stayed away included."""
+        assert total.sum is not None
+        return Dual(server.h - self.mu / cohort.population * total.sum)
+
+    def settle(self, delta: Vector, server: Dual) -> Vector:
+        """The mean displacement, less the dual's part."""
+        return delta - server.h / self.mu

@@ -1,0 +1,56 @@
+"""FedCM's momentum: the last global direction, mixed into every local step."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Correction
+from undrift.types import Cohort, Run, Summed
+from undrift.vector import Vector
+
+
+class Momentum(NamedTuple):
+    """The mean direction of the last round, in gradient units."""
+
+    m: Vector
+
+
+@dataclass(frozen=True)
+class ServerMomentum(Correction):
+    """client:  g <- a g + (1 - a) m
+    server:  m <- mean_i slope_i
+
+    Args:
+        a: share of the client's own direction; 1 switches the momentum off.
+    """
+
+    Server = Sent = Momentum
+    uses = frozenset({"slope"})
+
+    a: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.a <= 1:
+            raise ValueError(f"ServerMomentum: a must be in (0, 1], got {self.a}")
+
+    def init_server(self, w: Vector) -> Momentum:
+        """Zero: in round 0 the model moves a times as far."""
+        return Momentum(torch.zeros_like(w))
+
+    def send(self, server: Momentum) -> Momentum:
+        """The momentum."""
+        return server
+
+    def begin(self, sent: Momentum, kept: None, run: Run) -> Vector:
+        """The constant part of every step."""
+        return (1 - self.a) * sent.m
+
+    def correct(self, grad: Vector, local: Vector, run: Run) -> Vector:
+        """Mix the momentum in."""
+        return grad.mul_(self.a).add_(local)
+
+    def receive(self, server: Momentum, total: Summed, up: None, cohort: Cohort) -> Momentum:
+        """The mean slope of this round."""
+        assert total.slope is not None
+        return Momentum(total.slope / cohort.size)

@@ -1,0 +1,26 @@
+"""FedProx's pull towards the received model."""
+
+from dataclasses import dataclass
+
+from undrift.block import Objective
+from undrift.types import Run
+from undrift.vector import Vector
+
+
+@dataclass(frozen=True)
+class Proximal(Objective):
+    """client:  loss <- loss + mu/2 ||w - w0||^2
+
+    Args:
+        mu: strength of the pull; 0 switches it off.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mu < float("inf"):
+            raise ValueError(f"Proximal: mu must be 0 or more and finite, got {self.mu}")
+
+    def add(self, grad: Vector, local: None, run: Run) -> Vector:
+        """Add mu (w - w0)."""
+        return grad.add_(run.w - run.w0, alpha=self.mu) if self.mu else grad

@@ -1,0 +1,105 @@
+"""Sharpness-aware perturbations along the client's own gradient."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from undrift.block import Perturbation
+from undrift.types import Run
+from undrift.vector import Vector, unit
+
+
+def radius(name: str, rho: float) -> None:
+    """Refuse a radius that is not a finite number of 0 or more."""
+    if not 0 <= rho < float("inf"):
+        raise ValueError(f"{name}: rho must be 0 or more and finite, got {rho}")
+
+
+class _First:
+    """The gradient at the unperturbed point, kept from `perturb` to `mix`."""
+
+    gradient: Vector
+
+
+@dataclass(frozen=True)
+class SAM(Perturbation):
+    """client:  offset = rho * g1 / ||g1||, g1 the gradient at w;   g <- (1 - blend) * g1 + blend * g
+
+    Args:
+        rho: the radius; 0 switches the perturbation off.
+        blend: share of the gradient at the perturbed point; 1 is SAM, 0 ignores the perturbation.
+    """
+
+    rho: float = 0.1
+    blend: float = 1.0
+
+    def __post_init__(self) -> None:
+        radius("SAM", self.rho)
+        if not 0 <= self.blend <= 1:
+            raise ValueError(f"SAM: blend must be in [0, 1], got {self.blend}")
+
+    @property
+    def gradients(self) -> int:
+        """One more, unless the radius is zero."""
+        return int(self.rho > 0)
+
+    def begin(self, sent: None, kept: None, run: Run) -> _First:
+        """Nothing is known before the first gradient."""
+        return _First()
+
+    def perturb(self, local: _First, run: Run) -> Vector | None:
+        """The gradient at `w`, scaled to the radius."""
+        if self.rho == 0:
+            return None
+        gradient = run.gradient()
+        if self.blend != 1:
+            local.gradient = gradient.clone()
+        return gradient.mul_(self.rho / (torch.linalg.vector_norm(gradient) + 1e-12))
+
+    def mix(self, grad: Vector, local: _First, run: Run) -> Vector:
+        """The gradient at the perturbed point, or its mixture with the one at `w`."""
+        if self.rho == 0 or self.blend == 1:
+            return grad
+        return grad.mul_(self.blend).add_(local.gradient, alpha=1 - self.blend)
+
+
+class Scale(NamedTuple):
+    """Where ASAM scales by the weight: true on tensors named "weight"."""
+
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class ASAM(Perturbation):
+    """client:  offset = rho * T^2 g1 / ||T g1||, T = |w| + eta on tensors named "weight", 1 on the others
+
+    Args:
+        rho: the radius, measured in units of T; 0 switches the perturbation off.
+        eta: what keeps T away from zero.
+    """
+
+    rho: float = 0.7
+    eta: float = 0.2
+
+    def __post_init__(self) -> None:
+        radius("ASAM", self.rho)
+        if not 0 <= self.eta < float("inf"):
+            raise ValueError(f"ASAM: eta must be 0 or more and finite, got {self.eta}")
+
+    @property
+    def gradients(self) -> int:
+        """One more, unless the radius is zero."""
+        return int(self.rho > 0)
+
+    def begin(self, sent: None, kept: None, run: Run) -> Scale:
+        """Find the tensors to scale."""
+        return Scale(run.layout.mask(lambda name, _: "weight" in name).to(run.w.device))
+
+    def perturb(self, local: Scale, run: Run) -> Vector | None:
+        """The gradient at `w`, scaled by the size of each weight."""
+        if self.rho == 0:
+            return None
+        scale = torch.where(local.weights, run.w.abs() + self.eta, torch.ones_like(run.w))
+        return scale * unit(scale * run.gradient()) * self.rho

@@ -1,0 +1,52 @@
+"""A perturbation along the last movement of the global model, free of any extra gradient."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Perturbation
+from undrift.blocks.perturbation.sam import radius
+from undrift.types import Run
+from undrift.vector import Vector, unit
+
+
+class Old(NamedTuple):
+    """The global model a client received when it last took part."""
+
+    w: Vector
+
+
+@dataclass(frozen=True)
+class StaleGlobal(Perturbation):
+    """client:  offset = rho * U(w_old - w0), constant in the round;   at the end w_old <- w0
+
+    The model moves downhill, so old minus new points uphill. A client's first round is unperturbed.
+
+    Args:
+        rho: the radius; 0 switches the perturbation off.
+    """
+
+    Client = Old
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        radius("StaleGlobal", self.rho)
+
+    def init_client(self, w: Vector) -> Old:
+        """The model it receives: no movement yet."""
+        return Old(w)
+
+    def begin(self, sent: None, kept: Old, run: Run) -> Vector | None:
+        """The offset of the whole round."""
+        moved = kept.w - run.w0
+        return unit(moved) * self.rho if self.rho > 0 and bool(torch.any(moved != 0)) else None
+
+    def perturb(self, local: Vector | None, run: Run) -> Vector | None:
+        """The same offset at every step."""
+        return local
+
+    def finish(self, local: Vector | None, run: Run) -> tuple[None, Old]:
+        """Remember the model received."""
+        return None, Old(run.w0)

@@ -1,0 +1,71 @@
+"""Plain and momentum steps of the server."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import ServerOptimizer
+from undrift.vector import Vector
+
+
+def rate(name: str, lr: float) -> None:
+    """Refuse a server learning rate that is not positive and finite."""
+    if not 0 < lr < float("inf"):
+        raise ValueError(f"{name}: lr must be positive and finite, got {lr}")
+
+
+@dataclass(frozen=True)
+class Average(ServerOptimizer):
+    """server:  w <- w + lr delta
+
+    Args:
+        lr: server learning rate; 1 makes w the mean of the clients' models.
+    """
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        rate("Average", self.lr)
+
+    def step(self, params: Vector, delta: Vector, server: None) -> tuple[Vector, None]:
+        """Move by the displacement."""
+        return params + self.lr * delta, None
+
+
+class Velocity(NamedTuple):
+    """The accumulated pseudo-gradient, uphill."""
+
+    v: Vector
+
+
+@dataclass(frozen=True)
+class HeavyBall(ServerOptimizer):
+    """server:  v <- beta v - delta;   w <- w - lr v   (nesterov: w <- w - lr (beta v - delta))
+
+    Args:
+        beta: momentum; 0 gives Average.
+        lr: server learning rate.
+        nesterov: look ahead.
+    """
+
+    Server = Velocity
+
+    beta: float = 0.9
+    lr: float = 1.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        rate("HeavyBall", self.lr)
+        if not 0 <= self.beta < 1:
+            raise ValueError(f"HeavyBall: beta must be in [0, 1), got {self.beta}")
+
+    def init_server(self, w: Vector) -> Velocity:
+        """Zero."""
+        return Velocity(torch.zeros_like(w))
+
+    def step(self, params: Vector, delta: Vector, server: Velocity) -> tuple[Vector, Velocity]:
+        """Accumulate, then move."""
+        v = self.beta * server.v - delta
+        ahead = self.beta * v - delta if self.nesterov else v
+        return params - self.lr * ahead, Velocity(v)

@@ -1,0 +1,1 @@
+"""Engines: they move typed values between server and clients and know no mathematics."""

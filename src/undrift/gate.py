@@ -1,0 +1,197 @@
+"""What may enter a sum: the only way in.
+
+Every upload is checked before any rule sees it. One that fails is set aside with a typed reason and the round goes on
+without it; it leaves no trace in the sums.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift.algorithm import Algorithm
+from undrift.reduce import LIMIT, Total
+from undrift.types import Broadcast, Declared, Local, Tree, Upload, kinds
+
+
+class Reason(Enum):
+    """Why an upload was set aside."""
+
+    SENDER = "the client was not asked in this round"
+    DUPLICATE = "the client was counted already"
+    ROUND = "it belongs to another round"
+    EMPTY = "the client has no examples"
+    COUNT = "examples or steps is not the whole number expected"
+    TREE = "a part is missing or was not declared"
+    SHAPE = "a tensor has another shape than declared"
+    DTYPE = "a tensor has another dtype than the model"
+    FINITE = "a value is not finite"
+    SIZE = "a value is too large to be summed exactly, or the norm exceeds the bound"
+    WEIGHT = "its weight is not a finite number of 0 or more"
+    FAILED = "its training failed"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """An upload set aside: whose, why, and in which field."""
+
+    client: int
+    reason: Reason
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        return f"client {self.client}: {self.reason.value}" + (f" ({self.detail})" if self.detail else "")
+
+
+class _RefusedError(Exception):
+    """A check that failed."""
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass
+class Gate:
+    """Checks the uploads of one round, and adds those that pass to a total.
+
+    Args:
+        algorithm: the method, which declares what an upload holds.
+        local: the settings all clients share.
+        broadcast: what was sent: gives the round, the length and the dtype.
+        asked: the clients of the round.
+        bound: largest norm of a displacement; None allows any that can be summed exactly.
+        most: largest number of examples a client may claim.
+    """
+
+    algorithm: Algorithm
+    local: Local
+    broadcast: Broadcast
+    asked: Collection[int]
+    bound: float | None = None
+    most: int = 2**31
+    rejections: list[Rejection] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.asked = frozenset(self.asked)
+        self._seen: set[int] = set()
+
+    def total(self) -> Total:
+        """An empty total for this round."""
+        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+
+    def admit(self, upload: Upload, total: Total) -> Rejection | None:
+        """Add an upload to a total, or set it aside and say why."""
+        try:
+            self._check(upload)
+        except _RefusedError as refused:
+            return self.reject(upload.client, refused.reason, refused.detail)
+        self._seen.add(upload.client)
+        total.add(upload)
+        return None
+
+    def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
+        """Set a client aside, also one that sent nothing."""
+        rejection = Rejection(client, reason, detail)
+        self.rejections.append(rejection)
+        return rejection
+
+    def _check(self, upload: Upload) -> None:
+        """All checks, the cheap ones first."""
+        if not _whole(upload.client) or upload.client not in self.asked:
+            raise _RefusedError(Reason.SENDER)
+        if upload.client in self._seen:
+            raise _RefusedError(Reason.DUPLICATE)
+        if not _whole(upload.round) or upload.round != self.broadcast.round:
+            raise _RefusedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
+        self._check_counts(upload)
+        weight = self._check_layout(upload)
+        room = LIMIT / len(self.asked)
+        norm = _check_values("delta", upload.delta, room / max(weight, 1.0, self._pace(upload)))
+        if self.bound is not None and norm > self.bound:
+            raise _RefusedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+        _check_values("buffers", upload.buffers, room / max(weight, 1.0))
+        for slot, block in self.algorithm.slots():
+            for name, x in _tensors(block.Up, upload.parts.get(slot)):
+                _check_values(f"{slot}.{name}", x, room)
+
+    def _check_counts(self, upload: Upload) -> None:
+        """Examples and steps are whole numbers that fit together."""
+        if not _whole(upload.examples) or not 0 <= upload.examples <= self.most:
+            raise _RefusedError(Reason.COUNT, f"examples {upload.examples!r}")
+        if upload.examples == 0:
+            raise _RefusedError(Reason.EMPTY)
+        if not _whole(upload.steps) or upload.steps != self.local.steps(upload.examples):
+            raise _RefusedError(Reason.COUNT, f"steps {upload.steps!r}, expected {self.local.steps(upload.examples)}")
+        if not isinstance(upload.loss, float) or not isfinite(upload.loss):
+            raise _RefusedError(Reason.FINITE, "loss")
+
+    def _check_layout(self, upload: Upload) -> float:
+        """Names, shapes and dtypes are as declared; the upload's weight is a number."""
+        sent, averaged = self.broadcast, self.local.buffers == "average"
+        _check_tensor("delta", upload.delta, sent.params.shape, sent.params.dtype)
+        for name, like in (("buffers", sent.buffers), ("counts", sent.counts)):
+            _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
+        declared = {slot: block.Up for slot, block in self.algorithm.slots() if block.Up is not None}
+        if not isinstance(upload.parts, dict) or set(upload.parts) != set(declared):
+            raise _RefusedError(Reason.TREE, f"expected parts for {sorted(declared)}")
+        for slot, tree in declared.items():
+            if type(upload.parts[slot]) is not tree:
+                raise _RefusedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
+            for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
+                if kind == "vector":
+                    _check_tensor(f"{slot}.{name}", x, sent.params.shape, sent.params.dtype)
+        weight = self.algorithm.aggregation.weigh(upload)
+        if not isfinite(weight) or weight < 0:
+            raise _RefusedError(Reason.WEIGHT, f"{weight!r}")
+        return weight
+
+    def _pace(self, upload: Upload) -> float:
+        """The factor with which a displacement enters the sum of slopes."""
+        uses = "slope" in self.algorithm.uses
+        return 1 / (upload.steps * self.local.rate(self.broadcast.round)) if uses else 1.0
+
+
+def _whole(x: Any) -> bool:
+    """Whether x is an integer and not a boolean."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:
+    """A dense tensor of the declared shape and dtype."""
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or x.shape != shape:
+        raise _RefusedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
+    if x.dtype != dtype:
+        raise _RefusedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
+
+
+def _check_values(name: str, x: Tensor, most: float) -> float:
+    """All values finite and small enough; returns the norm."""
+    if x.numel() == 0:
+        return 0.0
+    norm = float(torch.linalg.vector_norm(x, dtype=torch.float64))
+    if not isfinite(norm):
+        raise _RefusedError(Reason.FINITE, name)
+    if norm > most and float(x.abs().max()) > most:
+        raise _RefusedError(Reason.SIZE, name)
+    return norm
+
+
+def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:
+    """The fields of a tree as tensors; a field of another kind than declared is refused."""
+    out = []
+    for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):
+        if kind in ("vector", "array"):
+            if not isinstance(x, Tensor):
+                raise _RefusedError(Reason.TREE, f"{name} must be a tensor")
+            out.append((name, x))
+        elif not isinstance(x, float if kind == "float" else int):
+            raise _RefusedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
+        else:
+            out.append((name, torch.tensor([x], dtype=torch.float64)))
+    return out

@@ -1,0 +1,72 @@
+"""The one server step: what is kept, what is sent, and how the sum of a round changes it."""
+
+from dataclasses import replace
+from typing import Any
+
+from undrift.algorithm import Algorithm
+from undrift.reduce import Total
+from undrift.types import Broadcast, Cohort, Local, ServerState
+from undrift.vector import Bound
+
+
+def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
+    """The server's state before round 0."""
+    params = model.w.detach().clone()
+    parts = {slot: block.init_server(params) for slot, block in algorithm.slots() if block.Server is not None}
+    return ServerState(0, params, model.buffers.detach().clone(), model.counts.clone(), parts)
+
+
+def send(algorithm: Algorithm, state: ServerState) -> Broadcast:
+    """What every client of the next round receives."""
+    parts = {slot: block.send(state.parts.get(slot)) for slot, block in algorithm.slots() if block.Sent is not None}
+    params = algorithm.server_optimizer.shift(state.params, state.parts.get("server_optimizer"))
+    return Broadcast(state.round, params, state.buffers, state.counts, parts)
+
+
+def close(
+    algorithm: Algorithm, state: ServerState, broadcast: Broadcast, total: Total, population: int, local: Local
+) -> ServerState:
+    """The state after a round.
+
+    A round without an accepted upload is abandoned: nothing but the round's number changes.
+
+    Args:
+        algorithm: the method.
+        state: the state before the round.
+        broadcast: what was sent.
+        total: the sum of the accepted uploads.
+        population: how many clients there are in all.
+        local: the settings all clients share.
+    """
+    if not total.clients:
+        return replace(state, round=state.round + 1)
+    summed = total.close(broadcast.params)
+    cohort = Cohort(len(total.clients), population, state.round, local)
+
+    parts: dict[str, Any] = {}
+    for slot, block in algorithm.slots():
+        if block.Server is not None:
+            parts[slot] = block.receive(state.parts[slot], summed, summed.parts.get(slot), cohort)
+
+    delta = algorithm.drift.settle(summed.delta, parts.get("drift"))
+    delta = algorithm.momentum.settle(delta, parts.get("momentum"))
+    params, stepped = algorithm.server_optimizer.step(state.params, delta, parts.get("server_optimizer"))
+    if algorithm.server_optimizer.Server is not None:
+        parts["server_optimizer"] = stepped
+
+    averaged = local.buffers == "average"
+    return ServerState(
+        round=state.round + 1,
+        params=params,
+        buffers=summed.buffers if averaged else state.buffers,
+        counts=summed.counts if averaged else state.counts,
+        parts=parts,
+        accepted={**state.accepted, **dict.fromkeys(total.clients, state.round)}
+        if _remembers(algorithm, local)
+        else {},
+    )
+
+
+def _remembers(algorithm: Algorithm, local: Local) -> bool:
+    """Whether clients have a state whose last accepted round the server must know."""
+    return local.buffers == "keep" or not algorithm.stateless

@@ -1,0 +1,77 @@
+"""What is learned: a model, its loss and the clients' data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy
+
+
+class Task(Protocol):
+    """A model, its loss and the data of each client; everything an engine needs besides the algorithm."""
+
+    @property
+    def population(self) -> int:
+        """How many clients there are; they are numbered from 0."""
+
+    def model(self) -> nn.Module:
+        """A new model with the initial weights, the same at every call and on every node."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The mean loss over a batch."""
+
+    def examples(self, client: int) -> int:
+        """How many training examples a client has."""
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
+        """One epoch of a client's data: ceil(examples / size) batches, shuffled by the generator."""
+
+
+@dataclass(frozen=True)
+class TensorTask:
+    """A task whose data lie in two tensors, with one index list per client.
+
+    Args:
+        make: builds the model; it is called under a fixed seed, so that every node starts alike.
+        inputs: all inputs, first axis the example.
+        targets: all targets.
+        clients: for each client the indices of its examples.
+        criterion: loss of (outputs, targets), a mean over the batch.
+        seed: seed of the initial weights.
+    """
+
+    make: Callable[[], nn.Module]
+    inputs: Tensor
+    targets: Tensor
+    clients: Sequence[Tensor]
+    criterion: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    seed: int = 0
+
+    @property
+    def population(self) -> int:
+        """How many clients there are."""
+        return len(self.clients)
+
+    def model(self) -> nn.Module:
+        """A new model with the initial weights."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return self.make()
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The criterion on one batch."""
+        inputs, targets = batch
+        return self.criterion(model(inputs), targets)
+
+    def examples(self, client: int) -> int:
+        """How many training examples a client has."""
+        return len(self.clients[client])
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch of a client's data, shuffled; the last short batch is kept."""
+        own = self.clients[client]
+        order = own[torch.randperm(len(own), generator=generator)]
+        for chosen in torch.split(order, size):
+            yield self.inputs[chosen], self.targets[chosen]

@@ -1,0 +1,237 @@
+"""The nouns of a round: what the server keeps, sends and receives, and what a client keeps."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, get_type_hints
+
+import torch
+from torch import Generator, Tensor
+
+from undrift.vector import Layout, Vector
+
+Array: TypeAlias = Tensor
+"""A tensor in a tree that is not as long as the model: a sketch, a few indices, the private part of a model."""
+
+Tree: TypeAlias = tuple[Any, ...] | None
+"""What a block keeps or sends: None, or a NamedTuple whose fields are Vector, Array, float or int."""
+
+Declared: TypeAlias = type[tuple[Any, ...]] | None
+"""The NamedTuple class of a tree, as a block declares it."""
+
+Parts: TypeAlias = Mapping[str, Tree]
+"""One tree per slot, for the slots that declare one."""
+
+
+def kinds(declared: Declared) -> dict[str, str]:
+    """The fields of a declared tree: name -> "vector" (as long as the model), "array", "float" or "int"."""
+    if declared is None:
+        return {}
+    named: dict[Any, str] = {Vector: "vector", Array: "array", float: "float", int: "int"}
+    hints = get_type_hints(declared, include_extras=True)
+    unknown = [name for name, hint in hints.items() if hint not in named]
+    if unknown:
+        raise TypeError(
+            f"{declared.__name__}.{unknown[0]}: a tree holds Vector, Array, float or int, not {hints[unknown[0]]}"
+        )
+    return {name: named[hint] for name, hint in hints.items()}
+
+
+@dataclass(frozen=True)
+class Local:
+    """How every client trains, whatever the algorithm.
+
+    Args:
+        lr: learning rate of round 0.
+        decay: factor on the learning rate per round; 1 keeps it constant.
+        weight_decay: coupled L2 coefficient, added last at the unperturbed point; 0 switches it off.
+        clip: largest norm of the data gradient; None switches clipping off.
+        epochs: passes over a client's data in a round.
+        batch_size: examples per step; the last short batch is kept.
+        buffers: "average" shares running statistics, "keep" leaves them with each client.
+    """
+
+    lr: float = 0.1
+    decay: float = 1.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    epochs: int = 1
+    batch_size: int = 50
+    buffers: str = "average"
+
+    def __post_init__(self) -> None:
+        positive = {"lr": self.lr, "decay": self.decay, "epochs": self.epochs, "batch_size": self.batch_size}
+        if self.clip is not None:
+            positive["clip"] = self.clip
+        for name, value in positive.items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"Local: {name} must be positive and finite, got {value}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise ValueError(f"Local: weight_decay must be 0 or more, got {self.weight_decay}")
+        if self.buffers not in ("average", "keep"):
+            raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
+
+    def rate(self, round: int) -> float:
+        """The learning rate of a round."""
+        return self.lr * self.decay**round
+
+    def steps(self, examples: int) -> int:
+        """The number of local steps of a client with so many examples."""
+        return self.epochs * -(-examples // self.batch_size)
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """All a server needs to go on.
+
+    Args:
+        round: the round that comes next.
+        params: the global model.
+        buffers: its running statistics; `counts` are the integer ones.
+        parts: what the blocks keep on the server.
+        accepted: for every client with state, the last round in which its upload was accepted.
+    """
+
+    round: int
+    params: Vector
+    buffers: Tensor
+    counts: Tensor
+    parts: Parts
+    accepted: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What every client of a round receives."""
+
+    round: int
+    params: Vector
+    buffers: Tensor
+    counts: Tensor
+    parts: Parts
+
+
+@dataclass(frozen=True, eq=False)
+class ClientState:
+    """What stays with a client between its rounds."""
+
+    parts: Parts
+    buffers: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """What a client sends back: its displacement, a descent direction in parameter units, and the blocks' parts.
+
+    `loss` is the mean training loss over its steps, measured before each step.
+    """
+
+    client: int
+    round: int
+    delta: Vector
+    examples: int
+    steps: int
+    loss: float
+    buffers: Tensor
+    counts: Tensor
+    parts: Parts
+
+
+@dataclass(frozen=True, eq=False)
+class Summed:
+    """The uploads of a round, added up: all that the server step sees.
+
+    Args:
+        delta: the mean displacement by the weights of the aggregation.
+        sum: the plain sum of displacements (only if a block uses it).
+        slope: the plain sum of the clients' slopes, see `slope` (only if a block uses it).
+        buffers: the mean running statistics; `counts` their largest counters.
+        parts: the plain sums of the blocks' uploads.
+    """
+
+    delta: Vector
+    sum: Vector | None
+    slope: Vector | None
+    buffers: Tensor
+    counts: Tensor
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who took part: how many uploads were accepted, out of how many clients, under which settings."""
+
+    size: int
+    population: int
+    round: int
+    local: Local
+
+
+def slope(paced: Vector, delta: Vector, w0: Vector, weight_decay: float, count: int = 1) -> Vector:
+    """The mean direction a client descended, in gradient units and uphill, without weight decay.
+
+    It is -delta / (steps * lr) less the decay: wd times the mean of w along the path, the path taken as the straight
+    line from w0 to w0 + delta. It is linear, so the sum over clients follows from two sums of displacements: control
+    variates and momenta cost no upload of their own.
+
+    Args:
+        paced: delta / (steps * lr), or its sum over clients.
+        delta: the displacement, or its sum over clients.
+        w0: where the clients started.
+        weight_decay: the L2 coefficient of the local steps.
+        count: how many clients the sums hold.
+    """
+    if weight_decay == 0.0:
+        return -paced
+    return -paced - weight_decay * (count * w0 + delta / 2)
+
+
+@dataclass(eq=False)
+class Run:
+    """One client's local training while it runs: the only mutable noun.
+
+    Args:
+        w: the local model, changed by every step.
+        w0: where it started.
+        layout: the names and shapes of its tensors.
+        lr: the learning rate of this round.
+        steps: how many steps there will be.
+        examples: how many examples the client has.
+        local: the settings all clients share.
+        oracle: computes the data gradient of the current batch at `w` into one buffer and returns it.
+        random: gives the client's generator for a purpose.
+        step: the current step, from 0.
+        delta: after the last step, the displacement that will be uploaded.
+    """
+
+    w: Vector
+    w0: Vector
+    layout: Layout
+    lr: float
+    steps: int
+    examples: int
+    local: Local
+    oracle: Callable[[], Vector]
+    random: Callable[[str], Generator]
+    step: int = 0
+    delta: Vector = field(default_factory=lambda: torch.empty(0))
+    _saved: Vector | None = None
+
+    def gradient(self, offset: Vector | None = None) -> Vector:
+        """The data gradient of the current batch at `w + offset`; `w` is restored exactly.
+
+        The result is one buffer, overwritten by the next call: clone what you keep.
+        """
+        if offset is None:
+            return self.oracle()
+        if self._saved is None:
+            self._saved = torch.empty_like(self.w)
+        self._saved.copy_(self.w)
+        self.w.add_(offset)
+        try:
+            return self.oracle()
+        finally:
+            self.w.copy_(self._saved)
+
+    def slope(self) -> Vector:
+        """The mean direction descended in this run: see `slope`."""
+        return slope(self.delta / (self.steps * self.lr), self.delta, self.w0, self.local.weight_decay)

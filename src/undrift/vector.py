@@ -1,0 +1,134 @@
+"""A model as one vector: the layout that names its slices, and the binding that makes a module live in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Annotated, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+Vector: TypeAlias = Annotated[Tensor, "vector"]
+"""A one-dimensional tensor as long as the model's trainable parameters."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a model's tensors, in the order in which they lie in a vector."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of elements of each tensor."""
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def size(self) -> int:
+        """The length of the vector."""
+        return sum(self.sizes)
+
+    def split(self, v: Vector) -> list[Tensor]:
+        """The tensors of `v`, as views."""
+        if v.shape != (self.size,):
+            raise ValueError(f"expected a vector of length {self.size}, got shape {tuple(v.shape)}")
+        pieces = torch.split(v, list(self.sizes))
+        return [piece.view(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def named(self, v: Vector) -> dict[str, Tensor]:
+        """The tensors of `v` by name, as views."""
+        return dict(zip(self.names, self.split(v), strict=True))
+
+    def map(self, f: Callable[[Tensor], Tensor], v: Vector) -> Vector:
+        """A new vector with `f` applied to every tensor of `v`."""
+        out = torch.empty_like(v)
+        for target, source in zip(self.split(out), self.split(v), strict=True):
+            target.copy_(f(source))
+        return out
+
+    def mask(self, chosen: Callable[[str, tuple[int, ...]], bool]) -> Tensor:
+        """A boolean vector: true on every element of the tensors whose name and shape are chosen."""
+        out = torch.zeros(self.size, dtype=torch.bool)
+        for name, tensor in self.named(out).items():
+            tensor.fill_(chosen(name, tuple(tensor.shape)))
+        return out
+
+
+def unit(v: Tensor) -> Tensor:
+    """`v` scaled to length one; zero stays zero."""
+    norm: Tensor = torch.linalg.vector_norm(v)
+    return v / (norm + 1e-12)
+
+
+class Bound(NamedTuple):
+    """A module whose parameters, gradients and buffers are views of flat vectors."""
+
+    module: nn.Module
+    layout: Layout
+    w: Vector
+    g: Vector
+    buffers: Tensor
+    counts: Tensor
+
+    def check(self) -> None:
+        """Refuse to go on when the module no longer lives in the vectors."""
+        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        places = zip(self.layout.split(self.w), self.layout.split(self.g), parameters, strict=False)
+        whole = len(parameters) == len(self.layout.names) and all(
+            p.grad is not None and p.data_ptr() == w.data_ptr() and p.grad.data_ptr() == g.data_ptr()
+            for w, g, p in places
+        )
+        if not whole:
+            raise RuntimeError(
+                "the model's parameters are no longer views of the flat vector "
+                "(did you call .to(), deepcopy or zero_grad(set_to_none=True) after bind()?)"
+            )
+
+
+def bind(module: nn.Module) -> Bound:
+    """Move a module's trainable parameters, their gradients and its buffers into flat vectors.
+
+    Parameters that do not require a gradient stay where they are: they neither train nor travel. Bind last, once
+    per process; zero gradients with `bound.g.zero_()`.
+
+    Args:
+        module: the model; all its trainable parameters have one dtype and one device.
+    """
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not named:
+        raise ValueError(f"bind: {type(module).__name__} has no trainable parameter")
+    kinds = {(p.dtype, p.device) for _, p in named}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"bind: all trainable parameters must share one dtype and device, found {sorted(map(str, kinds))}"
+        )
+    layout = Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named))
+    w = torch.cat([p.detach().reshape(-1) for _, p in named])
+    g = torch.zeros_like(w)
+    for (_, p), value, grad in zip(named, layout.split(w), layout.split(g), strict=True):
+        p.data = value
+        p.grad = grad
+    return Bound(
+        module, layout, w, g, _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
+    )
+
+
+def _bind_buffers(module: nn.Module, w: Vector, *, floating: bool) -> Tensor:
+    """Make the floating (or the integer) buffers of a module views of one tensor, and return that tensor."""
+    places = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner.named_buffers(recurse=False)
+        if buffer.is_floating_point() == floating and name not in owner._non_persistent_buffers_set
+    ]
+    dtype = w.dtype if floating else torch.int64
+    if not places:
+        return torch.empty(0, dtype=dtype, device=w.device)
+    flat = torch.cat([buffer.detach().reshape(-1).to(dtype) for _, _, buffer in places])
+    start = 0
+    for owner, name, buffer in places:
+        owner._buffers[name] = flat[start : start + buffer.numel()].view(buffer.shape)
+        start += buffer.numel()
+    return flat

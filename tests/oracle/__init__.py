@@ -1,0 +1,1 @@
+"""Slow, textbook oracles written from the reference sheets, without looking at the library."""
