@@ -49,7 +49,8 @@ def check_block(block: Block, slot: str | None = None, host: Algorithm | None = 
         raise ContractError(f"{type(block).__name__} must be immutable and hashable: {error}") from None
     for place in ("Server", "Client", "Sent", "Up"):
         kinds(getattr(block, place))
-    check_algorithm(replace(host or Algorithm(), **{slot: block}))
+    filled: dict[str, Any] = {slot: block}
+    check_algorithm(replace(host or Algorithm(), **filled))
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
@@ -141,7 +142,7 @@ def check_order(algorithm: Algorithm) -> None:
         for upload in uploads:
             _demand(
                 gate.admit(upload, draw.choice(partial)) is None,
-                f"the gate refused an honest upload: {gate.rejections}",
+                f"an honest upload was refused: {gate.rejections}",
             )
         total = gate.total()
         for part in draw.sample(partial, groups):
@@ -162,11 +163,8 @@ def check_privacy(algorithm: Algorithm) -> None:
     if mask is None:
         return
     for upload in round.uploads:
-        leaving: dict[str, Tensor] = {"delta": upload.delta}
-        for slot, tree in upload.parts.items():
-            leaving.update({f"{slot}.{name}": x for name, x in zip(tree._fields, tree, strict=True)})  # type: ignore[union-attr]
-        for name, x in leaving.items():
-            if isinstance(x, Tensor) and x.shape == mask.shape:
+        for name, x in wire.flatten(upload).items():
+            if x.shape == mask.shape:
                 _demand(not bool(x[~mask].any()), f"{name} carries private values")
 
 
@@ -233,7 +231,7 @@ def _play(algorithm: Algorithm) -> _Round:
         _demand(upload is not None, f"client {client} failed: {gate.rejections}")
         assert upload is not None
         uploads.append(upload)
-        _demand(gate.admit(upload, total) is None, f"the gate refused an honest upload: {gate.rejections}")
+        _demand(gate.admit(upload, total) is None, f"an honest upload was refused: {gate.rejections}")
     after = simulation.close(before, broadcast, total)
     states = {client: held[broadcast.round] for client, held in simulation.states.items() if broadcast.round in held}
     return _Round(before, broadcast, uploads, states, after, simulation.model.layout)
