@@ -30,6 +30,10 @@ class Block:
     uses: ClassVar[frozenset[str]] = frozenset()
     """Which sums of displacements `receive` reads besides the weighted mean: "sum", "slope"."""
 
+    def sizes(self) -> Mapping[str, int]:
+        """The length of every Array field of `Up`, by name; the gate refuses another."""
+        return {}
+
     def init_server(self, w: Vector) -> Tree:
         """What the server keeps before round 0."""
         return None
@@ -142,7 +146,7 @@ class Personalization(Block):
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""
         mask = self.shared(layout)
-        return v if mask is None else torch.where(mask, v, torch.zeros((), dtype=v.dtype))
+        return v if mask is None else torch.where(mask.to(v.device), v, v.new_zeros(()))
 
 
 SLOTS: Mapping[str, type[Block]] = {

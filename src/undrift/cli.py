@@ -50,12 +50,12 @@ def list_algorithms(
     table.add_column("algorithm", no_wrap=True)
     for heading in ("down", "up", "client", "server", "grads"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("state-\nless", "plain\nsum", "gath-\ners"):
-        table.add_column(heading, justify="center", no_wrap=True)
+    for heading in ("clients", "sum"):
+        table.add_column(heading, no_wrap=True)
     table.add_column("blocks")
     for row in rows:
         numbers = [str(row[key]) for key in ("down", "up", "client_state", "server_state", "gradients_per_step")]
-        flags = ["yes" if row[key] else "-" for key in ("stateless", "plain_sum", "gathers")]
+        flags = ["stateless" if row["stateless"] else "stateful", "plain" if row["plain_sum"] else "gathers"]
         blocks = ", ".join(block.partition("(")[0] for block in row["slots"].values()) or "-"
         table.add_row(row["name"], *numbers, *flags, blocks)
     Console().print(table)

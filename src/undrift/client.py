@@ -91,6 +91,7 @@ def descend(algorithm: Algorithm, begun: dict[str, Any], run: Run, batches: Iter
     """All local steps: perturb, filter, clip, correct, decay, move."""
     a, local = algorithm, run.local
     shared = a.personalization.shared(run.layout)
+    shared = shared if shared is None else shared.to(run.w.device)
     generator = run.random("filter") if a.spectral != type(a.spectral)() else None
 
     def inside(new: Vector, old: Vector) -> Vector:

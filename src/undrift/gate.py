@@ -4,6 +4,7 @@ Every upload is checked before any rule sees it. One that fails is set aside wit
 without it; it leaves no trace in the sums.
 """
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +17,8 @@ from torch import Tensor
 from undrift.algorithm import Algorithm
 from undrift.reduce import LIMIT, Total
 from undrift.types import Broadcast, Declared, Local, Tree, Upload, kinds
+
+_log = logging.getLogger(__name__)
 
 
 class Reason(Enum):
@@ -32,7 +35,6 @@ class Reason(Enum):
     FINITE = "a value is not finite"
     SIZE = "a value is too large to be summed exactly, or the norm exceeds the bound"
     WEIGHT = "its weight is not a finite number of 0 or more"
-    FAILED = "its training failed"
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Gate:
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
         """Set a client aside, also one that sent nothing."""
         rejection = Rejection(client, reason, detail)
+        _log.warning("round %d, %s", self.broadcast.round, rejection)
         self.rejections.append(rejection)
         return rejection
 
@@ -112,6 +115,8 @@ class Gate:
         self._check_counts(upload)
         weight = self._check_layout(upload)
         room = LIMIT / len(self.asked)
+        if weight > room:
+            raise _RefusedError(Reason.WEIGHT, f"{weight:.3g}, at most {room:.3g} can be summed exactly")
         norm = _check_values("delta", upload.delta, room / max(weight, 1.0, self._pace(upload)))
         if self.bound is not None and norm > self.bound:
             raise _RefusedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
@@ -143,9 +148,11 @@ class Gate:
         for slot, tree in declared.items():
             if type(upload.parts[slot]) is not tree:
                 raise _RefusedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
+            sizes = getattr(self.algorithm, slot).sizes()
             for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
-                if kind == "vector":
-                    _check_tensor(f"{slot}.{name}", x, sent.params.shape, sent.params.dtype)
+                if kind in ("vector", "array"):
+                    size = sent.params.numel() if kind == "vector" else sizes[name]
+                    _check_tensor(f"{slot}.{name}", x, torch.Size([size]), sent.params.dtype)
         weight = self.algorithm.aggregation.weigh(upload)
         if not isfinite(weight) or weight < 0:
             raise _RefusedError(Reason.WEIGHT, f"{weight!r}")
@@ -187,8 +194,6 @@ def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:
     out = []
     for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):
         if kind in ("vector", "array"):
-            if not isinstance(x, Tensor):
-                raise _RefusedError(Reason.TREE, f"{name} must be a tensor")
             out.append((name, x))
         elif not isinstance(x, float if kind == "float" else int):
             raise _RefusedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")

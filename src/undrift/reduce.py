@@ -146,7 +146,8 @@ class Total:
         for name, kind in kinds(declared).items():
             x = self.sums[f"{slot}.{name}"].value()
             values.append(float(x) if kind == "float" else int(x) if kind == "int" else x.to(dtype))
-        return declared(*values)
+        tree: Tree = declared(*values)
+        return tree
 
 
 def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:

@@ -15,7 +15,7 @@ Array: TypeAlias = Tensor
 Tree: TypeAlias = tuple[Any, ...] | None
 """What a block keeps or sends: None, or a NamedTuple whose fields are Vector, Array, float or int."""
 
-Declared: TypeAlias = type[tuple[Any, ...]] | None
+Declared: TypeAlias = type[Any] | None
 """The NamedTuple class of a tree, as a block declares it."""
 
 Parts: TypeAlias = Mapping[str, Tree]

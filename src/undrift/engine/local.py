@@ -6,11 +6,12 @@ from functools import partial
 from itertools import chain
 
 import torch
+from torch import nn
 
 from undrift import server
 from undrift.algorithm import Algorithm
-from undrift.client import ClientError, train
-from undrift.engine.random import cohort, generator
+from undrift.client import train
+from undrift.engine.random import bernoulli_cohort, cohort, generator
 from undrift.gate import Gate, Reason, Rejection
 from undrift.reduce import Total
 from undrift.task import Task
@@ -37,6 +38,7 @@ class Simulation:
         task: the model, its loss and the clients' data.
         local: the settings all clients share.
         cohort: how many clients take part in a round; None takes all.
+        probability: if given, each client takes part with this probability instead.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
     """
@@ -45,6 +47,7 @@ class Simulation:
     task: Task
     local: Local = field(default_factory=Local)
     cohort: int | None = None
+    probability: float | None = None
     seed: int = 0
     bound: float | None = None
 
@@ -70,8 +73,18 @@ class Simulation:
             state, record = self.round(state, self.sample(state.round))
             yield state, record
 
+    def module(self, state: ServerState) -> nn.Module:
+        """A new model with a state's weights, ready to evaluate."""
+        bound = bind(self.task.model().eval())
+        bound.w.copy_(state.params)
+        bound.buffers.copy_(state.buffers)
+        bound.counts.copy_(state.counts)
+        return bound.module
+
     def sample(self, round: int) -> list[int]:
         """The clients of a round."""
+        if self.probability is not None:
+            return bernoulli_cohort(self.seed, round, self.task.population, self.probability)
         return cohort(self.seed, round, self.task.population, self.cohort or self.task.population)
 
     def round(self, state: ServerState, clients: list[int]) -> tuple[ServerState, Record]:
@@ -98,11 +111,7 @@ class Simulation:
         if examples == 0:
             gate.reject(client, Reason.EMPTY)
             return None
-        try:
-            upload, kept = self._train(client, examples, broadcast, self._state(client, accepted))
-        except ClientError as error:
-            gate.reject(client, Reason.FAILED, str(error))
-            return None
+        upload, kept = self._train(client, examples, broadcast, self._state(client, accepted))
         if kept.parts or kept.buffers is not None:
             held = self.states.get(client, {})
             last = {accepted: held[accepted]} if accepted is not None else {}

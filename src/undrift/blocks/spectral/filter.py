@@ -34,7 +34,8 @@ class Filter:
 
     def __repr__(self) -> str:
         """The call that makes this filter, without the arguments left at their defaults."""
-        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        own = sorted(fields(self), key=lambda f: bool(f.kw_only))
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in own if getattr(self, f.name) != f.default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def __call__(self, v: Vector, layout: Layout, generator: Generator | None = None) -> Vector:
@@ -43,7 +44,9 @@ class Filter:
         tensors = layout.split(out)
         for group in _groups(self, layout):
             pairs = [_sequence(tensors[i], self.order, i) for i in group]
-            rows = self.rows(torch.stack([sequence for sequence, _ in pairs]), generator)
+            sequences = [sequence for sequence, _ in pairs]
+            stacked = torch.stack(sequences) if len(sequences) > 1 else sequences[0].unsqueeze(0)
+            rows = self.rows(stacked, generator)
             for row, i, (_, restore) in zip(rows, group, pairs, strict=True):
                 tensors[i].copy_(restore(row))
         return out

@@ -1,0 +1,172 @@
+"""Nothing enters a sum unchecked; what is refused is named and leaves no trace."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from undrift import Algorithm, Local, Simulation, server
+from undrift.algorithms import make
+from undrift.block import Aggregation, Correction
+from undrift.gate import Gate, Reason
+from undrift.testing import Clinic, fingerprint
+from undrift.types import Array, Upload
+from undrift.vector import Vector
+
+LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
+
+
+class Extra(NamedTuple):
+    """One of each kind of field."""
+
+    v: Vector
+    a: Array
+    x: float
+    k: int
+
+
+@dataclass(frozen=True)
+class Talker(Correction):
+    """Uploads one of each kind of field."""
+
+    Up = Extra
+
+    def sizes(self):
+        return {"a": 5}
+
+    def finish(self, local, run):
+        return Extra(run.delta.clone(), torch.ones(5), 0.5, 3), None
+
+
+class Odd(Aggregation):
+    """Weighs by the loss, whatever it is."""
+
+    def weigh(self, upload):
+        return upload.loss
+
+
+def setup(algorithm: Algorithm, **options) -> tuple[Simulation, Gate, Upload]:
+    simulation = Simulation(algorithm, Clinic(), LOCAL)
+    broadcast = server.send(algorithm, simulation.start())
+    gate = Gate(algorithm, LOCAL, broadcast, range(8), **options)
+    upload = simulation.visit(3, broadcast, None, gate)
+    assert upload is not None
+    return simulation, gate, upload
+
+
+def poisoned(v: torch.Tensor, value: float) -> torch.Tensor:
+    out = v.clone()
+    out[len(out) // 2] = value
+    return out
+
+
+def parts(upload: Upload, **changes) -> dict:
+    return {"drift": upload.parts["drift"]._replace(**changes)}
+
+
+BROKEN = {
+    "stranger": (Reason.SENDER, lambda u: {"client": 77}),
+    "sender is text": (Reason.SENDER, lambda u: {"client": "3"}),
+    "sender is true": (Reason.SENDER, lambda u: {"client": True}),
+    "late": (Reason.ROUND, lambda u: {"round": u.round - 1}),
+    "round is text": (Reason.ROUND, lambda u: {"round": "0"}),
+    "no examples": (Reason.EMPTY, lambda u: {"examples": 0}),
+    "negative examples": (Reason.COUNT, lambda u: {"examples": -5}),
+    "fractional examples": (Reason.COUNT, lambda u: {"examples": 2.5}),
+    "too many examples": (Reason.COUNT, lambda u: {"examples": 10**18}),
+    "listed examples": (Reason.COUNT, lambda u: {"examples": [9]}),
+    "wrong steps": (Reason.COUNT, lambda u: {"steps": u.steps + 1}),
+    "loss not finite": (Reason.FINITE, lambda u: {"loss": float("nan")}),
+    "loss missing": (Reason.FINITE, lambda u: {"loss": None}),
+    "nan": (Reason.FINITE, lambda u: {"delta": poisoned(u.delta, float("nan"))}),
+    "infinite": (Reason.FINITE, lambda u: {"delta": poisoned(u.delta, float("inf"))}),
+    "huge": (Reason.SIZE, lambda u: {"delta": poisoned(u.delta, 1e35)}),
+    "too large for an exact sum": (Reason.SIZE, lambda u: {"delta": poisoned(u.delta, 1e11)}),
+    "short": (Reason.SHAPE, lambda u: {"delta": u.delta[:-1]}),
+    "matrix": (Reason.SHAPE, lambda u: {"delta": u.delta[None]}),
+    "sparse": (Reason.SHAPE, lambda u: {"delta": u.delta.to_sparse()}),
+    "not a tensor": (Reason.SHAPE, lambda u: {"delta": u.delta.tolist()}),
+    "double": (Reason.DTYPE, lambda u: {"delta": u.delta.double()}),
+    "integers": (Reason.DTYPE, lambda u: {"delta": u.delta.long()}),
+    "buffers short": (Reason.SHAPE, lambda u: {"buffers": u.buffers[:-1]}),
+    "buffers nan": (Reason.FINITE, lambda u: {"buffers": u.buffers * float("nan")}),
+    "counts of floats": (Reason.DTYPE, lambda u: {"counts": u.counts.float()}),
+    "parts missing": (Reason.TREE, lambda u: {"parts": {}}),
+    "parts undeclared": (Reason.TREE, lambda u: {"parts": {**u.parts, "momentum": u.parts["drift"]}}),
+    "parts no dict": (Reason.TREE, lambda u: {"parts": [1]}),
+    "tree of another class": (Reason.TREE, lambda u: {"parts": {"drift": tuple(u.parts["drift"])}}),
+    "part nan": (Reason.FINITE, lambda u: {"parts": parts(u, v=poisoned(u.delta, float("nan")))}),
+    "part huge": (Reason.SIZE, lambda u: {"parts": parts(u, v=poisoned(u.delta, 1e30))}),
+    "part short": (Reason.SHAPE, lambda u: {"parts": parts(u, v=u.delta[:4])}),
+    "array long": (Reason.SHAPE, lambda u: {"parts": parts(u, a=torch.ones(6))}),
+    "number nan": (Reason.FINITE, lambda u: {"parts": parts(u, x=float("nan"))}),
+    "number is text": (Reason.TREE, lambda u: {"parts": parts(u, x="0.5")}),
+    "integer is a float": (Reason.TREE, lambda u: {"parts": parts(u, k=0.5)}),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_upload_is_set_aside_without_a_trace(name: str) -> None:
+    reason, change = BROKEN[name]
+    algorithm = Algorithm(drift=Talker())
+    simulation, gate, upload = setup(algorithm)
+    total, clean = gate.total(), gate.total()
+    rejection = gate.admit(replace(upload, **change(upload)), total)
+    assert rejection is not None and rejection.reason is reason, rejection
+    assert gate.rejections == [rejection] and reason.value in str(rejection)
+    assert gate.admit(upload, total) is None
+    Gate(algorithm, LOCAL, gate.broadcast, range(8)).admit(upload, clean)
+    after = [simulation.close(simulation.start(), gate.broadcast, t) for t in (total, clean)]
+    assert fingerprint(after[0]) == fingerprint(after[1])
+
+
+def test_every_reason_is_tested() -> None:
+    tested = {reason for reason, _ in BROKEN.values()} | {Reason.DUPLICATE, Reason.WEIGHT}
+    assert tested == set(Reason)
+
+
+def test_a_client_counts_once() -> None:
+    _, gate, upload = setup(make("scaffold"))
+    total = gate.total()
+    assert gate.admit(upload, total) is None
+    again = gate.admit(upload, total)
+    assert again is not None and again.reason is Reason.DUPLICATE and total.clients == [3]
+    with pytest.raises(ValueError, match="client 3 is in both totals"):
+        total.merge(total)
+
+
+@pytest.mark.parametrize("loss", [-1.0, 1e300])
+def test_a_weight_must_be_a_number_that_can_be_summed(loss: float) -> None:
+    _, gate, upload = setup(Algorithm(aggregation=Odd()))
+    refused = gate.admit(replace(upload, loss=loss), gate.total())
+    assert refused is not None and refused.reason is Reason.WEIGHT
+
+
+def test_norm_bound() -> None:
+    _, gate, upload = setup(make("fedavg"), bound=1e-6)
+    refused = gate.admit(upload, gate.total())
+    assert refused is not None and refused.reason is Reason.SIZE and "bound 1e-06" in refused.detail
+
+
+def test_all_weights_zero_leaves_the_model() -> None:
+    algorithm = Algorithm(aggregation=Odd())
+    simulation, gate, upload = setup(algorithm)
+    total = gate.total()
+    assert gate.admit(replace(upload, loss=0.0), total) is None
+    start = simulation.start()
+    assert torch.equal(simulation.close(start, gate.broadcast, total).params, start.params)
+
+
+def test_ten_thousand_fuzzed_uploads() -> None:
+    """None enters, none crashes, every one has a reason, and honest ones still pass (S1 of the reliability plan)."""
+    _, gate, upload = setup(Algorithm(drift=Talker()))
+    chance, total = Random(0), gate.total()
+    broken = list(BROKEN.values())
+    for _ in range(10_000):
+        reason, change = chance.choice(broken)
+        rejection = gate.admit(replace(upload, **change(upload)), total)
+        assert rejection is not None and rejection.reason is reason
+        gate.rejections.clear()
+    assert total.clients == [] and gate.admit(upload, total) is None

@@ -1,0 +1,84 @@
+"""Who may import whom."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import undrift
+
+ROOT = Path(undrift.__file__).parent
+LAYERS = [
+    {"vector"},
+    {"types", "task"},
+    {"block"},
+    {"blocks"},
+    {"algorithm"},
+    {"client", "reduce", "gate", "server", "wire"},
+    {"algorithms", "engine"},
+    {"experiment"},
+    {"cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ASIDE = {"data", "models", "lens", "testing"}  # import the core and are never imported by it
+WITHIN = {("gate", "reduce"), ("server", "reduce")}  # allowed inside a layer
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """The module or package right below undrift that a file belongs to."""
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imports(path: Path) -> set[str]:
+    """The absolute names a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            found |= {f"{module}.{alias.name}" for alias in node.names} if module == "undrift" else {module}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    own = room(path)
+    if own == "__init__":
+        return
+    for name in imports(path):
+        top = name.split(".")[0]
+        if top in ("ray", "flwr"):
+            assert own == "engine", f"{path} imports {top}: only engine may"
+        if top != "undrift" or name == "undrift":
+            continue
+        other = name.split(".")[1]
+        if own == other or own in ASIDE:
+            continue
+        assert other not in ASIDE or own == "cli", f"{path} imports {name}"
+        assert LEVEL[other] < LEVEL[own] or (own, other) in WITHIN, f"{path} ({own}) must not import {name}"
+
+
+def test_no_file_is_long() -> None:
+    long = {str(path.relative_to(ROOT)): n for path in FILES if (n := len(path.read_text().splitlines())) > 300}
+    assert not long
+
+
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    banned = {"pickle", "cloudpickle", "joblib", "dill", "shelve", "marshal"}
+    for path in FILES:
+        assert not banned & {name.split(".")[0] for name in imports(path)}, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in {"eval", "exec", "torch.load", "np.load", "numpy.load", "yaml.load"}, path
+
+
+def test_no_global_random_generator() -> None:
+    """`torch.manual_seed` appears only under fork_rng; nothing else draws without a generator of its own."""
+    for path in FILES:
+        text = path.read_text()
+        assert "np.random.seed" not in text and "random.seed(" not in text, path
+        assert text.count("torch.manual_seed(") <= text.count("fork_rng("), path

@@ -1,0 +1,80 @@
+"""A model as one vector."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from undrift.vector import Layout, bind, unit
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
+
+
+def test_slices_are_views() -> None:
+    layout = Layout(("a", "b"), ((2, 3), (4,)))
+    v = torch.arange(10.0)
+    a, b = layout.split(v)
+    assert layout.size == 10 and a.shape == (2, 3) and b.tolist() == [6, 7, 8, 9]
+    a[0, 0] = 5
+    assert v[0] == 5
+    assert layout.named(v)["b"].data_ptr() == b.data_ptr()
+    assert layout.map(lambda t: t * 2, v).tolist() == (v * 2).tolist()
+    assert layout.mask(lambda name, shape: len(shape) == 2).tolist() == [True] * 6 + [False] * 4
+    with pytest.raises(ValueError, match="expected a vector of length 10, got shape"):
+        layout.split(v[:9])
+
+
+def test_a_bound_module_lives_in_its_vectors() -> None:
+    module = net()
+    outputs = module.eval()(torch.ones(2, 1, 6, 6))
+    bound = bind(module)
+    assert torch.equal(module(torch.ones(2, 1, 6, 6)), outputs)
+    module.train()(torch.randn(5, 1, 6, 6)).sum().backward()
+    module(torch.randn(5, 1, 6, 6)).sum().backward()
+    assert bound.g.abs().sum() > 0 and bound.counts.tolist() == [2]
+    assert torch.equal(bound.buffers, torch.cat([module[1].running_mean, module[1].running_var]))
+    bound.w.zero_()
+    assert all(not p.any() for p in module.parameters())
+    bound.check()
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [lambda m: m.zero_grad(set_to_none=True), lambda m: m.double(), lambda m: m.to(memory_format=torch.channels_last)],
+    ids=["zero_grad", "double", "channels_last"],
+)
+def test_a_lost_binding_is_noticed(break_it) -> None:
+    module = net()
+    bound = bind(module)
+    break_it(module)
+    with pytest.raises(RuntimeError, match="no longer views of the flat vector"):
+        bound.check()
+
+
+def test_a_copy_is_not_bound() -> None:
+    bound = bind(net())
+    with pytest.raises(RuntimeError, match="no longer views"):
+        bound._replace(module=copy.deepcopy(bound.module)).check()
+
+
+def test_what_cannot_be_bound_is_refused() -> None:
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        bind(nn.ReLU())
+    mixed = net()
+    mixed[3].double()
+    with pytest.raises(ValueError, match="must share one dtype and device"):
+        bind(mixed)
+
+
+def test_frozen_parameters_stay() -> None:
+    module = net()
+    module[0].requires_grad_(False)
+    assert bind(module).layout.names == ("1.weight", "1.bias", "3.weight", "3.bias")
+
+
+def test_unit() -> None:
+    assert unit(torch.zeros(3)).tolist() == [0, 0, 0]
+    torch.testing.assert_close(unit(torch.tensor([3.0, 4.0])), torch.tensor([0.6, 0.8]))

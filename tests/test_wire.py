@@ -1,0 +1,70 @@
+"""Bytes that are damaged, cut short, foreign or booby-trapped are refused by name."""
+
+import pickle
+from random import Random
+
+import pytest
+import torch
+
+from undrift import Local, ServerState, Simulation
+from undrift.algorithms import make
+from undrift.testing import Clinic, fingerprint
+from undrift.types import ClientState
+from undrift.wire import WireError, flatten, from_bytes, restore, to_bytes
+
+ALGORITHM = make("fedlesam-s")
+
+
+@pytest.fixture(scope="module")
+def state() -> ServerState:
+    return Simulation(ALGORITHM, Clinic(), Local(batch_size=4), cohort=4).run(2)
+
+
+def test_round_trip(state: ServerState) -> None:
+    back = from_bytes(ServerState, ALGORITHM, to_bytes(state), len(state.params))
+    assert fingerprint(back) == fingerprint(state) and back.accepted == state.accepted and back.round == 2
+
+
+def test_damage_is_found(state: ServerState) -> None:
+    data, chance = to_bytes(state), Random(0)
+    for _ in range(300):
+        flipped = bytearray(data)
+        flipped[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        with pytest.raises(WireError):
+            from_bytes(ServerState, ALGORITHM, bytes(flipped), len(state.params))
+    for length in range(0, len(data), 997):
+        with pytest.raises(WireError):
+            from_bytes(ServerState, ALGORITHM, data[:length], len(state.params))
+
+
+def test_nothing_is_unpickled() -> None:
+    class Trap:
+        """Fires when unpickled."""
+
+        def __reduce__(self):
+            return pytest.fail, ("unpickled",)
+
+    with pytest.raises(WireError, match=r"not an undrift record.*only safetensors are read"):
+        from_bytes(ServerState, ALGORITHM, pickle.dumps(Trap()), 3)
+
+
+def test_fields_must_be_as_declared(state: ServerState) -> None:
+    size = len(state.params)
+    tensors = flatten(state)
+    with pytest.raises(WireError, match=r"missing field 'parts.drift.c'"):
+        restore(ServerState, ALGORITHM, {k: v for k, v in tensors.items() if k != "parts.drift.c"}, size)
+    with pytest.raises(WireError, match=r"undeclared field 'parts.momentum.m'"):
+        restore(ServerState, ALGORITHM, {**tensors, "parts.momentum.m": state.params}, size)
+    with pytest.raises(WireError, match=f"expected a vector of length {size + 1}, got shape"):
+        restore(ServerState, ALGORITHM, tensors, size + 1)
+    with pytest.raises(WireError, match="round: expected one int"):
+        restore(ServerState, ALGORITHM, {**tensors, "round": torch.tensor([0.5])}, size)
+    with pytest.raises(WireError, match="undeclared field"):
+        restore(ServerState, make("fedavg"), tensors, size)
+
+
+def test_a_client_state_keeps_its_buffers_only_if_it_has_some() -> None:
+    for buffers in (None, torch.ones(3)):
+        kept = ClientState({}, buffers)
+        back = from_bytes(ClientState, make("fedavg"), to_bytes(kept), 5)
+        assert (back.buffers is None) == (buffers is None)
