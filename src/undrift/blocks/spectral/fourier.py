@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from undrift.blocks.spectral.band import without_low
 from undrift.blocks.spectral.filter import Filter, fraction, removed, signal, spectrum
 
 
@@ -36,9 +37,7 @@ class high_pass(_Share):  # noqa: N801  a filter reads as a function
         count = removed(self.r, rows.shape[-1])
         if count == 1:
             return rows - rows.mean(dim=-1, keepdim=True)
-        bins = spectrum(rows)
-        bins[:, :count] = 0
-        return signal(bins, rows)
+        return without_low(rows, count)
 
 
 @dataclass(frozen=True, repr=False)

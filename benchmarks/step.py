@@ -1,0 +1,150 @@
+"""What a local step costs: the loop against bare PyTorch, and one method against another.
+
+All contenders run in one process, one after the other in every repetition, and the ratios are medians over the
+repetitions: a busy machine slows both sides of a ratio. A value is the time of a step of the first over the second.
+
+    python benchmarks/step.py --json > benchmarks/results/step.json
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from undrift import server
+from undrift.algorithm import Algorithm
+from undrift.algorithms import fedavg, fedfft, fedsam, specgrad
+from undrift.client import train
+from undrift.engine.random import generator
+from undrift.models import CNN5, resnet
+from undrift.task import TensorTask
+from undrift.types import Local
+from undrift.vector import bind
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {"cnn5": (CNN5, 48), "resnet20": (resnet, 50)}
+METHODS: dict[str, Algorithm] = {"fedavg": fedavg(), "fedsam": fedsam(), "specgrad": specgrad(), "fedfft": fedfft()}
+RATIOS = {
+    "loop_over_bare": ("fedavg", "bare"),
+    "fedsam_over_fedavg": ("fedsam", "fedavg"),
+    "specgrad_over_fedavg": ("specgrad", "fedavg"),
+    "fedfft_over_fedsam": ("fedfft", "fedsam"),
+}
+
+
+def bare(task: TensorTask, local: Local) -> Callable[[], None]:
+    """An epoch of plain SGD, as one would write it without a library."""
+    model = task.model().train()
+
+    def epoch() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=local.lr, weight_decay=local.weight_decay)
+        for batch in task.batches(0, local.batch_size, generator(0, 0, 0, "batches")):
+            optimizer.zero_grad()
+            task.loss(model, batch).backward()
+            optimizer.step()
+
+    return epoch
+
+
+def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Callable[[], None]:
+    """The same epoch through the library's client loop; the server is not part of it."""
+    model = bind(task.model().train())
+    broadcast = server.send(algorithm, server.open_run(algorithm, model))
+    random = partial(generator, 0, 0, 0)
+    loss = partial(task.loss, model.module)
+
+    def epoch() -> None:
+        batches = task.batches(0, local.batch_size, random("batches"))
+        examples = task.examples(0)
+        train(algorithm, model, loss, batches, broadcast, None, local, client=0, examples=examples, random=random)
+
+    return epoch
+
+
+def contenders(name: str, steps: int) -> dict[str, Callable[[], None]]:
+    """Everything that is timed on one model, on random images of the shape of CIFAR."""
+    make, batch = MODELS[name]
+    images = torch.randn(steps * batch, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(steps * batch) % 10
+    task = TensorTask(make, images, labels, [torch.arange(steps * batch)])
+    local = Local(lr=0.01, weight_decay=1e-3, batch_size=batch)
+    return {
+        "bare": bare(task, local),
+        **{method: through_train(algorithm, task, local) for method, algorithm in METHODS.items()},
+    }
+
+
+def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
+    """The ratios of one model with their quartiles, and the milliseconds of a step of each contender."""
+    runs = contenders(name, steps)
+    for run in runs.values():
+        run()
+    seconds: dict[str, list[float]] = {contender: [] for contender in runs}
+    for repetition in range(repetitions):
+        order = list(runs) if repetition % 2 == 0 else list(runs)[::-1]
+        for contender in order:
+            start = time.perf_counter()
+            runs[contender]()
+            seconds[contender].append(time.perf_counter() - start)
+    pairs = {
+        ratio: [a / b for a, b in zip(seconds[above], seconds[below], strict=True)]
+        for ratio, (above, below) in RATIOS.items()
+    }
+    return {
+        **{ratio: round(statistics.median(values), 3) for ratio, values in pairs.items()},
+        "quartiles": {
+            ratio: [round(q, 3) for q in statistics.quantiles(values, n=4)[::2]] for ratio, values in pairs.items()
+        },
+        "ms": {contender: round(statistics.median(s) / steps * 1e3, 2) for contender, s in seconds.items()},
+    }
+
+
+def environment(steps: int, repetitions: int) -> dict[str, Any]:
+    """Where the figures were taken."""
+    info = Path("/proc/cpuinfo")
+    models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    cpu = models[0].split(":")[1].strip() if models else platform.processor()
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cpu": cpu,
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "steps": steps,
+        "repetitions": repetitions,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="The cost of a local step.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--repetitions", type=int, default=21, help="alternating repetitions, 2 at least")
+    parser.add_argument("--steps", type=int, default=10, help="local steps per repetition")
+    parser.add_argument("--model", choices=MODELS, help="measure one model only")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    results = {
+        name: measure(name, options.steps, options.repetitions) for name in MODELS if options.model in (None, name)
+    }
+    where = environment(options.steps, options.repetitions)
+    if options.json:
+        print(json.dumps({**results, "environment": where}, indent=2))
+        return
+    print(", ".join(f"{key} {value}" for key, value in where.items()))
+    for name, found in results.items():
+        print(f"{name}: a step of " + ", ".join(f"{contender} {ms:.1f} ms" for contender, ms in found["ms"].items()))
+        for ratio in RATIOS:
+            low, high = found["quartiles"][ratio]
+            print(f"  {ratio:22} {found[ratio]:6.3f}   half of the repetitions in {low:.3f} to {high:.3f}")
+
+
+if __name__ == "__main__":
+    main()
