@@ -7,6 +7,7 @@ repetitions: a busy machine slows both sides of a ratio. A value is the time of 
 """
 
 import argparse
+import ctypes
 import json
 import platform
 import statistics
@@ -87,11 +88,10 @@ def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
     for run in runs.values():
         run()
     seconds: dict[str, list[float]] = {contender: [] for contender in runs}
-    for repetition in range(repetitions):
-        order = list(runs) if repetition % 2 == 0 else list(runs)[::-1]
-        for contender in order:
+    for _ in range(repetitions):
+        for contender, run in runs.items():
             start = time.perf_counter()
-            runs[contender]()
+            run()
             seconds[contender].append(time.perf_counter() - start)
     pairs = {
         ratio: [a / b for a, b in zip(seconds[above], seconds[below], strict=True)]
@@ -106,7 +106,15 @@ def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
     }
 
 
-def environment(steps: int, repetitions: int) -> dict[str, Any]:
+def keep_memory() -> None:
+    """Tell glibc to keep freed memory: by default it returns some after every step and faults it in again."""
+    libc = ctypes.CDLL(None)
+    trim_threshold, mmap_threshold = -1, -3
+    if not (libc.mallopt(mmap_threshold, 32 << 20) and libc.mallopt(trim_threshold, 2**31 - 1)):
+        raise RuntimeError("--keep-memory: this system's malloc does not take the settings")
+
+
+def environment(steps: int, repetitions: int, malloc: str) -> dict[str, Any]:
     """Where the figures were taken."""
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
@@ -117,6 +125,7 @@ def environment(steps: int, repetitions: int) -> dict[str, Any]:
         "cpu": cpu,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "malloc": malloc,
         "steps": steps,
         "repetitions": repetitions,
     }
@@ -129,12 +138,15 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=21, help="alternating repetitions, 2 at least")
     parser.add_argument("--steps", type=int, default=10, help="local steps per repetition")
     parser.add_argument("--model", choices=MODELS, help="measure one model only")
+    parser.add_argument("--keep-memory", action="store_true", help="measure without malloc's page faults (glibc)")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.keep_memory:
+        keep_memory()
     results = {
         name: measure(name, options.steps, options.repetitions) for name in MODELS if options.model in (None, name)
     }
-    where = environment(options.steps, options.repetitions)
+    where = environment(options.steps, options.repetitions, "keeps memory" if options.keep_memory else "default")
     if options.json:
         print(json.dumps({**results, "environment": where}, indent=2))
         return

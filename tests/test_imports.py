@@ -81,4 +81,5 @@ def test_no_global_random_generator() -> None:
     for path in FILES:
         text = path.read_text()
         assert "np.random.seed" not in text and "random.seed(" not in text, path
-        assert text.count("torch.manual_seed(") <= text.count("fork_rng("), path
+        seeded = text.count("torch.manual_seed(") + text.count("default_generator.manual_seed(")
+        assert seeded <= text.count("fork_rng("), path

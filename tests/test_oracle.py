@@ -59,7 +59,8 @@ class Case:
 
     def __str__(self) -> str:
         """Its name in the report."""
-        return f"{self.name}{''.join(f'-{key}={value}' for key, value in (self.renamed or self.arguments).items())}"
+        shown = {key: getattr(value, "__name__", value) for key, value in (self.renamed or self.arguments).items()}
+        return f"{self.name}{''.join(f'-{key}={value}' for key, value in shown.items())}"
 
 
 CASES = [

@@ -124,7 +124,7 @@ class Total:
         total = value("delta" if a.aggregation.plain else "sum") if self._uses("sum") else None
         steep = None
         if self._uses("slope"):
-            steep = slope(value("paced"), delta if total is None else total, w0, self.local.weight_decay, size)
+            steep = slope(value("paced"), delta if total is None else total, w0, self.lr, self.local.weight_decay, size)
         parts = {slot: self._part(slot, block.Up, dtype) for slot, block in a.slots() if block.Up is not None}
         buffers = (self.sums["buffers"].value() / weight).to(dtype)
         assert self.counts is not None

@@ -166,23 +166,24 @@ class Cohort:
     local: Local
 
 
-def slope(paced: Vector, delta: Vector, w0: Vector, weight_decay: float, count: int = 1) -> Vector:
+def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: float, count: int = 1) -> Vector:
     """The mean direction a client descended, in gradient units and uphill, without weight decay.
 
-    It is -delta / (steps * lr) less the decay: wd times the mean of w along the path, the path taken as the straight
-    line from w0 to w0 + delta. It is linear, so the sum over clients follows from two sums of displacements: control
-    variates and momenta cost no upload of their own.
+    It is -delta / (steps * lr) less the decay: wd times the mean of w over the steps, the path taken as the straight
+    line from w0 to w0 + delta, so w0 + (delta - delta / steps) / 2; for one step it is exact. It is linear, so the sum
+    over clients follows from two sums of displacements: control variates and momenta cost no upload of their own.
 
     Args:
         paced: delta / (steps * lr), or its sum over clients.
         delta: the displacement, or its sum over clients.
         w0: where the clients started.
+        lr: the learning rate of the round.
         weight_decay: the L2 coefficient of the local steps.
         count: how many clients the sums hold.
     """
     if weight_decay == 0.0:
         return -paced
-    return -paced - weight_decay * (count * w0 + delta / 2)
+    return -paced - weight_decay * (count * w0 + (delta - lr * paced) / 2)
 
 
 @dataclass(eq=False)
@@ -234,4 +235,4 @@ class Run:
 
     def slope(self) -> Vector:
         """The mean direction descended in this run: see `slope`."""
-        return slope(self.delta / (self.steps * self.lr), self.delta, self.w0, self.local.weight_decay)
+        return slope(self.delta / (self.steps * self.lr), self.delta, self.w0, self.lr, self.local.weight_decay)

@@ -137,7 +137,7 @@ class Simulation:
         order = random("batches")
         epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(random("model").initial_seed())
+            torch.default_generator.manual_seed(random("model").initial_seed())
             return train(
                 self.algorithm,
                 self.model,

@@ -73,7 +73,7 @@ def _kernels(filter: high_pass_2d, layout: Layout) -> dict[tuple[int, int], list
 
 def _by_radius(height: int, width: int) -> list[tuple[int, int]]:
     """The bins of a real two-dimensional spectrum from the lowest radial frequency to the highest."""
-    rows = torch.fft.fftfreq(height).tolist()
-    columns = torch.fft.rfftfreq(width).tolist()
+    rows = torch.fft.fftfreq(height, dtype=torch.float64).tolist()
+    columns = torch.fft.rfftfreq(width, dtype=torch.float64).tolist()
     bins = [(row, column) for row in range(height) for column in range(len(columns))]
-    return sorted(bins, key=lambda place: (rows[place[0]] ** 2 + columns[place[1]] ** 2, *place))
+    return sorted(bins, key=lambda place: (round(rows[place[0]] ** 2 + columns[place[1]] ** 2, 12), *place))
