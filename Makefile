@@ -4,7 +4,7 @@ PYTHON ?= python
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[dev]' -c constraints.txt
+	$(PYTHON) -m pip install -e '.[dev,ray,flower]' -c constraints.txt
 
 check: lint types test  ## everything that must pass before a commit
 
@@ -16,7 +16,7 @@ types:
 	$(PYTHON) -m mypy
 
 test:
-	$(PYTHON) -m pytest -n auto
+	$(PYTHON) -m pytest -n auto --dist loadgroup
 
 format:
 	$(PYTHON) -m ruff format .

@@ -57,11 +57,11 @@ def watch(
         gate = Gate(algorithm, local, broadcast, clients)
         total, uploads = gate.total(), {}
         for client in clients:
-            upload = simulation.visit(client, broadcast, state.accepted.get(client), gate)
+            upload = simulation.worker.visit(client, broadcast, state.accepted.get(client), gate)
             assert upload is not None and gate.admit(upload, total) is None, gate.rejections
             uploads[client] = upload
         after = simulation.close(state, broadcast, total)
-        states = {client: dict(held) for client, held in simulation.states.items()}
+        states = {client: dict(held) for client, held in simulation.worker.store.states.items()}
         frames.append(Frame(state, after, uploads, states, task.population))
         state = after
     return frames

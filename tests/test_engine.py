@@ -9,6 +9,7 @@ from torch import nn
 from undrift import Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.engine.random import bernoulli_cohort, cohort, generator
+from undrift.engine.store import StoreError
 from undrift.gate import Reason
 from undrift.testing import Clinic, fingerprint
 
@@ -72,15 +73,15 @@ def test_a_round_without_uploads_is_abandoned() -> None:
 def test_a_missing_client_state_is_named() -> None:
     simulation = Simulation(make("scaffold"), Clinic(), Local(batch_size=4))
     state = simulation.run(1)
-    simulation.states.clear()
-    with pytest.raises(KeyError, match="no state of client 0 after round 0; resume with the clients' states"):
+    simulation.worker.store.states.clear()
+    with pytest.raises(StoreError, match="no state of client 0 after round 0; resume with the clients' states"):
         simulation.run(1, state)
 
 
 def test_only_the_last_two_states_of_a_client_are_held() -> None:
     simulation = Simulation(make("feddyn"), Clinic(), Local(batch_size=4))
     simulation.run(6)
-    assert all(len(held) <= 2 for held in simulation.states.values())
+    assert all(len(held) <= 2 for held in simulation.worker.store.states.values())
 
 
 def test_records_tell_who_took_part() -> None:

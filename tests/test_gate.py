@@ -11,6 +11,7 @@ from undrift import Algorithm, Local, Simulation, server
 from undrift.algorithms import make
 from undrift.block import Aggregation, Correction
 from undrift.gate import Gate, Reason
+from undrift.reduce import ExactSum, Total
 from undrift.testing import Clinic, fingerprint
 from undrift.types import Array, Upload
 from undrift.vector import Vector
@@ -51,7 +52,7 @@ def setup(algorithm: Algorithm, **options) -> tuple[Simulation, Gate, Upload]:
     simulation = Simulation(algorithm, Clinic(), LOCAL)
     broadcast = server.send(algorithm, simulation.start())
     gate = Gate(algorithm, LOCAL, broadcast, range(8), **options)
-    upload = simulation.visit(3, broadcast, None, gate)
+    upload = simulation.worker.visit(3, broadcast, None, gate)
     assert upload is not None
     return simulation, gate, upload
 
@@ -123,7 +124,7 @@ def test_broken_upload_is_set_aside_without_a_trace(name: str) -> None:
 
 
 def test_every_reason_is_tested() -> None:
-    tested = {reason for reason, _ in BROKEN.values()} | {Reason.DUPLICATE, Reason.WEIGHT}
+    tested = {reason for reason, _ in BROKEN.values()} | {Reason.DUPLICATE, Reason.WEIGHT, Reason.FAILED}
     assert tested == set(Reason)
 
 
@@ -170,3 +171,59 @@ def test_ten_thousand_fuzzed_uploads() -> None:
         assert rejection is not None and rejection.reason is reason
         gate.rejections.clear()
     assert total.clients == [] and gate.admit(upload, total) is None
+
+
+def partial(algorithm: Algorithm, clients: list[int]) -> tuple[Simulation, Gate, Total]:
+    simulation, gate, _ = setup(algorithm)
+    total = gate.total()
+    for client in clients:
+        upload = simulation.worker.visit(client, gate.broadcast, None, gate)
+        assert upload is not None and gate.admit(upload, total) is None
+    return simulation, Gate(algorithm, LOCAL, gate.broadcast, range(8)), total
+
+
+def change(total: Total, name: str, part: str, value: float) -> None:
+    getattr(total.sums[name], part)[0] = value
+
+
+UNSOUND = {
+    "stranger": (Reason.SENDER, lambda t: t.clients.append(99)),
+    "twice": (Reason.DUPLICATE, lambda t: t.clients.append(t.clients[0])),
+    "missing sum": (Reason.TREE, lambda t: t.sums.pop("delta")),
+    "another sum": (Reason.TREE, lambda t: t.sums.update(more=t.sums["delta"])),
+    "nan": (Reason.SIZE, lambda t: change(t, "delta", "coarse", float("nan"))),
+    "huge": (Reason.SIZE, lambda t: change(t, "paced", "coarse", 2.0**41)),
+    "no multiple": (Reason.SIZE, lambda t: change(t, "delta", "coarse", 2.0**-11)),
+    "fine part too large": (Reason.SIZE, lambda t: change(t, "delta", "fine", 1.0)),
+    "short": (Reason.SHAPE, lambda t: t.sums.update(delta=ExactSum(3))),
+    "negative weight": (Reason.WEIGHT, lambda t: change(t, "weight", "coarse", -5.0)),
+    "counts": (Reason.SHAPE, lambda t: setattr(t, "counts", None)),
+    "uploads": (Reason.TREE, lambda t: t.uploads.append(None)),
+}
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_a_broken_partial_sum_is_set_aside_whole(name: str) -> None:
+    reason, breach = UNSOUND[name]
+    _, gate, part = partial(make("scaffold"), [3, 4, 5])
+    breach(part)
+    if name == "uploads":
+        part.uploads[0] = setup(make("scaffold"))[2]
+    total = gate.total()
+    rejection = gate.merge(part, total)
+    assert rejection is not None and rejection.reason is reason, rejection
+    assert total.clients == [] and total.sums == {}
+
+
+def test_a_partial_sum_counts_once_and_survives_the_wire() -> None:
+    simulation, gate, part = partial(make("scaffold"), [3, 4])
+    _, _, other = partial(make("scaffold"), [5])
+    total = gate.total()
+    assert gate.merge(gate.total().restore(part.flatten()), total) is None
+    assert gate.merge(other, total) is None
+    again = gate.merge(gate.total().restore(part.flatten()), total)
+    assert again is not None and again.reason is Reason.DUPLICATE
+    _, _, whole = partial(make("scaffold"), [5, 4, 3])
+    start = simulation.start()
+    ends = [simulation.close(start, gate.broadcast, t) for t in (total, whole)]
+    assert fingerprint(ends[0]) == fingerprint(ends[1])

@@ -16,7 +16,7 @@ LAYERS = [
     {"algorithm"},
     {"client", "reduce", "gate", "server", "wire"},
     {"algorithms", "engine"},
-    {"experiment"},
+    {"experiment", "template"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -145,20 +145,26 @@ class _Oracle:
         """Go on to a batch."""
         self.batch, self.fresh = batch, True
 
-    def __call__(self) -> Vector:
-        """One forward and one backward pass."""
+    def __call__(self, point: Vector) -> Vector:
+        """One forward and one backward pass at a point."""
         model = self.model
         saved = None if self.fresh or not self.has_buffers else (model.buffers.clone(), model.counts.clone())
-        model.g.zero_()
-        loss = self.loss(self.batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        elsewhere = point is not model.w
+        if elsewhere:
+            model.place(point)
+        try:
+            loss = self.loss(self.batch)
+            gradient = model.gradient(loss)
+        finally:
+            if elsewhere:
+                model.place(model.w)
         if saved is not None:
             model.buffers.copy_(saved[0])
             model.counts.copy_(saved[1])
         if self.fresh:
             self.total += loss.detach()
         self.fresh = False
-        return model.g
+        return gradient
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

@@ -35,6 +35,7 @@ class Reason(Enum):
     FINITE = "a value is not finite"
     SIZE = "a value is too large to be summed exactly, or the norm exceeds the bound"
     WEIGHT = "its weight is not a finite number of 0 or more"
+    FAILED = "its training failed"
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ class Gate:
         algorithm: the method, which declares what an upload holds.
         local: the settings all clients share.
         broadcast: what was sent: gives the round, the length and the dtype.
-        asked: the clients of the round.
+        asked: the clients of the round that may come through here.
         bound: largest norm of a displacement; None allows any that can be summed exactly.
         most: largest number of examples a client may claim.
+        cohort: how many clients take part in the round everywhere; None if all come through here.
     """
 
     algorithm: Algorithm
@@ -77,6 +79,7 @@ class Gate:
     asked: Collection[int]
     bound: float | None = None
     most: int = 2**31
+    cohort: int | None = None
     rejections: list[Rejection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -97,6 +100,50 @@ class Gate:
         total.add(upload)
         return None
 
+    def merge(self, part: Total, total: Total) -> Rejection | None:
+        """Add another node's partial total to a total, or set all of it aside and say why.
+
+        The uploads behind it passed a gate on their node; here the sums themselves are checked, since the node may be
+        broken too.
+        """
+        try:
+            self._check_part(part)
+        except _RefusedError as refused:
+            return self.reject(min(part.clients, default=-1), refused.reason, f"partial sum: {refused.detail}")
+        self._seen.update(part.clients)
+        total.merge(part)
+        return None
+
+    def _check_part(self, part: Total) -> None:
+        """Who is in a partial total, and whether its sums can be sums."""
+        for client in part.clients:
+            if client not in self.asked:
+                raise _RefusedError(Reason.SENDER, f"client {client}")
+            if client in self._seen:
+                raise _RefusedError(Reason.DUPLICATE, f"client {client}")
+        if len(set(part.clients)) < len(part.clients):
+            raise _RefusedError(Reason.DUPLICATE)
+        gathered = part.clients if self.algorithm.aggregation.gathers else []
+        if sorted(upload.client for upload in part.uploads) != sorted(gathered):
+            raise _RefusedError(Reason.TREE, "uploads")
+        for upload in part.uploads:
+            self._check(upload)
+        sent, averaged = self.broadcast, self.local.buffers == "average"
+        buffers, counts = (sent.buffers, sent.counts) if averaged else (sent.buffers[:0], sent.counts[:0])
+        expected = part.expected(sent.params, buffers) if part.clients else {}
+        if set(part.sums) != set(expected):
+            raise _RefusedError(Reason.TREE, f"expected sums {sorted(expected)}")
+        room = LIMIT / (self.cohort or len(self.asked)) * len(part.clients)
+        for name, size in expected.items():
+            for x in (part.sums[name].coarse, part.sums[name].fine):
+                _check_tensor(name, x, torch.Size([size]), torch.float64)
+            if not part.sums[name].sound(room):
+                raise _RefusedError(Reason.SIZE, name)
+        if part.clients:
+            _check_tensor("counts", part.counts, counts.shape, counts.dtype)
+            if float(part.sums["weight"].value()) < 0:
+                raise _RefusedError(Reason.WEIGHT)
+
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
         """Set a client aside, also one that sent nothing."""
         rejection = Rejection(client, reason, detail)
@@ -114,7 +161,7 @@ class Gate:
             raise _RefusedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         weight = self._check_layout(upload)
-        room = LIMIT / len(self.asked)
+        room = LIMIT / (self.cohort or len(self.asked))
         if weight > room:
             raise _RefusedError(Reason.WEIGHT, f"{weight:.3g}, at most {room:.3g} can be summed exactly")
         norm = _check_values("delta", upload.delta, room / max(weight, 1.0, self._pace(upload)))
@@ -181,12 +228,15 @@ def _check_values(name: str, x: Tensor, most: float) -> float:
     """All values finite and small enough; returns the norm."""
     if x.numel() == 0:
         return 0.0
-    norm = float(torch.linalg.vector_norm(x, dtype=torch.float64))
-    if not isfinite(norm):
+    norm = float(torch.linalg.vector_norm(x))
+    if norm <= most:  # the usual case; not if it is NaN
+        return norm
+    largest = float(x.abs().max())
+    if not isfinite(largest):
         raise _RefusedError(Reason.FINITE, name)
-    if norm > most and float(x.abs().max()) > most:
+    if largest > most:
         raise _RefusedError(Reason.SIZE, name)
-    return norm
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64))
 
 
 def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:

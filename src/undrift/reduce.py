@@ -5,7 +5,7 @@ precision, in which sums of such multiples are exact while they stay below 2^43 
 associative and commutative, and only the last conversion rounds. Own code: no library sums tensors reproducibly.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,18 @@ class ExactSum:
     def __init__(self, size: int) -> None:
         self.coarse = torch.zeros(size, dtype=torch.float64)
         self.fine = torch.zeros(size, dtype=torch.float64)
+
+    @classmethod
+    def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
+        """A sum from its two parts."""
+        out = cls(0)
+        out.coarse, out.fine = coarse, fine
+        return out
+
+    def sound(self, most: float) -> bool:
+        """Whether the parts are what additions of finite numbers, `most` in all, can give."""
+        small = bool((self.coarse.abs() <= most).all()) and bool((self.fine.abs() <= 2.0**-10).all())
+        return small and bool((torch.frac(self.coarse * 2.0**10) == 0).all())
 
     def add(self, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x, rounded once to a multiple of 2^-60."""
@@ -100,9 +112,45 @@ class Total:
         self.clients.extend(other.clients)
         self.uploads.extend(other.uploads)
         for name, total in other.sums.items():
-            self.sums.setdefault(name, ExactSum(len(total.fine))).merge(total)
+            if name not in self.sums:
+                self.sums[name] = ExactSum(len(total.fine))
+            self.sums[name].merge(total)
         if other.counts is not None:
             self.counts = other.counts if self.counts is None else torch.maximum(self.counts, other.counts)
+
+    def flatten(self) -> dict[str, Tensor]:
+        """The total as named tensors, for the wire; what it gathered travels as uploads."""
+        out = {"clients": torch.tensor(self.clients, dtype=torch.int64)}
+        for name, total in self.sums.items():
+            out[f"{name}/coarse"], out[f"{name}/fine"] = total.coarse, total.fine
+        if self.counts is not None:
+            out["counts"] = self.counts
+        return out
+
+    def restore(self, tensors: Mapping[str, Tensor], uploads: Sequence[Upload] = ()) -> "Total":
+        """This total, filled with what `flatten` returned elsewhere; `Gate.merge` checks it before it is used."""
+        self.clients = tensors["clients"].tolist()
+        self.counts = tensors.get("counts")
+        self.uploads = list(uploads)
+        for name in {name.removesuffix("/coarse") for name in tensors if name.endswith("/coarse")}:
+            self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
+        return self
+
+    def expected(self, params: Vector, buffers: Tensor) -> dict[str, int]:
+        """The names and lengths of the sums a total with one upload or more holds."""
+        a = self.algorithm
+        sizes = {"weight": 1, "buffers": len(buffers)}
+        if not a.aggregation.gathers:
+            sizes["delta"] = len(params)
+        if self._uses("sum") and not a.aggregation.plain:
+            sizes["sum"] = len(params)
+        if self._uses("slope"):
+            sizes["paced"] = len(params)
+        for slot, block in a.slots():
+            lengths = {"vector": len(params), "float": 1, "int": 1}
+            for name, kind in kinds(block.Up).items():
+                sizes[f"{slot}.{name}"] = block.sizes()[name] if kind == "array" else lengths[kind]
+        return sizes
 
     def close(self, w0: Vector) -> Summed:
         """The sums as the server step wants them, in the model's precision.
@@ -137,7 +185,9 @@ class Total:
 
     def _sum(self, name: str, x: Tensor, weight: float = 1.0) -> None:
         """Add to one of the sums."""
-        self.sums.setdefault(name, ExactSum(len(x))).add(x, weight)
+        if name not in self.sums:
+            self.sums[name] = ExactSum(len(x))
+        self.sums[name].add(x, weight)
 
     def _part(self, slot: str, declared: Declared, dtype: torch.dtype) -> Tree:
         """The sum of a block's uploads, as its own tree."""

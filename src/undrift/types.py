@@ -198,7 +198,7 @@ class Run:
         steps: how many steps there will be.
         examples: how many examples the client has.
         local: the settings all clients share.
-        oracle: computes the data gradient of the current batch at `w` into one buffer and returns it.
+        oracle: computes the data gradient of the current batch at a point into one buffer and returns it.
         random: gives the client's generator for a purpose.
         step: the current step, from 0.
         delta: after the last step, the displacement that will be uploaded.
@@ -211,27 +211,22 @@ class Run:
     steps: int
     examples: int
     local: Local
-    oracle: Callable[[], Vector]
+    oracle: Callable[[Vector], Vector]
     random: Callable[[str], Generator]
     step: int = 0
     delta: Vector = field(default_factory=lambda: torch.empty(0))
-    _saved: Vector | None = None
+    _probe: Vector | None = None
 
     def gradient(self, offset: Vector | None = None) -> Vector:
-        """The data gradient of the current batch at `w + offset`; `w` is restored exactly.
+        """The data gradient of the current batch at `w + offset`; `w` itself is not touched.
 
         The result is one buffer, overwritten by the next call: clone what you keep.
         """
         if offset is None:
-            return self.oracle()
-        if self._saved is None:
-            self._saved = torch.empty_like(self.w)
-        self._saved.copy_(self.w)
-        self.w.add_(offset)
-        try:
-            return self.oracle()
-        finally:
-            self.w.copy_(self._saved)
+            return self.oracle(self.w)
+        if self._probe is None:
+            self._probe = torch.empty_like(self.w)
+        return self.oracle(torch.add(self.w, offset, out=self._probe))
 
     def slope(self) -> Vector:
         """The mean direction descended in this run: see `slope`."""

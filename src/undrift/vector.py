@@ -63,35 +63,45 @@ def unit(v: Tensor) -> Tensor:
 
 
 class Bound(NamedTuple):
-    """A module whose parameters, gradients and buffers are views of flat vectors."""
+    """A module whose parameters and buffers are views of flat vectors, and a vector for its gradient."""
 
     module: nn.Module
     layout: Layout
+    parameters: tuple[nn.Parameter, ...]
     w: Vector
     g: Vector
     buffers: Tensor
     counts: Tensor
 
+    def place(self, v: Vector) -> None:
+        """Make the parameters views of `v`, without a copy."""
+        for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
+            parameter.data = value
+
+    def gradient(self, loss: Tensor) -> Vector:
+        """The gradient of a loss, written into `g`; zero where the loss does not depend on a parameter."""
+        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        pairs = zip(found, self.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(p) if x is None else x).reshape(-1) for x, p in pairs], out=self.g)
+
     def check(self) -> None:
-        """Refuse to go on when the module no longer lives in the vectors."""
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
-        places = zip(self.layout.split(self.w), self.layout.split(self.g), parameters, strict=False)
-        whole = len(parameters) == len(self.layout.names) and all(
-            p.grad is not None and p.data_ptr() == w.data_ptr() and p.grad.data_ptr() == g.data_ptr()
-            for w, g, p in places
+        """Refuse to go on when the module no longer lives in the vector."""
+        owned = [p for p in self.module.parameters() if p.requires_grad]
+        whole = len(owned) == len(self.parameters) and all(
+            p.data_ptr() == w.data_ptr() for p, w in zip(owned, self.layout.split(self.w), strict=True)
         )
         if not whole:
             raise RuntimeError(
                 "the model's parameters are no longer views of the flat vector "
-                "(did you call .to(), deepcopy or zero_grad(set_to_none=True) after bind()?)"
+                "(did you call .to() or deepcopy after bind()?)"
             )
 
 
 def bind(module: nn.Module) -> Bound:
-    """Move a module's trainable parameters, their gradients and its buffers into flat vectors.
+    """Move a module's trainable parameters and its buffers into flat vectors.
 
     Parameters that do not require a gradient stay where they are: they neither train nor travel. Bind last, once
-    per process; zero gradients with `bound.g.zero_()`.
+    per process.
 
     Args:
         module: the model; all its trainable parameters have one dtype and one device.
@@ -106,13 +116,10 @@ def bind(module: nn.Module) -> Bound:
         )
     layout = Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named))
     w = torch.cat([p.detach().reshape(-1) for _, p in named])
-    g = torch.zeros_like(w)
-    for (_, p), value, grad in zip(named, layout.split(w), layout.split(g), strict=True):
-        p.data = value
-        p.grad = grad
-    return Bound(
-        module, layout, w, g, _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
-    )
+    buffers, counts = _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
+    bound = Bound(module, layout, tuple(p for _, p in named), w, torch.zeros_like(w), buffers, counts)
+    bound.place(w)
+    return bound
 
 
 def _bind_buffers(module: nn.Module, w: Vector, *, floating: bool) -> Tensor:

@@ -1,32 +1,39 @@
-"""The reference engine: plain loops in this process. Every other engine must equal it to the bit."""
+"""The reference engine: one worker in this process. Every other engine must equal it to the bit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 
-import torch
 from torch import nn
 
 from undrift import server
 from undrift.algorithm import Algorithm
-from undrift.client import train
-from undrift.engine.random import bernoulli_cohort, cohort, generator
-from undrift.gate import Gate, Reason, Rejection
+from undrift.engine.random import bernoulli_cohort, cohort
+from undrift.engine.store import Store
+from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.gate import Rejection
 from undrift.reduce import Total
 from undrift.task import Task
-from undrift.types import Broadcast, ClientState, Local, ServerState, Upload
+from undrift.types import Broadcast, Local, ServerState
 from undrift.vector import bind
 
 
 @dataclass(frozen=True)
 class Record:
-    """What happened in a round."""
+    """What happened in a round: who took part, who was set aside, and the mean training loss."""
 
     round: int
-    clients: tuple[int, ...]
+    visits: tuple[Visit, ...]
     rejections: tuple[Rejection, ...]
-    loss: float
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients whose uploads were accepted, sorted."""
+        return tuple(visit.client for visit in self.visits)
+
+    @property
+    def loss(self) -> float:
+        """The mean training loss of these clients."""
+        return sum(visit.loss for visit in self.visits) / max(len(self.visits), 1)
 
 
 @dataclass
@@ -41,6 +48,7 @@ class Simulation:
         probability: if given, each client takes part with this probability instead.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        store: where the clients' states are kept; None keeps them in memory.
     """
 
     algorithm: Algorithm
@@ -50,10 +58,11 @@ class Simulation:
     probability: float | None = None
     seed: int = 0
     bound: float | None = None
+    store: Store | None = None
 
     def __post_init__(self) -> None:
-        self.model = bind(self.task.model().train())
-        self.states: dict[int, dict[int, ClientState]] = {}
+        self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound)
+        self.worker = Worker(self.job, self.store)
 
     def start(self) -> ServerState:
         """The server's state before round 0."""
@@ -73,6 +82,29 @@ class Simulation:
             state, record = self.round(state, self.sample(state.round))
             yield state, record
 
+    def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
+        """One round with the clients given."""
+        broadcast = server.send(self.algorithm, state)
+        partial = self.collect(broadcast, clients, state.accepted)
+        visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
+        rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
+        return self.close(state, broadcast, partial.total), Record(state.round, visits, rejections)
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Train the clients of a round and add their uploads up: what another engine does another way."""
+        return self.worker.serve(broadcast, clients, accepted, len(clients))
+
+    def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
+        """End a round with the uploads that came in."""
+        return server.close(self.algorithm, state, broadcast, total, self.task.population, self.local)
+
+    def sample(self, round: int) -> list[int]:
+        """The clients of a round."""
+        population = self.task.population
+        if self.probability is not None:
+            return bernoulli_cohort(self.seed, round, population, self.probability)
+        return cohort(self.seed, round, population, self.cohort or population)
+
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights, ready to evaluate."""
         bound = bind(self.task.model().eval())
@@ -80,73 +112,3 @@ class Simulation:
         bound.buffers.copy_(state.buffers)
         bound.counts.copy_(state.counts)
         return bound.module
-
-    def sample(self, round: int) -> list[int]:
-        """The clients of a round."""
-        if self.probability is not None:
-            return bernoulli_cohort(self.seed, round, self.task.population, self.probability)
-        return cohort(self.seed, round, self.task.population, self.cohort or self.task.population)
-
-    def round(self, state: ServerState, clients: list[int]) -> tuple[ServerState, Record]:
-        """One round with the clients given."""
-        broadcast = server.send(self.algorithm, state)
-        gate = Gate(self.algorithm, self.local, broadcast, clients, self.bound)
-        total = gate.total()
-        losses = {}
-        for client in clients:
-            upload = self.visit(client, broadcast, state.accepted.get(client), gate)
-            if upload is not None and gate.admit(upload, total) is None:
-                losses[client] = upload.loss
-        new = self.close(state, broadcast, total)
-        loss = sum(losses[client] for client in sorted(losses)) / max(len(losses), 1)
-        return new, Record(state.round, tuple(sorted(losses)), tuple(gate.rejections), loss)
-
-    def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
-        """End a round with the uploads that came in."""
-        return server.close(self.algorithm, state, broadcast, total, self.task.population, self.local)
-
-    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
-        """Train one client from the state of its last accepted round; its new state is provisional."""
-        examples = self.task.examples(client)
-        if examples == 0:
-            gate.reject(client, Reason.EMPTY)
-            return None
-        upload, kept = self._train(client, examples, broadcast, self._state(client, accepted))
-        if kept.parts or kept.buffers is not None:
-            held = self.states.get(client, {})
-            last = {accepted: held[accepted]} if accepted is not None else {}
-            self.states[client] = {**last, broadcast.round: kept}
-        return upload
-
-    def _state(self, client: int, accepted: int | None) -> ClientState | None:
-        """A client's state after the last round in which its upload was accepted."""
-        if accepted is None:
-            return None
-        try:
-            return self.states[client][accepted]
-        except KeyError:
-            raise KeyError(
-                f"no state of client {client} after round {accepted}; resume with the clients' states"
-            ) from None
-
-    def _train(
-        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None
-    ) -> tuple[Upload, ClientState]:
-        """Train one client with its own generators."""
-        random = partial(generator, self.seed, broadcast.round, client)
-        order = random("batches")
-        epochs = (self.task.batches(client, self.local.batch_size, order) for _ in range(self.local.epochs))
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(random("model").initial_seed())
-            return train(
-                self.algorithm,
-                self.model,
-                partial(self.task.loss, self.model.module),
-                chain.from_iterable(epochs),
-                broadcast,
-                state,
-                self.local,
-                client=client,
-                examples=examples,
-                random=random,
-            )

@@ -17,6 +17,7 @@ from undrift.algorithm import Algorithm
 from undrift.block import SLOTS, Block
 from undrift.blocks import Private
 from undrift.engine.local import Simulation
+from undrift.engine.store import MemoryStore
 from undrift.gate import Gate
 from undrift.reduce import Total
 from undrift.testing.tasks import Clinic
@@ -93,9 +94,9 @@ def check_inputs(algorithm: Algorithm) -> None:
     gate = Gate(algorithm, LOCAL, broadcast, range(simulation.task.population))
     total = gate.total()
     for client in (3, 4, 5):
-        before = fingerprint(broadcast), fingerprint(state), _fingerprints(simulation.states)
-        kept = {client: dict(held) for client, held in simulation.states.items()}
-        upload = simulation.visit(client, broadcast, state.accepted.get(client), gate)
+        before = fingerprint(broadcast), fingerprint(state), _fingerprints(_states(simulation))
+        kept = {client: dict(held) for client, held in _states(simulation).items()}
+        upload = simulation.worker.visit(client, broadcast, state.accepted.get(client), gate)
         assert upload is not None
         after = fingerprint(broadcast), fingerprint(state), _fingerprints(kept)
         _demand(before == after, f"training client {client} changed what it had received or kept")
@@ -123,8 +124,8 @@ def check_resume(algorithm: Algorithm) -> None:
     stopped = first.run(2)
     size = len(stopped.params)
     second = _simulation(algorithm)
-    for client, held in first.states.items():
-        second.states[client] = {
+    for client, held in _states(first).items():
+        _states(second)[client] = {
             round: wire.from_bytes(ClientState, algorithm, wire.to_bytes(kept), size) for round, kept in held.items()
         }
     state = wire.from_bytes(ServerState, algorithm, wire.to_bytes(stopped), size)
@@ -176,7 +177,7 @@ def check_provisional(algorithm: Algorithm) -> None:
     broadcast = server.send(algorithm, lost)
     gate = Gate(algorithm, LOCAL, broadcast, range(shaken.task.population))
     for client in range(shaken.task.population):
-        shaken.visit(client, broadcast, lost.accepted.get(client), gate)
+        shaken.worker.visit(client, broadcast, lost.accepted.get(client), gate)
     _demand(
         fingerprint(shaken.run(2, lost)) == fingerprint(steady.run(2, state)),
         "a round whose replies were lost changed the rounds after it",
@@ -227,19 +228,26 @@ def _play(algorithm: Algorithm) -> _Round:
     total: Total = gate.total()
     uploads = []
     for client in clients:
-        upload = simulation.visit(client, broadcast, before.accepted.get(client), gate)
+        upload = simulation.worker.visit(client, broadcast, before.accepted.get(client), gate)
         _demand(upload is not None, f"client {client} failed: {gate.rejections}")
         assert upload is not None
         uploads.append(upload)
         _demand(gate.admit(upload, total) is None, f"an honest upload was refused: {gate.rejections}")
     after = simulation.close(before, broadcast, total)
-    states = {client: held[broadcast.round] for client, held in simulation.states.items() if broadcast.round in held}
-    return _Round(before, broadcast, uploads, states, after, simulation.model.layout)
+    states = {client: held[broadcast.round] for client, held in _states(simulation).items() if broadcast.round in held}
+    return _Round(before, broadcast, uploads, states, after, simulation.worker.model.layout)
 
 
 def _simulation(algorithm: Algorithm) -> Simulation:
     """A small run with odd clients."""
     return Simulation(algorithm, Clinic(), LOCAL, cohort=5, seed=7)
+
+
+def _states(simulation: Simulation) -> dict[int, dict[int, ClientState]]:
+    """All clients' states of a run that keeps them in memory."""
+    store = simulation.worker.store
+    assert isinstance(store, MemoryStore)
+    return store.states
 
 
 def _fingerprints(states: dict[int, dict[int, ClientState]]) -> dict[int, dict[int, str]]:

@@ -1,0 +1,198 @@
+"""What the engine costs: Ray's round against Flower's own simulation, training throughput, the server's memory.
+
+Every figure is a ratio of two sides measured in one run of this file, on two workers. Parts run in processes of their
+own, so that one's memory and Ray do not weigh on the next.
+
+    python benchmarks/engine.py --json > benchmarks/results/engine.json
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift.models import CNN5
+from undrift.task import TensorTask
+from undrift.types import Local
+
+SIZES = {"60k": 60_000, "11m": 11_000_000}
+TRAINING = Local(lr=0.01, epochs=1, batch_size=48)
+STEPS = 10
+
+
+class Flat(nn.Module):
+    """One parameter of a given length."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(size))
+
+
+@dataclass(frozen=True)
+class Empty:
+    """Clients that train for no time: one step along a gradient of zero."""
+
+    size: int
+    population: int
+
+    def model(self) -> nn.Module:
+        """A vector."""
+        return Flat(self.size)
+
+    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
+        """Zero, without a look at the weights."""
+        return torch.zeros((), requires_grad=True) + 0.0
+
+    def examples(self, client: int) -> int:
+        """One each."""
+        return 1
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Tensor]:
+        """One batch of nothing."""
+        yield torch.empty(0)
+
+
+def images(clients: int) -> TensorTask:
+    """Random CIFAR-shaped data, some steps for every client."""
+    draw = torch.Generator().manual_seed(0)
+    count = STEPS * TRAINING.batch_size
+    inputs = torch.randn(count, 3, 32, 32, generator=draw)
+    return TensorTask(CNN5, inputs, torch.randint(10, (count,), generator=draw), [torch.arange(count)] * clients)
+
+
+def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float]:
+    """Seconds of each round on two Ray workers, after a first one to warm up."""
+    from undrift.algorithms import fedavg
+    from undrift.engine.ray import Pool, RaySimulation
+
+    seconds = []
+    with Pool(2) as pool, RaySimulation(fedavg(), task, local, cohort=clients, pool=pool) as simulation:
+        state = simulation.run(1)
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            state = simulation.run(1, state)
+            seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def flower_rounds(size: int, clients: int, rounds: int) -> list[float]:
+    """Seconds of each round of Flower's FedAvg in its own simulation, one node per client, after a first round."""
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    client, main, ends = ClientApp(), ServerApp(), []
+
+    @client.train()
+    def train(message: Message, _: Any) -> Message:
+        metrics = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({"arrays": message.content["arrays"], "metrics": metrics}), reply_to=message)
+
+    @main.main()
+    def run(grid: Any, _: Any) -> None:
+        def mark(*_: object) -> None:
+            ends.append(time.perf_counter())
+
+        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=clients)
+        arrays = ArrayRecord({"w": torch.zeros(size)})
+        strategy.start(grid, arrays, num_rounds=rounds + 1, evaluate_fn=mark)
+
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
+    run_simulation(main, client, num_supernodes=clients, backend_config=resources)
+    return [b - a for a, b in pairwise(ends[1:])]
+
+
+def bare_training(clients: int) -> None:
+    """The same steps as a client's, one client after the other, in plain PyTorch."""
+    torch.set_num_threads(1)
+    task = images(clients)
+    model = task.model().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=TRAINING.lr)
+    for client in range(clients):
+        for batch in task.batches(client, TRAINING.batch_size, torch.Generator()):
+            optimizer.zero_grad()
+            task.loss(model, batch).backward()
+            optimizer.step()
+
+
+def bare_processes(clients: int) -> float:
+    """Seconds of two bare processes that share the clients, from their first step on."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(2) as pool:
+        pool.map(bare_training, [1, 1])
+        begin = time.perf_counter()
+        pool.map(bare_training, [clients // 2, clients - clients // 2], chunksize=1)
+        return time.perf_counter() - begin
+
+
+def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One part, in this process."""
+    kind, _, label = name.partition(":")
+    if kind == "ray":
+        rounds = ray_rounds(Empty(SIZES[label], 100), 100, arguments.rounds, Local())
+        return {"seconds": statistics.median(rounds)}
+    if kind == "flower":
+        return {"seconds": statistics.median(flower_rounds(SIZES[label], 100, arguments.rounds))}
+    if kind == "throughput":
+        pairs = [(bare_processes(10), min(ray_rounds(images(10), 10, 1, TRAINING))) for _ in range(arguments.rounds)]
+        return {"bare": statistics.median(p[0] for p in pairs), "ray": statistics.median(p[1] for p in pairs)}
+    ray_rounds(Empty(SIZES["11m"], int(label)), int(label), 1, Local())
+    return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def apart(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One part, in a process of its own."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    command = [sys.executable, __file__, "--part", name, "--rounds", str(arguments.rounds)]
+    done = subprocess.run(command, env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed:\n{done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, or repetitions, per figure")
+    parser.add_argument("--part", help="measure one part in this process: ray:60k, flower:11m, throughput, memory:10")
+    arguments = parser.parse_args()
+    if arguments.part:
+        print(json.dumps(part(arguments.part, arguments)))
+        return
+    result: dict[str, Any] = {}
+    for label in SIZES:
+        ours, theirs = apart(f"ray:{label}", arguments)["seconds"], apart(f"flower:{label}", arguments)["seconds"]
+        result[f"ray_over_flower_{label}"] = round(ours / theirs, 4)
+        result[f"seconds_{label}"] = {"ray": round(ours, 3), "flower": round(theirs, 3)}
+    pair = apart("throughput", arguments)
+    result["throughput_over_bare"] = round(pair["bare"] / pair["ray"], 3)
+    few, many = (apart(f"memory:{count}", arguments)["megabytes"] for count in (10, 1000))
+    result["memory_1000_over_10"] = round(many / few, 3)
+    result["environment"] = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main()

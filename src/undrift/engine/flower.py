@@ -1,0 +1,280 @@
+"""The Flower server: a strategy that any ServerApp takes as it is, with a receive loop of its own.
+
+    strategy = UndriftStrategy(make("scaffold"), model, Local(lr=0.05), population=100, cohort=10)
+    result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=50)
+
+Every node gets one message with the numbers of its clients and replies with their partial sum, which goes through the
+gate straight into the exact sum of the round. The result is the same to the bit as that of `engine.local`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import partial
+from hashlib import sha256
+from math import ceil, isfinite
+
+from torch import nn
+
+from undrift import server, wire
+from undrift.algorithm import Algorithm
+from undrift.engine.random import cohort as draw
+from undrift.engine.receive import SKEW, Reply, Roster, TooFewNodes, receive, settle
+from undrift.engine.records import Order, check_name, encode
+from undrift.engine.tally import RoundRecord, Tally
+from undrift.types import Local, ServerState
+from undrift.vector import bind
+
+try:
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
+
+
+class UndriftStrategy(Strategy):
+    """Federated training with any algorithm, on any Flower runtime.
+
+    Args:
+        algorithm: the method; the nodes must be given the same.
+        model: the model: which entries of its state are trained, and how they lie in a vector. It is not changed.
+        local: the settings all clients share; the nodes take them from here.
+        population: how many clients there are in all, numbered from 0.
+        cohort: how many clients take part in a round; None takes all.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        deadline: seconds after which a round is closed; None takes the timeout given to `start`.
+        quorum: fraction of the clients drawn whose uploads must be accepted; with fewer the round is abandoned, the
+            model stays as it is and the run goes on.
+        grace: if given, a round is closed so many seconds after its quorum is reached.
+        over_selection: factor on the cohort, to make up for clients that will not answer; all that do are counted.
+        nodes: how many nodes to wait for; None waits until every client has one.
+        wait: most seconds to wait for them; then `TooFewNodes` is raised.
+        poll: longest pause between two looks for replies; 1 to 3 for a SuperLink on SQLite.
+        patience: after so many rounds in a row without any accepted upload `TooFewNodes` is raised.
+        evaluate: whether the nodes' own evaluate functions are called after every round.
+        run: the name under which nodes keep their clients' states. It must be the same when a run is resumed, and
+            another for every run that uses the same nodes at the same time.
+        state: where to go on from; None starts from the arrays given to `start`.
+        on_round: called after every round with the state and a record of it, for example to write a checkpoint.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        model: nn.Module,
+        local: Local | None = None,
+        *,
+        population: int,
+        cohort: int | None = None,
+        seed: int = 0,
+        bound: float | None = None,
+        deadline: float | None = None,
+        quorum: float = 0.5,
+        grace: float | None = None,
+        over_selection: float = 1.0,
+        nodes: int | None = None,
+        wait: float = 300.0,
+        poll: float = 1.0,
+        patience: int = 3,
+        evaluate: bool = False,
+        run: str | None = None,
+        state: ServerState | None = None,
+        on_round: Callable[[ServerState, RoundRecord], None] | None = None,
+    ) -> None:
+        if not 1 <= (cohort or population) <= population:
+            raise ValueError(f"cohort must be between 1 and the population of {population}, got {cohort}")
+        if not 0 <= quorum <= 1:
+            raise ValueError(f"quorum is a fraction of the clients drawn, got {quorum}")
+        if not 1 <= over_selection < float("inf"):
+            raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
+        if not -(2**63) <= seed < 2**63:
+            raise ValueError(f"seed must fit into 64 bits, got {seed}")
+        self.algorithm, self.local, self.population = algorithm, local or Local(), population
+        self.size = min(population, ceil((cohort or population) * over_selection))
+        self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
+        self.nodes, self.wait, self.poll, self.patience = nodes, wait, poll, patience
+        self.evaluate, self.on_round = evaluate, on_round
+        settings = repr((seed, algorithm, self.local, population))
+        self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
+        self.state = state
+        self.records: list[RoundRecord] = []
+        self._first = state
+        self._model = bind(deepcopy(model))
+        self._roster = Roster(population)
+        self._tally: Tally | None = None
+        self._idle = 0
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Train for some rounds, from the arrays or from the state given; rounds are counted from 1 on, as Flower does.
+
+        Args:
+            grid: the grid.
+            initial_arrays: the model's state as `ArrayRecord(model.state_dict())`; so is the result.
+            num_rounds: how many rounds to add.
+            timeout: seconds after which a round is closed, if no deadline was given.
+            train_config: passed on to the nodes, for train functions of one's own.
+            evaluate_config: passed on to the nodes' evaluate functions.
+            evaluate_fn: evaluates the global model here, before the first round and after each.
+        """
+        self.summary()
+        self.state = self._first or self._open(initial_arrays)
+        self._load(initial_arrays)  # what neither trains nor travels stays as it was given
+        arrays, result = self.arrays(), Result()
+        seconds = timeout if self.deadline is None else min(timeout, self.deadline)
+        self._assess(evaluate_fn, self.state.round, arrays, result)
+        for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
+            tally = self._begin(grid, train_config, seconds)
+            grace = self.grace or 0.0
+            enough = None if self.grace is None else partial(tally.reached, self._need)
+            for reply in receive(grid, tally.asked, seconds, poll=self.poll, enough=enough, grace=grace):
+                tally.take(reply)
+            arrays, result.train_metrics_clientapp[round] = self._close()
+            result.arrays = arrays
+            asked = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
+            replies = [r.message for r in receive(grid, asked, seconds, poll=self.poll) if r.message is not None]
+            told = self.aggregate_evaluate(round, replies)
+            if told is not None:
+                result.evaluate_metrics_clientapp[round] = told
+            self._assess(evaluate_fn, round, arrays, result)
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages of the next round, one per node; `arrays` matter only before the first."""
+        if self.state is None:
+            self.state = self._open(arrays)
+        return self._begin(grid, config, self.deadline or 3600.0).asked
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """End the round that `configure_train` began with the replies that came."""
+        if self._tally is None:
+            raise RuntimeError("aggregate_train: no round has begun; call configure_train first")
+        sent = {message.metadata.message_id: message for message in self._tally.asked}
+        for message in replies:
+            question = sent.pop(message.metadata.reply_to_message_id, None)
+            if question is None:
+                _log.warning("a reply to no message of this round, or a second one, is set aside")
+            else:
+                self._tally.take(settle(question, message))
+        for question in sent.values():
+            self._tally.take(Reply(question, None, "no reply in time"))
+        return self._close()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message with the model's state to every node, if nodes evaluate."""
+        if not self.evaluate:
+            return []
+        config["server-round"] = server_round
+        content = RecordDict({"arrays": arrays, "config": config})
+        return [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.get_node_ids())]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The means of the nodes' metrics, weighted by their `num-examples`."""
+        sums: dict[str, float] = {}
+        weights: dict[str, float] = {}
+        for message in replies:
+            for record in message.content.metric_records.values() if message.has_content() else ():
+                values = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and isfinite(v)}
+                weight = values.pop("num-examples", 1.0)
+                for name, value in values.items() if 0 < weight < 2**31 else ():
+                    sums[name] = sums.get(name, 0.0) + weight * value
+                    weights[name] = weights.get(name, 0.0) + weight
+        return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
+
+    def summary(self) -> None:
+        """Log what will be run."""
+        _log.info("undrift run %s: %r, %r", self.run, self.algorithm, self.local)
+        _log.info("%d of %d clients a round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
+
+    def arrays(self) -> ArrayRecord:
+        """The current model's state, as `ArrayRecord(model.state_dict())`."""
+        assert self.state is not None
+        self._model.w.copy_(self.state.params)
+        self._model.buffers.copy_(self.state.buffers)
+        self._model.counts.copy_(self.state.counts)
+        return ArrayRecord(self._model.module.state_dict())
+
+    def _open(self, arrays: ArrayRecord) -> ServerState:
+        """The state before round 0."""
+        self._load(arrays)
+        return server.open_run(self.algorithm, self._model)
+
+    def _load(self, arrays: ArrayRecord) -> None:
+        """Put a model's state into ours."""
+        self._model.module.load_state_dict(arrays.to_torch_state_dict())
+
+    def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
+        """Draw the clients of a round and write a message for every node that hosts some."""
+        assert self.state is not None
+        state = self.state
+        drawn = draw(self.seed, state.round, self.population, self.size)
+        groups, lost = self._roster.find(grid, drawn, self._need, self.nodes, self.wait, self.poll)
+        broadcast = server.send(self.algorithm, state)
+        arrays = encode(wire.flatten(broadcast))
+        asked, count = [], sum(map(len, groups.values()))
+        for node, clients in groups.items():
+            accepted = {client: state.accepted[client] for client in clients if client in state.accepted}
+            method = repr(self.algorithm)
+            order = Order(self.run, state.round, self.seed, method, count, clients, accepted, self.local, self.bound)
+            content = RecordDict({"arrays": arrays, "undrift": order.record()})
+            if config is not None:
+                content["config"] = config
+            ttl = seconds + SKEW
+            asked.append(Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(state.round)))
+        members = dict(zip(map(id, asked), groups.values(), strict=True))
+        self._tally = Tally(self.algorithm, self.local, self.bound, broadcast, drawn, asked, members)
+        self._tally.leave(lost, "no node hosts it")
+        return self._tally
+
+    @property
+    def _need(self) -> int:
+        """How many uploads a round needs."""
+        return max(1, ceil(self.quorum * self.size))
+
+    def _close(self) -> tuple[ArrayRecord, MetricRecord]:
+        """End the round: one server step, or none if too few uploads were accepted."""
+        assert self.state is not None and self._tally is not None
+        tally, self._tally = self._tally, None
+        kept = tally.reached(self._need)
+        total = tally.total if kept else tally.empty()
+        self.state = server.close(self.algorithm, self.state, tally.broadcast, total, self.population, self.local)
+        record = tally.record(abandoned=not kept)
+        self.records.append(record)
+        _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
+        self._idle = 0 if record.visits else self._idle + 1
+        if self.on_round is not None:
+            self.on_round(self.state, record)
+        if self._idle >= self.patience:
+            raise TooFewNodes(f"no upload was accepted in {self._idle} rounds; the last: {record}")
+        return self.arrays(), MetricRecord({**record.metrics()})
+
+    def _assess(
+        self,
+        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        round: int,
+        arrays: ArrayRecord,
+        result: Result,
+    ) -> None:
+        """Evaluate the global model here."""
+        told = evaluate(round, arrays) if evaluate is not None else None
+        if told is not None:
+            _log.info("round %d, evaluated here: %s", round, told)
+            result.evaluate_metrics_serverapp[round] = told

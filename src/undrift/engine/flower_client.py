@@ -1,0 +1,237 @@
+"""The Flower node: a ClientApp around the resident worker, and the same for people with their own train function.
+
+    app = client_app(Job(make("scaffold"), task))
+
+or, with a training function of one's own, one client per node:
+
+    app = ClientApp()
+    host(app)
+
+    @app.train()
+    def train(message, context):
+        visit = open_visit(message, context, make("scaffold"))
+        return visit.train(model, loss, batches, examples)
+
+The method on the node must be the server's; all settings of training come from the server. Clients' states lie on the
+node's disk, below `state-dir` of its node config, so that they survive the process that trained them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift.algorithm import Algorithm
+from undrift.engine.node import Resident, check_same, serve, state_folder
+from undrift.engine.random import generator
+from undrift.engine.records import Order, asked_population, claim, refusal
+from undrift.engine.worker import Job
+from undrift.types import Local
+from undrift.wire import WireError
+
+try:
+    from flwr.app import ConfigRecord, Context, Message
+    from flwr.clientapp import ClientApp
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
+"""The clients of a node, or how to find them; None takes every num-partitions-th from partition-id on."""
+
+Epoch: TypeAlias = Callable[[Generator], Iterable[Any]]
+"""One epoch of batches, shuffled by the generator."""
+
+_RESIDENT = 4  # workers held by a process: a simulation sends many nodes through one
+_workers: dict[tuple[object, ...], "Resident"] = {}
+
+
+def client_app(
+    job: Job | Callable[[Context], Job],
+    clients: Hosted = None,
+    root: str | Path | None = None,
+    *,
+    threads: int | None = 1,
+) -> ClientApp:
+    """A ClientApp that trains the clients of its node with a resident worker.
+
+    Args:
+        job: the method and the task, or a function that makes them when they are first needed, so that a node loads
+            only what is its own; `local`, `seed` and `bound` come from the server.
+        clients: the clients that live on this node.
+        root: folder of the clients' states; None takes `state-dir` of the node config, or a temporary folder.
+        threads: torch threads; one by default, so that all nodes agree to the bit. None leaves them as they are.
+    """
+    app = ClientApp()
+    host(app, clients)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        try:
+            order = Order.read(message.content)
+            worker = _resident(job, order, context, root, threads)
+            return serve(worker, order, message)
+        except WireError as error:
+            return Message(refusal(str(error)), reply_to=message)
+
+    return app
+
+
+def host(app: ClientApp, clients: Hosted = None) -> None:
+    """Let an app answer the server's question which clients its node hosts.
+
+    Args:
+        app: the app.
+        clients: the clients that live on this node.
+    """
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(claim(_hosted(clients, context, asked_population(message.content))), reply_to=message)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnVisit:
+    """One client's round inside a train function of one's own.
+
+    Args:
+        order: what the server asks for.
+        algorithm: the method.
+        message: the server's message.
+        folder: where the states of the run lie on this node.
+    """
+
+    order: Order
+    algorithm: Algorithm
+    message: Message
+    folder: Path
+
+    @property
+    def round(self) -> int:
+        """The round, from 0."""
+        return self.order.round
+
+    @property
+    def client(self) -> int:
+        """The client's number."""
+        return self.order.clients[0]
+
+    @property
+    def local(self) -> Local:
+        """The settings all clients share."""
+        return self.order.local
+
+    @property
+    def config(self) -> ConfigRecord:
+        """The train config that was given to the strategy's `start`."""
+        record = self.message.content.get("config")
+        return record if isinstance(record, ConfigRecord) else ConfigRecord()
+
+    def generator(self, purpose: str) -> Generator:
+        """The client's generator of this round for a purpose, for example its augmentations."""
+        return generator(self.order.seed, self.round, self.client, purpose)
+
+    def train(
+        self,
+        model: nn.Module,
+        loss: Callable[[Any, Any], Tensor],
+        batches: Iterable[Any] | Epoch,
+        examples: int,
+    ) -> Message:
+        """Train the client as the method says, and make the reply; the model holds the result.
+
+        Args:
+            model: the server's model; its values are overwritten.
+            loss: the mean loss of (model, batch).
+            batches: all batches of the round, `local.steps(examples)` of them, or a function that makes one epoch.
+            examples: how many training examples the client has.
+        """
+        task = _OwnTask(self.client, model, loss, batches, examples)
+        job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound)
+        worker = Resident(job, self.folder)
+        try:
+            return serve(worker, self.order, self.message)
+        except WireError as error:
+            return Message(refusal(str(error)), reply_to=self.message)
+
+
+def open_visit(
+    message: Message, context: Context, algorithm: Algorithm, state_dir: str | Path | None = None
+) -> OwnVisit:
+    """What the server asks of the one client on this node.
+
+    Args:
+        message: the message of the train function.
+        context: its context.
+        algorithm: the method, the same as the server's.
+        state_dir: folder of the client's state; None takes `state-dir` of the node config, or a temporary folder.
+    """
+    order = Order.read(message.content)
+    check_same(order, algorithm)
+    if len(order.clients) > 1:
+        raise WireError(f"this node was asked for {len(order.clients)} clients; one that hosts many uses client_app")
+    return OwnVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
+
+
+class _OwnTask:
+    """The model and the data of one client, as a task."""
+
+    def __init__(
+        self,
+        client: int,
+        model: nn.Module,
+        loss: Callable[[Any, Any], Tensor],
+        batches: Iterable[Any] | Epoch,
+        examples: int,
+    ) -> None:
+        self.population = client + 1
+        self.module, self.criterion, self.count = model, loss, examples
+        # All batches at once: the first epoch takes them all and leaves the others none.
+        self.once: Iterator[Any] = iter(()) if callable(batches) else iter(batches)
+        self.epoch = batches if callable(batches) else None
+
+    def model(self) -> nn.Module:
+        return self.module
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.criterion(model, batch)
+
+    def examples(self, client: int) -> int:
+        return self.count
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
+        return iter(self.epoch(generator)) if self.epoch is not None else self.once
+
+
+def _resident(
+    job: Job | Callable[[Context], Job],
+    order: Order,
+    context: Context,
+    root: str | Path | None,
+    threads: int | None,
+) -> Resident:
+    """The worker of a run and a node, made when it is first needed; the last few are held."""
+    folder = state_folder(root, context, order.run)
+    partition = str(sorted(context.node_config.items())) if callable(job) else ""
+    key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
+    if key not in _workers:
+        made = job(context) if callable(job) else job
+        check_same(order, made.algorithm)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        while len(_workers) >= _RESIDENT:
+            del _workers[next(iter(_workers))]
+        _workers[key] = Resident(Job(made.algorithm, made.task, order.local, order.seed, order.bound), folder)
+    return _workers[key]
+
+
+def _hosted(clients: Hosted, context: Context, population: int) -> Iterable[int]:
+    """The clients that live on this node."""
+    if clients is not None:
+        return clients(context) if callable(clients) else clients
+    config = context.node_config
+    if "partition-id" not in config or "num-partitions" not in config:
+        raise ValueError("which clients live here? Set partition-id and num-partitions in the node config, or clients=")
+    return range(int(config["partition-id"]), population, int(config["num-partitions"]))

@@ -1,0 +1,95 @@
+"""What a Flower node does with an order: train the clients asked for, with their states on the node's disk."""
+
+import os
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from torch import Tensor
+
+from undrift import wire
+from undrift.algorithm import Algorithm
+from undrift.client import ClientError
+from undrift.engine.records import Answer, Order, decode
+from undrift.engine.store import DiskStore, StoreError
+from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.gate import Gate, Reason
+from undrift.types import Broadcast, Upload
+from undrift.wire import WireError
+
+try:
+    from flwr.app import ArrayRecord, Context, Message
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+
+class Resident(Worker):
+    """A worker whose clients' states lie on disk; a client that fails is set aside and the others go on."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        super().__init__(job)
+        self.store = DiskStore(folder, job.algorithm, self.model.layout.size)
+
+    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
+        """Train one client; its failure is its own."""
+        try:
+            return super().visit(client, broadcast, accepted, gate)
+        except (ClientError, StoreError) as error:
+            gate.reject(client, Reason.FAILED, str(error))
+            return None
+
+
+def serve(worker: Resident, order: Order, message: Message) -> Message:
+    """Train the clients asked for: one gives its upload, several their partial sum."""
+    model, algorithm = worker.model, worker.job.algorithm
+    arrays = message.content.get("arrays")
+    if not isinstance(arrays, ArrayRecord):
+        raise WireError("there is no array record named 'arrays'")
+    broadcast = wire.restore(Broadcast, algorithm, decode(arrays), model.layout.size)
+    if broadcast.round != order.round:
+        raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")
+    for name, own in (("params", model.w), ("buffers", model.buffers), ("counts", model.counts)):
+        sent: Tensor = getattr(broadcast, name)
+        if own.shape != sent.shape or own.dtype != sent.dtype:
+            raise WireError(
+                f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
+            )
+    if len(order.clients) > 1:
+        tensors, told = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+    else:
+        tensors, told = _alone(worker, broadcast, order)
+    return Message(Answer(order.round, told, tensors).content(), reply_to=message)
+
+
+def _alone(worker: Resident, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
+    """Train one client: its upload is smaller than a sum, and the server checks it itself."""
+    job, (client,) = worker.job, order.clients
+    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort)
+    partial = Partial(gate.total(), rejections=gate.rejections)
+    started = perf_counter()
+    upload = worker.visit(client, broadcast, order.accepted.get(client), gate)
+    if upload is not None:
+        partial.visits.append(Visit(client, upload.examples, upload.loss, perf_counter() - started))
+    return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
+
+
+def check_same(order: Order, algorithm: Algorithm) -> None:
+    """Refuse to train with another method than the server's."""
+    if repr(algorithm) != order.algorithm:
+        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}")
+
+
+def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
+    """Where the states of a run lie on this node."""
+    given = root or context.node_config.get("state-dir")
+    return Path(str(given)) / run if given else _temporary() / run
+
+
+def _temporary() -> Path:
+    """A folder of this user's for states that need not survive the machine."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or (user and folder.stat().st_uid != user):
+        raise PermissionError(f"{folder} belongs to someone else; set state-dir in the node config")
+    return folder

@@ -1,0 +1,203 @@
+"""Simulation at speed: one restartable Ray actor per worker, on one machine or a cluster.
+
+Ray moves the broadcast once through its object store and brings the partial sums back; a worker that dies is started
+again and its clients run again, counted once. The result is the same to the bit as that of `engine.local`.
+"""
+
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift import wire
+from undrift.engine.local import Simulation
+from undrift.engine.store import DiskStore
+from undrift.engine.worker import Job, Partial, Worker
+from undrift.gate import Gate
+from undrift.types import Broadcast
+
+try:
+    import ray
+    from ray.exceptions import RayActorError
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Ray engine needs Ray: pip install 'undrift[ray]'") from error
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+class _Actor:
+    """A worker in a process of its own; one that was restarted finds its job in the next call."""
+
+    def __init__(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.key: tuple[str, str] | None = None
+
+    def pid(self) -> int:
+        """The number of the process."""
+        return os.getpid()
+
+    def serve(
+        self, held: list[Any], root: str, sent: Arrays, clients: list[int], accepted: dict[int, int], cohort: int
+    ) -> tuple[Arrays, str]:
+        """Train some clients of a round of a job; `held` wraps its reference, so that it is fetched once."""
+        key = (held[0].hex(), root)
+        if key != self.key:
+            job: Job = ray.get(held[0])
+            self.worker = Worker(job)
+            self.size = self.worker.model.layout.size
+            self.worker.store = DiskStore(Path(root), job.algorithm, self.size)
+            self.key = key
+        broadcast = wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), self.size)
+        tensors, told = self.worker.serve(broadcast, clients, accepted, cohort).flatten()
+        return _arrays(tensors), told
+
+
+class Pool:
+    """Ray workers that many runs can use one after the other; a context manager that ends them.
+
+    Args:
+        workers: how many actors; no result depends on it.
+        threads: torch threads per worker; one by default, so that any number of workers agrees to the bit.
+        address: a cluster's address; None uses the Ray that runs in this process, or starts one on this machine.
+        gpus: GPUs per worker; a fraction shares one.
+    """
+
+    def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
+        if workers < 1:
+            raise ValueError(f"Pool: workers must be 1 or more, got {workers}")
+        if not ray.is_initialized():
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        processors = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
+        actor: Any = ray.remote(_Actor)
+        actor = actor.options(
+            num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0
+        )
+        self.actors: list[Any] = [actor.remote(threads) for _ in range(workers)]
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the workers; Ray itself stays, for whoever started it."""
+        for actor in self.actors:
+            ray.kill(actor)
+        self.actors = []
+
+    def pids(self) -> list[int]:
+        """The process numbers of the workers."""
+        return [self._pid(actor) for actor in self.actors]
+
+    def _pid(self, actor: Any) -> int:
+        """The process number of a worker, of the new one if it has just died."""
+        while True:
+            try:
+                return int(ray.get(actor.pid.remote()))
+            except RayActorError:
+                sleep(0.1)
+
+
+@dataclass
+class RaySimulation(Simulation):
+    """Federated training on Ray workers, used like `Simulation`.
+
+    Args:
+        pool: the workers; None starts two, which end with this object's `stop`.
+        chunk: most clients a worker is given at once; fewer balance better and lose less when a worker dies.
+        retries: how often a chunk is run again after its worker died.
+        root: folder of the clients' states, seen by all workers; None makes one that ends with this object.
+    """
+
+    pool: Pool | None = None
+    chunk: int = 64
+    retries: int = 3
+    root: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._temporary = tempfile.TemporaryDirectory(prefix="undrift-") if self.root is None else None
+        self._folder = str(self.root or (self._temporary and self._temporary.name))
+        self._own = Pool() if self.pool is None else None
+        self._pool = self.pool or self._own
+        self._held: list[Any] = []
+
+    def __enter__(self) -> "RaySimulation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End what this object started."""
+        if self._own:
+            self._own.stop()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Give every worker clients until all are done; fold the replies in as they come."""
+        assert self._pool is not None
+        gate = Gate(self.algorithm, self.local, broadcast, clients, self.bound)
+        whole = Partial(gate.total())
+        if not self._held:
+            self._held = [ray.put(self.job)]
+        sent = ray.put(_arrays(wire.flatten(broadcast)))
+        waiting = [(chunk, 0) for chunk in reversed(self._chunks(clients))]
+        running: dict[Any, tuple[Any, list[int], int]] = {}
+        idle = list(self._pool.actors)
+        while waiting or running:
+            while waiting and idle:
+                actor, (chunk, tries) = idle.pop(), waiting.pop()
+                known = {client: accepted[client] for client in chunk if client in accepted}
+                reply = actor.serve.remote(self._held, self._folder, sent, chunk, known, len(clients))
+                running[reply] = (actor, chunk, tries)
+            (done,), _ = ray.wait(list(running), num_returns=1)
+            actor, chunk, tries = running.pop(done)
+            idle.append(actor)
+            try:
+                tensors, told = ray.get(done)
+            except RayActorError:
+                if tries == self.retries:
+                    raise
+                waiting.append((chunk, tries + 1))
+                continue
+            part = Partial(gate.total()).restore(_tensors(tensors), told, len(broadcast.params))
+            if gate.merge(part.total, whole.total) is None:
+                whole.visits += part.visits
+            whole.rejections += part.rejections
+        whole.rejections += gate.rejections
+        return whole
+
+    def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
+        """The clients in pieces of about equal work, at least one for each worker, the largest clients first."""
+        assert self._pool is not None
+        count = max(min(len(self._pool.actors), len(clients)), -(-len(clients) // self.chunk))
+        pieces: list[list[int]] = [[] for _ in range(count)]
+        loads = [(0, i) for i in range(count)]
+        for client in sorted(clients, key=lambda c: (-self.task.examples(c), c)):
+            load, i = heappop(loads)
+            pieces[i].append(client)
+            heappush(loads, (load + self.task.examples(client) + 1, i))
+        return [piece for piece in pieces if piece]
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    """Tensors as arrays, which Ray shares between processes without a copy."""
+    return {name: x.detach().cpu().numpy() for name, x in tensors.items()}
+
+
+def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    """Arrays as tensors; those of the object store are shared and must not be written."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return {name: torch.from_numpy(x) for name, x in arrays.items()}

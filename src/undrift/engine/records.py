@@ -1,0 +1,277 @@
+"""Typed values to and from Flower records: one raw array per vector, everything checked before it is decoded.
+
+An array travels as its little-endian bytes, never as a pickle or a file format; numbers and names travel in a config
+record. What does not read exactly as declared raises `WireError`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.types import Local
+from undrift.wire import WireError
+
+try:
+    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+STYPE = "undrift.raw"
+"""How our arrays are serialised; any other is refused."""
+
+VERSION = 1
+"""The version of the messages; server and nodes must agree."""
+
+_DTYPES = {
+    "float64": (torch.float64, "<f8"),
+    "float32": (torch.float32, "<f4"),
+    "float16": (torch.float16, "<f2"),
+    "bfloat16": (torch.bfloat16, "<i2"),  # NumPy has none: its bits travel as integers
+    "int64": (torch.int64, "<i8"),
+    "int32": (torch.int32, "<i4"),
+    "int16": (torch.int16, "<i2"),
+    "int8": (torch.int8, "i1"),
+    "uint8": (torch.uint8, "u1"),
+    "bool": (torch.bool, "u1"),
+}
+_NAMES = {dtype: name for name, (dtype, _) in _DTYPES.items()}
+_DIMENSIONS = 8
+_LINE = 500
+
+Kind = TypeVar("Kind", int, float, str)
+
+
+def encode(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    """Named tensors as a record of raw arrays."""
+    return ArrayRecord({name: _array(name, x) for name, x in tensors.items()})
+
+
+def decode(record: ArrayRecord, limit: int | None = None, *, keep: bool = True) -> dict[str, Tensor]:
+    """The tensors that `encode` packed, bit for bit.
+
+    Args:
+        record: what came.
+        limit: most bytes of all arrays together.
+        keep: if false, every array is dropped from the record as soon as it is decoded.
+    """
+    held = sum(len(array.data) for array in record.values())
+    if limit is not None and held > limit:
+        raise WireError(f"the arrays hold {held} bytes, at most {limit} were expected")
+    return {name: _tensor(name, record[name] if keep else record.pop(name)) for name in list(record)}
+
+
+def plain(text: object) -> str:
+    """Someone else's text as one printable line of bounded length, fit for a log."""
+    line = str(text)[:_LINE]
+    return "".join(c if c.isprintable() else " " for c in line)
+
+
+def check_name(run: str) -> str:
+    """A run's name, if it may be part of a path on every node."""
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", run):
+        raise WireError(f"{plain(run[:100])!r} is no name for a run: use letters, digits, dot, dash and underscore")
+    return run
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a node is asked to do in a round.
+
+    Args:
+        run: the stable name of the run, under which nodes keep their clients' states.
+        round: the round.
+        seed: the run's seed.
+        algorithm: the `repr` of the method; a node with another refuses.
+        cohort: how many clients were asked everywhere.
+        clients: the clients to train here.
+        accepted: for each client with state, the last round in which its upload was accepted.
+        local: the settings all clients share.
+        bound: largest norm of a client's displacement; None allows any.
+    """
+
+    run: str
+    round: int
+    seed: int
+    algorithm: str
+    cohort: int
+    clients: list[int]
+    accepted: Mapping[int, int]
+    local: Local
+    bound: float | None = None
+
+    def record(self) -> ConfigRecord:
+        """The order as scalars, strings and lists."""
+        local = {f"local.{name}": value for name, value in asdict(self.local).items() if value is not None}
+        bound = {} if self.bound is None else {"bound": float(self.bound)}
+        return ConfigRecord(
+            {
+                "version": VERSION,
+                **{name: getattr(self, name) for name in ("run", "round", "seed", "algorithm", "cohort")},
+                "clients": list(self.clients),
+                "accepted": [self.accepted.get(client, -1) for client in self.clients],
+                **local,
+                **bound,
+            }
+        )
+
+    @classmethod
+    def read(cls, content: RecordDict) -> "Order":
+        """The order in a message."""
+        record = _config(content)
+        clients, accepted = _integers(record, "clients"), _integers(record, "accepted")
+        if not clients or len(set(clients)) < len(clients) or len(accepted) != len(clients):
+            raise WireError(f"clients and accepted do not fit: {len(clients)} and {len(accepted)}")
+        names = {f.name for f in fields(Local)}
+        given = {key.removeprefix("local."): value for key, value in record.items() if key.startswith("local.")}
+        try:
+            local = Local(**{name: value for name, value in given.items() if name in names})  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise WireError(f"the local settings cannot be used: {error}") from error
+        return cls(
+            run=check_name(_scalar(record, "run", str)),
+            round=_scalar(record, "round", int),
+            seed=_scalar(record, "seed", int),
+            algorithm=_scalar(record, "algorithm", str),
+            cohort=_scalar(record, "cohort", int),
+            clients=clients,
+            accepted={client: last for client, last in zip(clients, accepted, strict=True) if last >= 0},
+            local=local,
+            bound=_scalar(record, "bound", float) if "bound" in record else None,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a node replies: the tensors of an upload or of a partial sum, and what it tells about its clients."""
+
+    round: int
+    told: str
+    tensors: Mapping[str, Tensor]
+
+    def content(self) -> RecordDict:
+        """The answer as records."""
+        head = ConfigRecord({"version": VERSION, "round": self.round, "told": self.told})
+        return RecordDict({"undrift": head, "arrays": encode(self.tensors)})
+
+    @classmethod
+    def read(cls, content: RecordDict, limit: int, most: int) -> "Answer":
+        """The answer in a reply, whose arrays are dropped as they are decoded.
+
+        Args:
+            content: the reply's records.
+            limit: most bytes of all arrays together.
+            most: most characters it may tell.
+        """
+        record = _config(content)
+        told = _scalar(record, "told", str)
+        if len(told) > most:
+            raise WireError(f"it tells {len(told)} characters, at most {most} were expected")
+        arrays = content.get("arrays")
+        if not isinstance(arrays, ArrayRecord):
+            raise WireError("there is no array record named 'arrays'")
+        return cls(_scalar(record, "round", int), told, decode(arrays, limit, keep=False))
+
+
+def refusal(why: str) -> RecordDict:
+    """A node's reply when it will not train, with the reason."""
+    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "refused": why})})
+
+
+def question(population: int) -> RecordDict:
+    """The server's question which of so many clients a node hosts."""
+    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "population": population})})
+
+
+def asked_population(content: RecordDict) -> int:
+    """How many clients there are, from the server's question."""
+    return _scalar(_config(content), "population", int)
+
+
+def claim(clients: Iterable[int]) -> RecordDict:
+    """The clients a node hosts: a range as three numbers, anything else as a list."""
+    if isinstance(clients, range):
+        told = {"start": clients.start, "stop": clients.stop, "step": clients.step}
+        return RecordDict({"undrift": ConfigRecord({"version": VERSION, **told})})
+    listed = sorted({int(client) for client in clients})
+    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "clients": listed})})
+
+
+def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The clients a node says it hosts, each between 0 and the population."""
+    record = _config(content)
+    if "clients" in record:
+        clients = np.array(_integers(record, "clients"), dtype=np.int64)
+    else:
+        start, stop, step = (_scalar(record, name, int) for name in ("start", "stop", "step"))
+        if not (start >= 0 and stop <= population and step >= 1):
+            raise WireError(f"range({start}, {stop}, {step}) goes beyond the {population} clients")
+        clients = np.arange(start, stop, step, dtype=np.int64)
+    if len(clients) and not (clients.min() >= 0 and clients.max() < population):
+        raise WireError(f"it claims client {clients.max()}; there are {population}, numbered from 0")
+    if len(np.unique(clients)) < len(clients):
+        raise WireError("it claims a client twice")
+    return clients
+
+
+def _array(name: str, x: Tensor) -> Array:
+    """One tensor as its raw bytes."""
+    if x.dtype not in _NAMES:
+        raise WireError(f"{name}: {x.dtype} does not travel; known are {', '.join(_DTYPES)}")
+    kind = _NAMES[x.dtype]
+    flat = x.detach().cpu().contiguous()
+    flat = flat.view(torch.int16) if kind == "bfloat16" else flat
+    data = flat.numpy().astype(_DTYPES[kind][1], copy=False).tobytes()
+    return Array(dtype=kind, shape=tuple(x.shape), stype=STYPE, data=data)
+
+
+def _tensor(name: str, array: Array) -> Tensor:
+    """One tensor from its raw bytes, which must be exactly as many as shape and dtype say."""
+    if array.stype != STYPE:
+        raise WireError(f"{plain(name)}: serialised as {plain(array.stype)!r}, only {STYPE!r} is read")
+    if array.dtype not in _DTYPES:
+        raise WireError(f"{plain(name)}: dtype {plain(array.dtype)!r} is not known")
+    shape = array.shape
+    if len(shape) > _DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+        raise WireError(f"{plain(name)}: {plain(shape)} is no shape")
+    dtype, layout = _DTYPES[array.dtype]
+    if len(array.data) != prod(shape) * np.dtype(layout).itemsize:
+        raise WireError(f"{plain(name)}: {len(array.data)} bytes for shape {plain(shape)} of {array.dtype}")
+    raw = np.frombuffer(array.data, dtype=layout)
+    x = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("=")).reshape(shape))  # a copy that may be written
+    if array.dtype == "bool" and int(raw.max(initial=0)) > 1:
+        raise WireError(f"{plain(name)}: a truth value that is neither 0 nor 1")
+    return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
+
+
+def _config(content: RecordDict) -> ConfigRecord:
+    """Our config record in a message, of our version."""
+    record = content.get("undrift")
+    if not isinstance(record, ConfigRecord):
+        raise WireError("there is no config record named 'undrift'")
+    if record.get("version") != VERSION:
+        raise WireError(f"message version {plain(record.get('version'))}, expected {VERSION}: update undrift there")
+    if "refused" in record:
+        raise WireError(f"refused: {plain(record['refused'])}")
+    return record
+
+
+def _scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
+    """A value of exactly one kind."""
+    value: Any = record.get(name)
+    if type(value) is not kind:
+        raise WireError(f"{name}: expected one {kind.__name__}, got {plain(repr(value))}")
+    return value
+
+
+def _integers(record: ConfigRecord, name: str) -> list[int]:
+    """A list of whole numbers."""
+    value = record.get(name)
+    if not isinstance(value, list) or not all(type(x) is int for x in value):
+        raise WireError(f"{name}: expected a list of whole numbers")
+    return [x for x in value if isinstance(x, int)]

@@ -1,0 +1,97 @@
+"""Where clients' states live: in memory for a run in one process, on disk for all others.
+
+A client's new state is provisional until the server has accepted its upload. A store therefore holds a client's last
+two states by round; the server names the round to go on from, and a lost reply leaves client and server together.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from undrift import wire
+from undrift.algorithm import Algorithm
+from undrift.types import ClientState
+
+
+class StoreError(RuntimeError):
+    """A client's state is missing or damaged; the message says whose and what to do."""
+
+
+class Store(Protocol):
+    """Holds the states of the clients of one run."""
+
+    def load(self, client: int, round: int) -> ClientState:
+        """The state a client had after a round."""
+
+    def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
+        """Keep a new state beside that of the last accepted round, and forget older ones."""
+
+
+class MemoryStore:
+    """States in this process's memory."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, dict[int, ClientState]] = {}
+
+    def load(self, client: int, round: int) -> ClientState:
+        """The state a client had after a round."""
+        try:
+            return self.states[client][round]
+        except KeyError:
+            raise StoreError(_missing(client, round)) from None
+
+    def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
+        """Keep a new state beside that of the last accepted round."""
+        held = self.states.get(client, {})
+        last = {} if accepted is None or accepted not in held else {accepted: held[accepted]}
+        self.states[client] = {**last, round: state}
+
+
+class DiskStore:
+    """States in files, one per client and round: written aside and renamed, with a checksum, read when needed.
+
+    Args:
+        root: the folder of the run; made if missing.
+        algorithm: declares what a state holds.
+        size: the length of the model.
+        sync: wait until a state is on the disk itself, so that it survives a loss of power too.
+    """
+
+    def __init__(self, root: Path, algorithm: Algorithm, size: int, *, sync: bool = False) -> None:
+        self.root, self.algorithm, self.size, self.sync = Path(root), algorithm, size, sync
+
+    def load(self, client: int, round: int) -> ClientState:
+        """The state a client had after a round."""
+        path = self._path(client, round)
+        try:
+            return wire.from_bytes(ClientState, self.algorithm, path.read_bytes(), self.size)
+        except FileNotFoundError:
+            raise StoreError(f"{_missing(client, round)} ({path})") from None
+        except wire.WireError as error:
+            raise StoreError(
+                f"the state of client {client} after round {round} cannot be used: {path}: {error}"
+            ) from error
+
+    def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
+        """Write a new state, then delete those that are neither it nor of the last accepted round."""
+        path = self._path(client, round)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_name(f"{round}.{os.getpid()}.new")
+        with open(aside, "wb") as file:
+            file.write(wire.to_bytes(state))
+            if self.sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+        for other in os.scandir(path.parent):
+            if other.name not in (str(round), str(accepted)):
+                os.unlink(other.path)
+
+    def _path(self, client: int, round: int) -> Path:
+        """A folder for every client, a thousand of them in one."""
+        return self.root / str(client // 1000) / str(client) / str(round)
+
+
+def _missing(client: int, round: int) -> str:
+    """What to say when a state is not there."""
+    return f"no state of client {client} after round {round}; resume with the clients' states of this run"

@@ -1,0 +1,178 @@
+"""A round on the server while its replies come in: each through the gate, straight into the exact sum."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from undrift import wire
+from undrift.algorithm import Algorithm
+from undrift.engine.local import Record
+from undrift.engine.receive import Reply
+from undrift.engine.records import Answer, plain
+from undrift.engine.worker import Partial, Visit
+from undrift.gate import Gate, Reason, Rejection
+from undrift.reduce import Total
+from undrift.types import Broadcast, Local, Upload
+from undrift.wire import WireError
+
+try:
+    from flwr.app import Message
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_TOLD = 4096  # characters a node may tell about one client
+_SMALL = 4096  # bytes of the scalars of an upload, and then some
+
+
+@dataclass(frozen=True)
+class RoundRecord(Record):
+    """What happened in a round on Flower.
+
+    Args:
+        absent: the clients nothing was heard of, each with the reason.
+        abandoned: whether too few uploads were accepted, so that the model stayed as it was.
+        seconds: how long the round took.
+    """
+
+    absent: tuple[tuple[int, str], ...] = ()
+    abandoned: bool = False
+    seconds: float = 0.0
+
+    def metrics(self) -> dict[str, int | float]:
+        """The round in numbers."""
+        counts = {"clients": len(self.visits), "rejected": len(self.rejections), "absent": len(self.absent)}
+        told: dict[str, int | float] = {**counts, "abandoned": int(self.abandoned), "seconds": self.seconds}
+        return {"loss": self.loss, **told} if self.visits else told
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        line = f"round {self.round}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
+        if self.rejections:
+            line += f"; {len(self.rejections)} set aside, the first: {self.rejections[0]}"
+        if self.absent:
+            line += f"; {len(self.absent)} absent, the first: client {self.absent[0][0]}, {self.absent[0][1]}"
+        return line + ("; ABANDONED, the model stays as it was" if self.abandoned else "")
+
+
+@dataclass(eq=False)
+class Tally:
+    """The replies of one round, counted as they come.
+
+    Args:
+        algorithm: the method.
+        local: the settings all clients share.
+        bound: largest norm of a client's displacement.
+        broadcast: what was sent.
+        drawn: all clients of the round.
+        asked: the messages to the nodes.
+        members: for the `id` of every message, the clients it asks.
+    """
+
+    algorithm: Algorithm
+    local: Local
+    bound: float | None
+    broadcast: Broadcast
+    drawn: Sequence[int]
+    asked: Sequence[Message]
+    members: Mapping[int, list[int]]
+    visits: list[Visit] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    absent: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began = monotonic()
+        self.cohort = sum(map(len, self.members.values()))
+        self.total = self.empty()
+
+    def empty(self) -> Total:
+        """A total without uploads."""
+        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+
+    def reached(self, uploads: int) -> bool:
+        """Whether so many uploads were accepted."""
+        return len(self.total.clients) >= uploads
+
+    def leave(self, clients: Iterable[int], why: str) -> None:
+        """Note clients nothing was heard of."""
+        self.absent.update(dict.fromkeys(clients, why))
+
+    def take(self, reply: Reply) -> None:
+        """Fold a reply into the sum, or set it aside: whatever it holds, the round goes on."""
+        clients = self.members[id(reply.sent)]
+        if reply.message is None:
+            return self.leave(clients, f"node {reply.sent.metadata.dst_node_id}: {reply.why}")
+        gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=self.cohort)
+        try:
+            told, refused = self._enter(reply.message, clients, gate)
+        except Exception as error:  # a hostile reply may fail in any way
+            told, refused = self._blank(), gate.reject(clients[0], Reason.TREE, plain(error))
+        if refused is not None:
+            self.rejections += [Rejection(client, refused.reason, refused.detail) for client in clients]
+            return None
+        heard = {visit.client for visit in told.visits}
+        own = [r for r in told.rejections if r.client in clients and r.client not in heard]
+        self.visits += told.visits
+        self.rejections += [Rejection(r.client, r.reason, plain(r.detail)) for r in own]
+        return self.leave(set(clients) - heard - {r.client for r in own}, "left out of its node's reply")
+
+    def record(self, *, abandoned: bool) -> RoundRecord:
+        """The round as it ended, in the order of the clients."""
+        return RoundRecord(
+            self.broadcast.round,
+            tuple(sorted(self.visits, key=lambda visit: visit.client)),
+            tuple(sorted(self.rejections, key=lambda rejection: rejection.client)),
+            tuple(sorted(self.absent.items())),
+            abandoned,
+            monotonic() - self.began,
+        )
+
+    def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
+        """Read a reply and let it through the gate: one client's upload, or the partial sum of several."""
+        answer = Answer.read(message.content, self._limit(len(clients)), _TOLD * len(clients))
+        if answer.round != self.broadcast.round:
+            return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
+        size = len(self.broadcast.params)
+        if len(clients) > 1:
+            told = self._blank().restore(_indexed(answer.tensors), answer.told, size)
+            _check_visits(told, told.total.clients)
+            return told, gate.merge(told.total, self.total)
+        told = self._blank().restore({"total/clients": torch.empty(0, dtype=torch.int64)}, answer.told, size)
+        spent = [visit.seconds for visit in told.visits if isfinite(visit.seconds)]
+        told.visits = []
+        if not answer.tensors:
+            return told, None
+        upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
+        refused = gate.admit(upload, self.total)
+        told.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent))]
+        return told, refused
+
+    def _blank(self) -> Partial:
+        """A partial sum to read a reply into."""
+        return Partial(self.empty())
+
+    def _limit(self, clients: int) -> int:
+        """Most bytes of a reply about so many clients."""
+        sent = self.broadcast
+        numbers = sum(self.total.expected(sent.params, sent.buffers).values()) + len(sent.params) + len(sent.counts)
+        apart = clients if self.algorithm.aggregation.gathers else 0
+        return (2 + apart) * (8 * numbers + _SMALL) + 8 * clients
+
+
+def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors of a partial sum, whose list of clients is one."""
+    clients = tensors.get("total/clients")
+    if clients is None or clients.dtype != torch.int64 or clients.dim() != 1:
+        raise WireError("a partial sum without a list of clients")
+    return tensors
+
+
+def _check_visits(told: Partial, clients: Sequence[int]) -> None:
+    """What a node tells is about the clients in its sum, and in numbers."""
+    if sorted(visit.client for visit in told.visits) != sorted(clients):
+        raise WireError("what is told is not about the clients that were summed")
+    if not all(isfinite(visit.loss) and isfinite(visit.seconds) for visit in told.visits):
+        raise WireError("what is told is not finite")

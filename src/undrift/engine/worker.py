@@ -1,0 +1,165 @@
+"""The resident worker: holds model, data and workspace between rounds and turns client numbers into a partial sum.
+
+It is the same worker in this process, in a Ray actor and behind a Flower node.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from undrift import wire
+from undrift.algorithm import Algorithm
+from undrift.client import train
+from undrift.engine.random import generator
+from undrift.engine.store import MemoryStore, Store
+from undrift.gate import Gate, Reason, Rejection
+from undrift.reduce import Total
+from undrift.task import Task
+from undrift.types import Broadcast, ClientState, Local, Upload
+from undrift.vector import bind
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all workers of a run share.
+
+    Args:
+        algorithm: the method.
+        task: the model, its loss and the clients' data.
+        local: the settings all clients share.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+    """
+
+    algorithm: Algorithm
+    task: Task
+    local: Local = field(default_factory=Local)
+    seed: int = 0
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one client did: its training loss, and how long it took."""
+
+    client: int
+    examples: int
+    loss: float
+    seconds: float
+
+
+@dataclass(eq=False)
+class Partial:
+    """A worker's reply: the sum of its clients' uploads, what each did, and who was set aside."""
+
+    total: Total
+    visits: list[Visit] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+
+    def flatten(self) -> tuple[dict[str, Tensor], str]:
+        """The reply as named tensors and a line of JSON."""
+        tensors = {f"total/{name}": x for name, x in self.total.flatten().items()}
+        for i, upload in enumerate(self.total.uploads):
+            tensors.update({f"upload{i}/{name}": x for name, x in wire.flatten(upload).items()})
+        told = {
+            "visits": [[v.client, v.examples, v.loss, v.seconds] for v in self.visits],
+            "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
+        }
+        return tensors, json.dumps(told)
+
+    def restore(self, tensors: Mapping[str, Tensor], told: str, size: int) -> "Partial":
+        """This reply, empty so far, filled with what `flatten` returned elsewhere.
+
+        Raises `WireError` if it cannot be read; what can be read is for `Gate.merge` to check.
+        """
+        rooms: dict[str, dict[str, Tensor]] = {"total": {}}
+        for name, x in tensors.items():
+            room, _, rest = name.partition("/")
+            rooms.setdefault(room, {})[rest] = x
+        try:
+            total = rooms.pop("total")
+            algorithm = self.total.algorithm
+            uploads = [wire.restore(Upload, algorithm, upload, size) for upload in rooms.values()]
+            self.total.restore(total, uploads)
+            facts = json.loads(told)
+            self.visits = [Visit(int(c), int(n), float(loss), float(s)) for c, n, loss, s in facts["visits"]]
+            self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise wire.WireError(f"a reply that cannot be read: {error!r}") from error
+        return self
+
+
+class Worker:
+    """Trains the clients that live here, one after the other, on one resident model.
+
+    Args:
+        job: what all workers share.
+        store: where the clients' states are kept; None keeps them in memory.
+    """
+
+    def __init__(self, job: Job, store: Store | None = None) -> None:
+        self.job = job
+        self.store = MemoryStore() if store is None else store
+        self.model = bind(job.task.model().train())
+
+    def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
+        """Train some clients of a round and add their uploads up.
+
+        Args:
+            broadcast: what the server sent.
+            clients: the clients to train here.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            cohort: how many clients take part in the round everywhere.
+        """
+        job = self.job
+        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort)
+        partial = Partial(gate.total())
+        for client in clients:
+            started = perf_counter()
+            upload = self.visit(client, broadcast, accepted.get(client), gate)
+            if upload is not None and gate.admit(upload, partial.total) is None:
+                seconds = perf_counter() - started
+                partial.visits.append(Visit(client, upload.examples, upload.loss, seconds))
+        partial.rejections = gate.rejections
+        return partial
+
+    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
+        """Train one client from the state of its last accepted round; its new state is provisional."""
+        examples = self.job.task.examples(client)
+        if examples == 0:
+            gate.reject(client, Reason.EMPTY)
+            return None
+        state = None if accepted is None else self.store.load(client, accepted)
+        upload, kept = self._train(client, examples, broadcast, state)
+        if kept.parts or kept.buffers is not None:
+            self.store.save(client, broadcast.round, kept, accepted)
+        return upload
+
+    def _train(
+        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None
+    ) -> tuple[Upload, ClientState]:
+        """Train one client with its own generators."""
+        job = self.job
+        random = partial(generator, job.seed, broadcast.round, client)
+        order = random("batches")
+        epochs = (job.task.batches(client, job.local.batch_size, order) for _ in range(job.local.epochs))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(random("model").initial_seed())
+            return train(
+                job.algorithm,
+                self.model,
+                partial(job.task.loss, self.model.module),
+                chain.from_iterable(epochs),
+                broadcast,
+                state,
+                job.local,
+                client=client,
+                examples=examples,
+                random=random,
+            )

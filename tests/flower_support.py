@@ -1,0 +1,74 @@
+"""What the tests of the Flower engine share: a task, a reference, a strategy, and a clock of their own."""
+
+from pathlib import Path
+
+import pytest
+from flwr.app import ArrayRecord
+
+import flower_grid
+from flower_grid import StandInGrid
+from undrift import Local, Simulation, make
+from undrift.engine import receive, tally
+from undrift.engine.flower import UndriftStrategy
+from undrift.engine.flower_client import client_app
+from undrift.engine.worker import Job
+from undrift.testing import Clinic
+from undrift.types import ServerState
+
+LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
+TASK = Clinic()
+ALL = list(range(8))
+
+
+class Clock:
+    """A clock that moves only when someone sleeps: deadlines do not depend on how busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 1e-6)
+
+
+@pytest.fixture(name="real_time")
+def true_clock() -> None:
+    """For tests of the true clock."""
+
+
+@pytest.fixture(name="clock", autouse=True)
+def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    if "real_time" not in request.fixturenames:
+        monkeypatch.setattr(receive, "sleep", clock.sleep)
+        for module in (receive, tally, flower_grid):
+            monkeypatch.setattr(module, "monotonic", clock)
+    return clock
+
+
+def reference(name: str, rounds: int = 3, local: Local = LOCAL) -> ServerState:
+    return Simulation(make(name), TASK, local, cohort=5, seed=3).run(rounds)
+
+
+def rounds_of(name: str, *clients: list[int], local: Local = LOCAL) -> ServerState:
+    """The state after rounds with the clients given."""
+    simulation = Simulation(make(name), TASK, local, seed=3)
+    state = simulation.start()
+    for chosen in clients:
+        state, _ = simulation.round(state, chosen)
+    return state
+
+
+def grid_of(name: str, nodes: int, root: Path, seed: int = 0) -> StandInGrid:
+    return StandInGrid(client_app(Job(make(name), TASK)), nodes, root, seed)
+
+
+def strategy_of(name: str, **settings: object) -> UndriftStrategy:
+    given = {"population": 8, "seed": 3, "wait": 2.0, "poll": 0.01, "deadline": 20.0, **settings}
+    return UndriftStrategy(make(name), TASK.model(), given.pop("local", LOCAL), **given)
+
+
+def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, **arguments: object):
+    return strategy.start(grid, ArrayRecord(TASK.model().state_dict()), rounds, **arguments)

@@ -1,0 +1,246 @@
+"""The Flower engine: the same bits as in one process."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from flower_grid import StandInGrid
+from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of
+from flower_support import own_clock as own_clock
+from undrift import Algorithm, Local, Simulation, make
+from undrift.algorithms import ALGORITHMS
+from undrift.block import Aggregation, Correction
+from undrift.engine.flower import UndriftStrategy
+from undrift.engine.flower_client import client_app, host, open_visit
+from undrift.engine.worker import Job
+from undrift.testing import fingerprint
+from undrift.vector import Vector
+from undrift.wire import WireError
+
+# The same bits
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> None:
+    expected = fingerprint(reference(name))
+    for nodes in (1, 3, 8):
+        strategy = strategy_of(name, cohort=5)
+        start(strategy, grid_of(name, nodes, tmp_path / str(nodes), seed=nodes))
+        assert fingerprint(strategy.state) == expected, nodes
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_order_of_replies_does_not_matter(seed: int, tmp_path: Path) -> None:
+    strategy, grid = strategy_of("feddyn", cohort=5), grid_of("feddyn", 8, tmp_path, seed)
+    start(strategy, grid)
+    assert fingerprint(strategy.state) == fingerprint(reference("feddyn"))
+    assert all(len(keys) == 1 for keys in grid.pulls)
+
+
+def test_buffers_kept_by_clients_and_all_settings_reach_the_nodes(tmp_path: Path) -> None:
+    local = Local(0.05, 0.9, 1e-3, clip=5.0, epochs=2, batch_size=3, buffers="keep")
+    strategy = strategy_of("scaffold", cohort=5, local=local, bound=100.0)
+    start(strategy, grid_of("scaffold", 3, tmp_path))
+    assert fingerprint(strategy.state) == fingerprint(reference("scaffold", local=local))
+
+
+class Extra(NamedTuple):
+    """One of each kind of field."""
+
+    v: Vector
+    a: Tensor
+    x: float
+    k: int
+
+
+@dataclass(frozen=True)
+class Talker(Correction):
+    """Uploads one of each kind of field."""
+
+    Up = Extra
+
+    def sizes(self):
+        return {"a": 5}
+
+    def finish(self, local, run):
+        return Extra(run.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None
+
+
+@dataclass(frozen=True)
+class Median(Aggregation):
+    """Needs every upload apart."""
+
+    gathers = True
+
+    def combine(self, uploads):
+        return torch.stack([upload.delta for upload in uploads]).median(dim=0).values
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 8])
+def test_methods_that_gather_or_upload_every_kind_of_field(nodes: int, tmp_path: Path) -> None:
+    algorithm = Algorithm(drift=Talker(), aggregation=Median())
+    strategy = UndriftStrategy(algorithm, TASK.model(), LOCAL, population=8, cohort=5, seed=3, poll=0.01)
+    start(strategy, StandInGrid(client_app(lambda context: Job(algorithm, TASK)), nodes, tmp_path))
+    assert fingerprint(strategy.state) == fingerprint(Simulation(algorithm, TASK, LOCAL, cohort=5, seed=3).run(3))
+
+
+def test_the_result_loads_into_the_users_model(tmp_path: Path) -> None:
+    seen = []
+    strategy = strategy_of("fedavg", cohort=5)
+    result = start(strategy, grid_of("fedavg", 3, tmp_path), 2, evaluate_fn=lambda n, a: seen.append((n, a)))
+    model, expected = TASK.model(), Simulation(make("fedavg"), TASK).module(strategy.state)
+    model.load_state_dict(result.arrays.to_torch_state_dict())
+    for name, x in expected.state_dict().items():
+        assert torch.equal(model.state_dict()[name], x), name
+    assert [n for n, _ in seen] == [0, 1, 2] and seen[-1][1] == result.arrays
+    assert set(result.train_metrics_clientapp) == {1, 2}
+    told = result.train_metrics_clientapp[2]
+    record = [r for _, r in Simulation(make("fedavg"), TASK, LOCAL, cohort=5, seed=3).rounds(2)][-1]
+    assert told["loss"] == record.loss and told["clients"] == len(record.clients) and told["seconds"] > 0
+
+
+def test_the_users_model_is_not_changed(tmp_path: Path) -> None:
+    model = TASK.model()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    strategy = UndriftStrategy(make("fedavg"), model, LOCAL, population=8, poll=0.01)
+    start(strategy, grid_of("fedavg", 2, tmp_path), 1)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_strategys_methods_by_hand(tmp_path: Path) -> None:
+    strategy, grid = strategy_of("scaffold", cohort=5), grid_of("scaffold", 3, tmp_path)
+    arrays = ArrayRecord(TASK.model().state_dict())
+    with pytest.raises(RuntimeError, match="call configure_train first"):
+        strategy.aggregate_train(1, [])
+    for round in (1, 2, 3):
+        replies = list(grid.send_and_receive(strategy.configure_train(round, arrays, ConfigRecord(), grid)))
+        arrays, metrics = strategy.aggregate_train(round, replies * 2)  # a reply that comes twice counts once
+        assert metrics["clients"] >= 4
+    assert fingerprint(strategy.state) == fingerprint(reference("scaffold"))
+
+
+def test_evaluation_on_the_nodes(tmp_path: Path) -> None:
+    app = client_app(Job(make("fedavg"), TASK))
+
+    @app.evaluate()
+    def evaluate(message: Message, context) -> Message:
+        model = TASK.model()
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        part = context.node_config["partition-id"]
+        if part == 2:
+            raise ValueError("this node cannot")
+        told = MetricRecord({"accuracy": [0.5, 1.0, 0.0][part], "num-examples": part + 1, "bad": float("nan")})
+        return Message(RecordDict({"metrics": told}), reply_to=message)
+
+    result = start(strategy_of("fedavg", evaluate=True), StandInGrid(app, 3, tmp_path), 1)
+    assert dict(result.evaluate_metrics_clientapp[1]) == {"accuracy": (0.5 + 2 * 1.0) / 3}
+
+
+# People's own train functions
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_train_function_of_ones_own(whole: bool, tmp_path: Path) -> None:
+    local = Local(lr=0.05, epochs=2, batch_size=4)
+    app = ClientApp()
+    host(app)
+
+    @app.train()
+    def train(message: Message, context) -> Message:
+        visit = open_visit(message, context, make("scaffold"))
+        assert visit.config["note"] == "hello" and visit.client == context.node_config["partition-id"]
+
+        def epoch(generator):
+            return TASK.batches(visit.client, visit.local.batch_size, generator)
+
+        order = visit.generator("batches")
+        batches = chain.from_iterable(epoch(order) for _ in range(visit.local.epochs)) if whole else epoch
+        return visit.train(TASK.model(), TASK.loss, batches, TASK.examples(visit.client))
+
+    strategy = strategy_of("scaffold", cohort=5, local=local)
+    start(strategy, StandInGrid(app, 8, tmp_path), train_config=ConfigRecord({"note": "hello"}))
+    assert fingerprint(strategy.state) == fingerprint(reference("scaffold", local=local))
+
+
+def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 2, tmp_path)
+    arrays = ArrayRecord(TASK.model().state_dict())
+    messages = list(strategy_of("fedavg").configure_train(1, arrays, ConfigRecord(), grid))
+    with pytest.raises(WireError, match="asked for 4 clients; one that hosts many uses client_app"):
+        open_visit(messages[0], next(iter(grid.nodes.values())), make("fedavg"))
+    with pytest.raises(WireError, match=r"this node runs .*Scaffold.*, the server Algorithm\(\)"):
+        open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))
+
+
+# Flower's own simulation
+
+SCRIPT = """
+import sys
+import torch
+from flwr.app import ArrayRecord
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
+from undrift import Algorithm, Local, make
+from undrift.engine.flower import UndriftStrategy
+from undrift.engine.flower_client import client_app
+from undrift.engine.worker import Job
+from undrift.testing import Clinic, fingerprint
+
+torch.set_num_threads(1)
+task, local = Clinic(), Local(lr=0.05, epochs=1, batch_size=4)
+
+def play(name):
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        strategy = UndriftStrategy(
+            make(name), task.model(), local, population=8, cohort=5, seed=3, wait=60, deadline=60
+        )
+        strategy.start(grid, ArrayRecord(task.model().state_dict()), 3)
+        print("RESULT", name, fingerprint(strategy.state), flush=True)
+
+    app = client_app(Job(make(name), task), root=sys.argv[1])
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
+    run_simulation(server, app, 3, backend_config=resources)
+
+for name in sys.argv[2:]:
+    play(name)
+"""
+
+
+@pytest.mark.xdist_group("ray")  # shares a worker with tests/test_ray.py
+def test_flowers_own_simulation_gives_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    names = ["fedavg", "scaffold"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), *names],
+        env={**os.environ, **quiet, "FLWR_HOME": str(tmp_path / "flwr")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's processes
+    found = dict(line.split()[1:] for line in output.splitlines() if line.startswith("RESULT"))
+    assert found == {name: fingerprint(reference(name)) for name in names}, output[-3000:]

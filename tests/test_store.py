@@ -1,0 +1,88 @@
+"""Clients' states on disk: atomic, checksummed, the last two kept, read only when needed."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from undrift import Local, Simulation
+from undrift.algorithms import make
+from undrift.blocks.drift.feddyn import Dual
+from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
+from undrift.testing import Clinic, fingerprint
+from undrift.types import ClientState
+
+ALGORITHM = make("feddyn")
+
+
+def state(value: float, size: int = 7) -> ClientState:
+    return ClientState({"drift": Dual(torch.full((size,), value))})
+
+
+@pytest.fixture(params=["memory", "disk", "synced disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        return MemoryStore()
+    return DiskStore(tmp_path, ALGORITHM, 7, sync=request.param.startswith("synced"))
+
+
+def test_the_accepted_and_the_provisional_state_are_kept(store: Store) -> None:
+    store.save(3, 0, state(0.0), None)
+    store.save(3, 4, state(4.0), 0)
+    store.save(3, 5, state(5.0), 0)  # round 4 was not accepted
+    assert fingerprint(store.load(3, 0)) == fingerprint(state(0.0))
+    assert fingerprint(store.load(3, 5)) == fingerprint(state(5.0))
+    with pytest.raises(StoreError, match="no state of client 3 after round 4; resume with the clients' states"):
+        store.load(3, 4)
+    with pytest.raises(StoreError, match="no state of client 9 after round 0"):
+        store.load(9, 0)
+
+
+def test_a_run_on_disk_equals_one_in_memory(tmp_path: Path) -> None:
+    local = Local(lr=0.05, batch_size=4)
+    for name in ("feddyn", "fedlesam-s"):
+        algorithm = make(name)
+        size = len(Simulation(algorithm, Clinic()).start().params)
+        on_disk = Simulation(algorithm, Clinic(), local, cohort=4, store=DiskStore(tmp_path / name, algorithm, size))
+        assert fingerprint(on_disk.run(4)) == fingerprint(Simulation(algorithm, Clinic(), local, cohort=4).run(4))
+        assert {path.name for path in (tmp_path / name / "0").iterdir()} <= {str(client) for client in range(8)}
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, ALGORITHM, 7)
+    store.save(12, 3, state(1.0), None)
+    (path,) = (p for p in tmp_path.rglob("*") if p.is_file())
+    data = path.read_bytes()
+    for broken in (data[:-1], data[:20], b"", data[:-1] + bytes([data[-1] ^ 1]), os.urandom(len(data))):
+        path.write_bytes(broken)
+        with pytest.raises(StoreError, match="the state of client 12 after round 3 cannot be used"):
+            store.load(12, 3)
+
+
+def test_a_write_that_fails_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path, ALGORITHM, 7)
+    store.save(1, 0, state(1.0), None)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.save(1, 1, state(2.0), 0)
+    monkeypatch.undo()
+    assert fingerprint(store.load(1, 0)) == fingerprint(state(1.0))
+    store.save(1, 2, state(3.0), 0)  # and what was left aside is swept away
+    assert sorted(path.name for path in (tmp_path / "0" / "1").iterdir()) == ["0", "2"]
+
+
+def test_many_clients_cost_only_what_is_touched(tmp_path: Path) -> None:
+    """The time of a load does not grow with the clients that have a state."""
+    store = DiskStore(tmp_path, ALGORITHM, 7)
+    for client in range(0, 1_000_000, 500):
+        store.save(client, 0, state(float(client)), None)
+    begin = time.perf_counter()
+    for client in range(0, 1_000_000, 5000):
+        assert float(store.load(client, 0).parts["drift"].h[0]) == float(client)
+    assert (time.perf_counter() - begin) / 200 < 0.02
