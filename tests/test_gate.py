@@ -194,6 +194,7 @@ UNSOUND = {
     "nan": (Reason.SIZE, lambda t: change(t, "delta", "coarse", float("nan"))),
     "huge": (Reason.SIZE, lambda t: change(t, "paced", "coarse", 2.0**41)),
     "no multiple": (Reason.SIZE, lambda t: change(t, "delta", "coarse", 2.0**-11)),
+    "no fine multiple": (Reason.SIZE, lambda t: change(t, "delta", "fine", 2.0**-61)),
     "fine part too large": (Reason.SIZE, lambda t: change(t, "delta", "fine", 1.0)),
     "short": (Reason.SHAPE, lambda t: t.sums.update(delta=ExactSum(3))),
     "negative weight": (Reason.WEIGHT, lambda t: change(t, "weight", "coarse", -5.0)),

@@ -140,8 +140,8 @@ class Personalization(Block):
         return None
 
     def start(self, params: Vector, kept: Any, layout: Layout) -> Vector:
-        """The model a client starts from, a new vector."""
-        return params.clone()
+        """The model a client starts from; it is not changed."""
+        return params
 
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""

@@ -28,6 +28,7 @@ def train(
     client: int,
     examples: int,
     random: Callable[[str], Generator],
+    out: Vector | None = None,
 ) -> tuple[Upload, ClientState]:
     """Train one client for one round.
 
@@ -42,6 +43,7 @@ def train(
         client: the client's number.
         examples: how many training examples it has, one at least.
         random: gives the client's generator for a purpose.
+        out: where to write the displacement, for those who do not keep it; None makes a new vector.
     """
     if state is None:
         state = first_state(algorithm, broadcast)
@@ -65,7 +67,7 @@ def train(
             slot: block.begin(broadcast.parts.get(slot), state.parts.get(slot), run) for slot, block in blocks.items()
         }
         descend(algorithm, begun, run, batches, oracle)
-        run.delta = algorithm.personalization.share(run.w - w0, model.layout)
+        run.delta = algorithm.personalization.share(torch.sub(run.w, w0, out=out), model.layout)
         ends = {slot: block.finish(begun[slot], run) for slot, block in blocks.items()}
     except Exception as error:
         raise ClientError(

@@ -21,6 +21,7 @@ LIMIT = 2.0**40
 
 _COARSE = 1.5 * 2.0**42  # adding and subtracting it rounds to a multiple of 2^-10
 _FINE = 1.5 * 2.0**-8  # ... of 2^-60
+_CARRY = 4  # additions between two carries; two sums of fine parts stay exact below 2^-7, sixteen additions
 _CHUNK = 1 << 15  # elements at a time: the temporaries stay in the processor's cache
 
 
@@ -30,6 +31,7 @@ class ExactSum:
     def __init__(self, size: int) -> None:
         self.coarse = torch.zeros(size, dtype=torch.float64)
         self.fine = torch.zeros(size, dtype=torch.float64)
+        self._pending = 0
 
     @classmethod
     def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
@@ -40,8 +42,9 @@ class ExactSum:
 
     def sound(self, most: float) -> bool:
         """Whether the parts are what additions of finite numbers, `most` in all, can give."""
-        small = bool((self.coarse.abs() <= most).all()) and bool((self.fine.abs() <= 2.0**-10).all())
-        return small and bool((torch.frac(self.coarse * 2.0**10) == 0).all())
+        small = bool((self.coarse.abs() <= most).all()) and bool((self.fine.abs() <= 2.0**-8).all())
+        multiples = (torch.frac(self.coarse * 2.0**10) == 0) & (torch.frac(self.fine * 2.0**60) == 0)
+        return small and bool(multiples.all())
 
     def add(self, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x, rounded once to a multiple of 2^-60."""
@@ -49,23 +52,31 @@ class ExactSum:
         rest = torch.empty_like(whole)
         for start in range(0, len(x), _CHUNK):
             part = slice(start, min(start + _CHUNK, len(x)))
-            r = rest[: part.stop - start].copy_(x[part]).mul_(weight)
+            r = rest[: part.stop - start].copy_(x[part])
+            if weight != 1.0:
+                r.mul_(weight)
             w = torch.add(r, _COARSE, out=whole[: part.stop - start]).sub_(_COARSE)
-            self._fold(part, w, r.sub_(w).add_(_FINE).sub_(_FINE), w)
+            self.coarse[part].add_(w)
+            self.fine[part].add_(r.sub_(w).add_(_FINE).sub_(_FINE))
+        self._pending += 1
+        if self._pending == _CARRY:
+            self.carry()
 
     def merge(self, other: "ExactSum") -> None:
         """Add another sum."""
-        spare = torch.empty(min(_CHUNK, len(other.fine)), dtype=torch.float64)
-        for start in range(0, len(other.fine), _CHUNK):
-            part = slice(start, min(start + _CHUNK, len(other.fine)))
-            self._fold(part, other.coarse[part], other.fine[part], spare[: part.stop - start])
+        self.coarse.add_(other.coarse)
+        self.fine.add_(other.fine)
+        self.carry()
 
-    def _fold(self, part: slice, whole: Tensor, rest: Tensor, spare: Tensor) -> None:
-        """Add to both parts and carry from the fine one, so that it never grows."""
-        coarse, fine = self.coarse[part].add_(whole), self.fine[part].add_(rest)
-        carry = torch.add(fine, _COARSE, out=spare).sub_(_COARSE)
-        coarse.add_(carry)
-        fine.sub_(carry)
+    def carry(self) -> None:
+        """Move whole multiples of 2^-10 from the fine part to the coarse one, so that it never grows."""
+        spare = torch.empty(min(_CHUNK, len(self.fine)), dtype=torch.float64)
+        for start in range(0, len(self.fine), _CHUNK):
+            part = slice(start, min(start + _CHUNK, len(self.fine)))
+            carried = torch.add(self.fine[part], _COARSE, out=spare[: part.stop - start]).sub_(_COARSE)
+            self.coarse[part].add_(carried)
+            self.fine[part].sub_(carried)
+        self._pending = 0
 
     def value(self) -> Tensor:
         """The sum, rounded once to double precision."""
@@ -122,6 +133,7 @@ class Total:
         """The total as named tensors, for the wire; what it gathered travels as uploads."""
         out = {"clients": torch.tensor(self.clients, dtype=torch.int64)}
         for name, total in self.sums.items():
+            total.carry()
             out[f"{name}/coarse"], out[f"{name}/fine"] = total.coarse, total.fine
         if self.counts is not None:
             out["counts"] = self.counts

@@ -15,6 +15,7 @@ from undrift.engine.store import DiskStore, StoreError
 from undrift.engine.worker import Job, Partial, Visit, Worker
 from undrift.gate import Gate, Reason
 from undrift.types import Broadcast, Upload
+from undrift.vector import Vector
 from undrift.wire import WireError
 
 try:
@@ -30,10 +31,12 @@ class Resident(Worker):
         super().__init__(job)
         self.store = DiskStore(folder, job.algorithm, self.model.layout.size)
 
-    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
+    def visit(
+        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None
+    ) -> Upload | None:
         """Train one client; its failure is its own."""
         try:
-            return super().visit(client, broadcast, accepted, gate)
+            return super().visit(client, broadcast, accepted, gate, out)
         except (ClientError, StoreError) as error:
             gate.reject(client, Reason.FAILED, str(error))
             return None

@@ -22,7 +22,7 @@ from undrift.gate import Gate, Reason, Rejection
 from undrift.reduce import Total
 from undrift.task import Task
 from undrift.types import Broadcast, ClientState, Local, Upload
-from undrift.vector import bind
+from undrift.vector import Vector, bind
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class Worker:
         self.job = job
         self.store = MemoryStore() if store is None else store
         self.model = bind(job.task.model().train())
+        # An upload that is only added up may lie in one place; one that is gathered may not.
+        self._scratch = None if job.algorithm.aggregation.gathers else torch.empty_like(self.model.w)
 
     def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
         """Train some clients of a round and add their uploads up.
@@ -122,27 +124,29 @@ class Worker:
         partial = Partial(gate.total())
         for client in clients:
             started = perf_counter()
-            upload = self.visit(client, broadcast, accepted.get(client), gate)
+            upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch)
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
                 partial.visits.append(Visit(client, upload.examples, upload.loss, seconds))
         partial.rejections = gate.rejections
         return partial
 
-    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
+    def visit(
+        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None
+    ) -> Upload | None:
         """Train one client from the state of its last accepted round; its new state is provisional."""
         examples = self.job.task.examples(client)
         if examples == 0:
             gate.reject(client, Reason.EMPTY)
             return None
         state = None if accepted is None else self.store.load(client, accepted)
-        upload, kept = self._train(client, examples, broadcast, state)
+        upload, kept = self._train(client, examples, broadcast, state, out)
         if kept.parts or kept.buffers is not None:
             self.store.save(client, broadcast.round, kept, accepted)
         return upload
 
     def _train(
-        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None
+        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None, out: Vector | None
     ) -> tuple[Upload, ClientState]:
         """Train one client with its own generators."""
         job = self.job
@@ -162,4 +166,5 @@ class Worker:
                 client=client,
                 examples=examples,
                 random=random,
+                out=out,
             )

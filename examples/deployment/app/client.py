@@ -1,0 +1,20 @@
+"""The node's half: it trains the clients that live on this node, one or many."""
+
+from time import sleep
+
+from flwr.app import Context
+
+from app.task import CLIENTS, task
+from undrift import make
+from undrift.engine.flower_client import client_app
+from undrift.engine.worker import Job
+
+
+def job(context: Context) -> Job:
+    """The method of the run and the data of this node; rates, epochs and seed come from the server."""
+    sleep(float(context.run_config["pause"]))
+    first, step = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+    return Job(make(str(context.run_config["algorithm"])), task(range(first, CLIENTS, step)))
+
+
+app = client_app(job)
