@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,12 +12,14 @@ from torch import Tensor
 from oracle.methods import Params
 from undrift import server
 from undrift.algorithm import Algorithm
+from undrift.block import Correction
 from undrift.engine.local import Simulation
 from undrift.engine.random import generator
 from undrift.gate import Gate
 from undrift.task import Task
 from undrift.testing import Quadratics
-from undrift.types import ClientState, Local, Run, ServerState, Upload
+from undrift.types import Array, ClientState, Local, Run, ServerState, Upload
+from undrift.vector import Vector
 
 
 @dataclass
@@ -183,3 +185,25 @@ def optimum(task: Quadratics) -> Tensor:
 def beginning(task: Quadratics) -> Tensor:
     """The initial model."""
     return torch.cat([x.reshape(-1) for x in task.start.values()])
+
+
+class Extra(NamedTuple):
+    """One of each kind of field."""
+
+    v: Vector
+    a: Array
+    x: float
+    k: int
+
+
+@dataclass(frozen=True)
+class Talker(Correction):
+    """Uploads one of each kind of field."""
+
+    Up = Extra
+
+    def sizes(self):
+        return {"a": 5}
+
+    def finish(self, local, run):
+        return Extra(run.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None

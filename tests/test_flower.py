@@ -7,11 +7,9 @@ import sys
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
 
 pytest.importorskip("flwr")
 
@@ -21,14 +19,14 @@ from flwr.clientapp import ClientApp
 from flower_grid import StandInGrid
 from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of
 from flower_support import own_clock as own_clock
+from support import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.block import Aggregation, Correction
+from undrift.block import Aggregation
 from undrift.engine.flower import UndriftStrategy
 from undrift.engine.flower_client import client_app, host, open_visit
 from undrift.engine.worker import Job
 from undrift.testing import fingerprint
-from undrift.vector import Vector
 from undrift.wire import WireError
 
 # The same bits
@@ -56,28 +54,6 @@ def test_buffers_kept_by_clients_and_all_settings_reach_the_nodes(tmp_path: Path
     strategy = strategy_of("scaffold", cohort=5, local=local, bound=100.0)
     start(strategy, grid_of("scaffold", 3, tmp_path))
     assert fingerprint(strategy.state) == fingerprint(reference("scaffold", local=local))
-
-
-class Extra(NamedTuple):
-    """One of each kind of field."""
-
-    v: Vector
-    a: Tensor
-    x: float
-    k: int
-
-
-@dataclass(frozen=True)
-class Talker(Correction):
-    """Uploads one of each kind of field."""
-
-    Up = Extra
-
-    def sizes(self):
-        return {"a": 5}
-
-    def finish(self, local, run):
-        return Extra(run.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None
 
 
 @dataclass(frozen=True)

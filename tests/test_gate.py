@@ -1,44 +1,21 @@
 """Nothing enters a sum unchecked; what is refused is named and leaves no trace."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
-from typing import NamedTuple
 
 import pytest
 import torch
 
+from support import Talker
 from undrift import Algorithm, Local, Simulation, server
 from undrift.algorithms import make
-from undrift.block import Aggregation, Correction
+from undrift.block import Aggregation
 from undrift.gate import Gate, Reason
 from undrift.reduce import ExactSum, Total
 from undrift.testing import Clinic, fingerprint
-from undrift.types import Array, Upload
-from undrift.vector import Vector
+from undrift.types import Upload
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
-
-
-class Extra(NamedTuple):
-    """One of each kind of field."""
-
-    v: Vector
-    a: Array
-    x: float
-    k: int
-
-
-@dataclass(frozen=True)
-class Talker(Correction):
-    """Uploads one of each kind of field."""
-
-    Up = Extra
-
-    def sizes(self):
-        return {"a": 5}
-
-    def finish(self, local, run):
-        return Extra(run.delta.clone(), torch.ones(5), 0.5, 3), None
 
 
 class Odd(Aggregation):

@@ -150,7 +150,7 @@ class OwnVisit:
         """
         task = _OwnTask(self.client, model, loss, batches, examples)
         job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound)
-        worker = Resident(job, self.folder)
+        worker = Resident.on_disk(job, self.folder)
         try:
             return serve(worker, self.order, self.message)
         except WireError as error:
@@ -223,7 +223,7 @@ def _resident(
             torch.set_num_threads(threads)
         while len(_workers) >= _RESIDENT:
             del _workers[next(iter(_workers))]
-        _workers[key] = Resident(Job(made.algorithm, made.task, order.local, order.seed, order.bound), folder)
+        _workers[key] = Resident.on_disk(Job(made.algorithm, made.task, order.local, order.seed, order.bound), folder)
     return _workers[key]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import nn
 
@@ -62,7 +63,11 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound)
-        self.worker = Worker(self.job, self.store)
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The one worker, made when it is first needed: an engine with workers elsewhere needs none here."""
+        return Worker(self.job, self.store)
 
     def start(self) -> ServerState:
         """The server's state before round 0."""

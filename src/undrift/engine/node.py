@@ -11,8 +11,8 @@ from undrift import wire
 from undrift.algorithm import Algorithm
 from undrift.client import ClientError
 from undrift.engine.records import Answer, Order, decode
-from undrift.engine.store import DiskStore, StoreError
-from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.engine.store import StoreError
+from undrift.engine.worker import Partial, Visit, Worker
 from undrift.gate import Gate, Reason
 from undrift.types import Broadcast, Upload
 from undrift.vector import Vector
@@ -26,10 +26,6 @@ except ImportError as error:  # pragma: no cover
 
 class Resident(Worker):
     """A worker whose clients' states lie on disk; a client that fails is set aside and the others go on."""
-
-    def __init__(self, job: Job, folder: Path) -> None:
-        super().__init__(job)
-        self.store = DiskStore(folder, job.algorithm, self.model.layout.size)
 
     def visit(
         self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None

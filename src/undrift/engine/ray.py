@@ -19,7 +19,6 @@ import torch
 
 from undrift import wire
 from undrift.engine.local import Simulation
-from undrift.engine.store import DiskStore
 from undrift.engine.worker import Job, Partial, Worker
 from undrift.gate import Gate
 from undrift.types import Broadcast
@@ -51,11 +50,10 @@ class _Actor:
         key = (held[0].hex(), root)
         if key != self.key:
             job: Job = ray.get(held[0])
-            self.worker = Worker(job)
-            self.size = self.worker.model.layout.size
-            self.worker.store = DiskStore(Path(root), job.algorithm, self.size)
+            self.worker = Worker.on_disk(job, Path(root))
             self.key = key
-        broadcast = wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), self.size)
+        size = self.worker.model.layout.size
+        broadcast = wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), size)
         tensors, told = self.worker.serve(broadcast, clients, accepted, cohort).flatten()
         return _arrays(tensors), told
 

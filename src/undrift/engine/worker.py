@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from time import perf_counter
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,7 +19,7 @@ from undrift import wire
 from undrift.algorithm import Algorithm
 from undrift.client import train
 from undrift.engine.random import generator
-from undrift.engine.store import MemoryStore, Store
+from undrift.engine.store import DiskStore, MemoryStore, Store
 from undrift.gate import Gate, Reason, Rejection
 from undrift.reduce import Total
 from undrift.task import Task
@@ -109,6 +111,13 @@ class Worker:
         self.model = bind(job.task.model().train())
         # An upload that is only added up may lie in one place; one that is gathered may not.
         self._scratch = None if job.algorithm.aggregation.gathers else torch.empty_like(self.model.w)
+
+    @classmethod
+    def on_disk(cls, job: Job, root: Path) -> Self:
+        """A worker that keeps its clients' states in a folder."""
+        worker = cls(job)
+        worker.store = DiskStore(root, job.algorithm, worker.model.layout.size)
+        return worker
 
     def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
         """Train some clients of a round and add their uploads up.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from undrift import server, wire
 from undrift.algorithm import Algorithm
-from undrift.block import SLOTS, Block
+from undrift.block import SLOTS, Block, Personalization
 from undrift.blocks import Private
 from undrift.engine.local import Simulation
 from undrift.engine.store import MemoryStore
@@ -157,7 +157,7 @@ def check_order(algorithm: Algorithm) -> None:
 
 def check_privacy(algorithm: Algorithm) -> None:
     """Nothing of the private part of a model leaves a client."""
-    if type(algorithm.personalization).__name__ == "Personalization":
+    if type(algorithm.personalization) is Personalization:
         algorithm = replace(algorithm, personalization=Private(HEAD))
     round = _play(algorithm)
     mask = algorithm.personalization.shared(round.layout)
