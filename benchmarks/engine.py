@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,6 +89,33 @@ def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float
     return seconds
 
 
+def population_rounds(method: str, registered: str, sampled: str) -> dict[str, Any]:
+    """Two rounds with few of many clients, a model of 1,000 parameters: time per sampled client, peak memory."""
+    from undrift.algorithms import make
+    from undrift.engine.ray import Pool, RaySimulation
+
+    task = Empty(1000, int(registered))
+    with Pool(2) as pool, RaySimulation(make(method), task, Local(), cohort=int(sampled), pool=pool) as simulation:
+        workers, begin = pool.pids(), time.perf_counter()
+        simulation.run(2)
+        seconds = time.perf_counter() - begin
+        peaks = [_peak(pid) for pid in [os.getpid(), *workers]]
+    return {
+        "method": method,
+        "registered": int(registered),
+        "sampled": int(sampled),
+        "ms_per_sampled_client": round(1000 * seconds / (2 * int(sampled)), 3),
+        "server_megabytes": round(peaks[0]),
+        "worker_megabytes": round(max(peaks[1:])),
+    }
+
+
+def _peak(pid: int) -> float:
+    """The largest resident size of a process so far, in megabytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def flower_rounds(size: int, clients: int, rounds: int) -> list[float]:
     """Seconds of each round of Flower's FedAvg in its own simulation, one node per client, after a first round."""
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -151,6 +179,8 @@ def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     if kind == "throughput":
         pairs = [(bare_processes(10), min(ray_rounds(images(10), 10, 1, TRAINING))) for _ in range(arguments.rounds)]
         return {"bare": statistics.median(p[0] for p in pairs), "ray": statistics.median(p[1] for p in pairs)}
+    if kind == "population":
+        return population_rounds(*label.split(","))
     ray_rounds(Empty(SIZES["11m"], int(label)), int(label), 1, Local())
     return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
@@ -185,6 +215,11 @@ def main() -> None:
     result["throughput_over_bare"] = round(pair["bare"] / pair["ray"], 3)
     few, many = (apart(f"memory:{count}", arguments)["megabytes"] for count in (10, 1000))
     result["memory_1000_over_10"] = round(many / few, 3)
+    result["population"] = [
+        apart(f"population:{method},{registered},{sampled}", arguments)
+        for method in ("fedavg", "scaffold")
+        for registered, sampled in ((1000, 1000), (1_000_000, 1000), (1_000_000, 10_000))
+    ]
     result["environment"] = {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from undrift import Local, Simulation, TensorTask
+from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
+from undrift.blocks import CoordinateMedian
 from undrift.engine.random import bernoulli_cohort, cohort, generator
 from undrift.engine.store import StoreError
 from undrift.gate import Reason
@@ -98,3 +99,20 @@ def test_names_find_their_algorithm() -> None:
         make("fedproxx")
     with pytest.raises(ValueError, match="known are fedavg"):
         make("zzz")
+
+
+def test_a_record_tells_how_far_clients_drift_from_their_mean() -> None:
+    """Against explicit distances, for a weighted mean, a uniform one and a method that gathers."""
+    local = Local(lr=0.05, epochs=2, batch_size=4)
+    for algorithm in (make("fedavg"), make("uniform"), Algorithm(aggregation=CoordinateMedian())):
+        simulation = Simulation(algorithm, Clinic(), local)
+        state = simulation.start()
+        _, record = simulation.round(state, range(8))
+        ends = {client: simulation.round(state, [client])[0].params - state.params for client in record.clients}
+        weights = torch.tensor([visit.weight for visit in record.visits], dtype=torch.float64)
+        moves = torch.stack([ends[client].double() for client in record.clients])
+        mean = (weights[:, None] * moves).sum(0) / weights.sum()
+        squares = (moves - mean).square().sum(1)
+        assert record.drift == pytest.approx(float((weights * squares).sum() / weights.sum()) ** 0.5, rel=1e-4)
+        assert record.moved == pytest.approx(float(mean.norm()), rel=1e-5)
+        assert 0 < record.drift < record.norm

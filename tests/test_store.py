@@ -86,3 +86,26 @@ def test_many_clients_cost_only_what_is_touched(tmp_path: Path) -> None:
     for client in range(0, 1_000_000, 5000):
         assert float(store.load(client, 0).parts["drift"].h[0]) == float(client)
     assert (time.perf_counter() - begin) / 200 < 0.02
+
+
+def test_states_last_as_long_as_a_checkpoint_may_name_them(tmp_path: Path) -> None:
+    """With checkpoints up to four rounds back, a server of any of these rounds finds the state it accepted last."""
+    store = DiskStore(tmp_path, ALGORITHM, 7, depth=4)
+    history = [0, 2, 3, 7, 9, 10]  # rounds in which the client took part, all accepted but the one of round 9
+    last: int | None = None
+    for round in history:
+        store.save(5, round, state(float(round)), last)
+        last = last if round == 9 else round
+        for server in range(max(round - 3, 1), round + 1):  # the round a checkpoint would go on with
+            named = max((r for r in history if r < server and r != 9), default=None)
+            if named is not None:
+                assert float(store.load(5, named).parts["drift"].h[0]) == named
+    assert sorted(int(path.name) for path in (tmp_path / "0" / "5").iterdir()) == [3, 7, 10]
+
+
+def test_a_server_that_went_back_sweeps_later_states_away(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, ALGORITHM, 7, depth=4)
+    for round, accepted in ((0, None), (2, 0), (3, 2)):
+        store.save(1, round, state(float(round)), accepted)
+    store.save(1, 1, state(1.0), 0)  # again from a checkpoint before round 1
+    assert sorted(path.name for path in (tmp_path / "0" / "1").iterdir()) == ["0", "1"]

@@ -1,7 +1,7 @@
 """A method as a frozen record of slots, and what follows from it: its state, its traffic, its capabilities."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from undrift.block import (
@@ -66,17 +66,20 @@ class Algorithm:
         shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
         return f"Algorithm({', '.join(shown)})"
 
-    def slots(self) -> Iterator[tuple[str, Block]]:
+    def slots(self) -> tuple[tuple[str, Block], ...]:
         """Every slot and its block, in the order of a round."""
-        for f in fields(self):
-            yield f.name, getattr(self, f.name)
+        return self._slots
 
-    @property
+    @cached_property
+    def _slots(self) -> tuple[tuple[str, Block], ...]:
+        return tuple((f.name, getattr(self, f.name)) for f in fields(self))
+
+    @cached_property
     def uses(self) -> frozenset[str]:
         """The sums of displacements its blocks read besides the weighted mean."""
         return frozenset().union(*(block.uses for _, block in self.slots()))
 
-    @property
+    @cached_property
     def stateless(self) -> bool:
         """Whether a client keeps nothing between its rounds."""
         return all(block.Client is None for _, block in self.slots())

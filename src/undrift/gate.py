@@ -71,6 +71,8 @@ class Gate:
         bound: largest norm of a displacement; None allows any that can be summed exactly.
         most: largest number of examples a client may claim.
         cohort: how many clients take part in the round everywhere; None if all come through here.
+
+    `measured` holds the weight and the norm of every displacement admitted.
     """
 
     algorithm: Algorithm
@@ -85,6 +87,7 @@ class Gate:
     def __post_init__(self) -> None:
         self.asked = frozenset(self.asked)
         self._seen: set[int] = set()
+        self.measured: dict[int, tuple[float, float]] = {}
 
     def total(self) -> Total:
         """An empty total for this round."""
@@ -93,7 +96,7 @@ class Gate:
     def admit(self, upload: Upload, total: Total) -> Rejection | None:
         """Add an upload to a total, or set it aside and say why."""
         try:
-            self._check(upload)
+            self.measured[upload.client] = self._check(upload)
         except _RefusedError as refused:
             return self.reject(upload.client, refused.reason, refused.detail)
         self._seen.add(upload.client)
@@ -151,8 +154,8 @@ class Gate:
         self.rejections.append(rejection)
         return rejection
 
-    def _check(self, upload: Upload) -> None:
-        """All checks, the cheap ones first."""
+    def _check(self, upload: Upload) -> tuple[float, float]:
+        """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
         if not _whole(upload.client) or upload.client not in self.asked:
             raise _RefusedError(Reason.SENDER)
         if upload.client in self._seen:
@@ -171,6 +174,7 @@ class Gate:
         for slot, block in self.algorithm.slots():
             for name, x in _tensors(block.Up, upload.parts.get(slot)):
                 _check_values(f"{slot}.{name}", x, room)
+        return weight, norm
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""

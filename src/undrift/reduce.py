@@ -42,25 +42,38 @@ class ExactSum:
 
     def sound(self, most: float) -> bool:
         """Whether the parts are what additions of finite numbers, `most` in all, can give."""
-        small = bool((self.coarse.abs() <= most).all()) and bool((self.fine.abs() <= 2.0**-8).all())
-        multiples = (torch.frac(self.coarse * 2.0**10) == 0) & (torch.frac(self.fine * 2.0**60) == 0)
-        return small and bool(multiples.all())
+        pieces = zip(torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True)
+        return all(_multiples(c, 2.0**-10, most) and _multiples(f, 2.0**-60, 2.0**-8) for c, f in pieces)
 
     def add(self, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x, rounded once to a multiple of 2^-60."""
+        self._pending = (self._pending + 1) % _CARRY
+        if len(x) > 1:
+            self._add_chunks(x, weight)
+        elif len(x) == 1:  # the same in Python's floats, which are doubles, too
+            number = float(x) * weight
+            rounded = number + _COARSE - _COARSE
+            self.coarse.add_(rounded)
+            self.fine.add_(number - rounded + _FINE - _FINE)
+            if self._pending == 0:
+                self.carry()
+
+    def _add_chunks(self, x: Tensor, weight: float) -> None:
+        """Add weight * x, as much at a time as fits into the processor's cache."""
         whole = torch.empty(min(_CHUNK, len(x)), dtype=torch.float64)
         rest = torch.empty_like(whole)
-        for start in range(0, len(x), _CHUNK):
-            part = slice(start, min(start + _CHUNK, len(x)))
-            r = rest[: part.stop - start].copy_(x[part])
+        chunks = zip(
+            torch.split(x, _CHUNK), torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True
+        )
+        for part, coarse, fine in chunks:
+            r, w = rest[: len(part)].copy_(part), whole[: len(part)]
             if weight != 1.0:
                 r.mul_(weight)
-            w = torch.add(r, _COARSE, out=whole[: part.stop - start]).sub_(_COARSE)
-            self.coarse[part].add_(w)
-            self.fine[part].add_(r.sub_(w).add_(_FINE).sub_(_FINE))
-        self._pending += 1
-        if self._pending == _CARRY:
-            self.carry()
+            torch.add(r, _COARSE, out=w).sub_(_COARSE)
+            coarse.add_(w)
+            fine.add_(r.sub_(w).add_(_FINE).sub_(_FINE))
+            if self._pending == 0:
+                _carry(coarse, fine, w)
 
     def merge(self, other: "ExactSum") -> None:
         """Add another sum."""
@@ -71,11 +84,8 @@ class ExactSum:
     def carry(self) -> None:
         """Move whole multiples of 2^-10 from the fine part to the coarse one, so that it never grows."""
         spare = torch.empty(min(_CHUNK, len(self.fine)), dtype=torch.float64)
-        for start in range(0, len(self.fine), _CHUNK):
-            part = slice(start, min(start + _CHUNK, len(self.fine)))
-            carried = torch.add(self.fine[part], _COARSE, out=spare[: part.stop - start]).sub_(_COARSE)
-            self.coarse[part].add_(carried)
-            self.fine[part].sub_(carried)
+        for coarse, fine in zip(torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True):
+            _carry(coarse, fine, spare[: len(fine)])
         self._pending = 0
 
     def value(self) -> Tensor:
@@ -164,6 +174,18 @@ class Total:
                 sizes[f"{slot}.{name}"] = block.sizes()[name] if kind == "array" else lengths[kind]
         return sizes
 
+    def norm(self) -> float:
+        """The norm of the weighted mean of the displacements."""
+        weight = float(self.sums["weight"].value()) if self.clients else 0.0
+        if weight == 0:
+            return 0.0
+        total = self.sums.get("delta")
+        if total is None:
+            total = ExactSum(len(self.uploads[0].delta))
+            for upload in self.uploads:
+                total.add(upload.delta, self.algorithm.aggregation.weigh(upload))
+        return float(torch.linalg.vector_norm(total.value())) / weight
+
     def close(self, w0: Vector) -> Summed:
         """The sums as the server step wants them, in the model's precision.
 
@@ -210,6 +232,22 @@ class Total:
             values.append(float(x) if kind == "float" else int(x) if kind == "int" else x.to(dtype))
         tree: Tree = declared(*values)
         return tree
+
+
+def _carry(coarse: Tensor, fine: Tensor, spare: Tensor) -> None:
+    """Move whole multiples of 2^-10 from one part of a sum to the other."""
+    carried = torch.add(fine, _COARSE, out=spare).sub_(_COARSE)
+    coarse.add_(carried)
+    fine.sub_(carried)
+
+
+def _multiples(x: Tensor, unit: float, most: float) -> bool:
+    """Whether all values are multiples of a unit, a power of two, and not larger than `most`; NaN is not."""
+    if len(x) == 0:
+        return True
+    low, high = torch.aminmax(x)
+    units = x / unit
+    return -most <= float(low) and float(high) <= most and torch.equal(units, units.round())
 
 
 def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:

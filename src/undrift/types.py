@@ -22,10 +22,20 @@ Parts: TypeAlias = Mapping[str, Tree]
 """One tree per slot, for the slots that declare one."""
 
 
-def kinds(declared: Declared) -> dict[str, str]:
+def kinds(declared: Declared) -> Mapping[str, str]:
     """The fields of a declared tree: name -> "vector" (as long as the model), "array", "float" or "int"."""
     if declared is None:
         return {}
+    if declared not in _KINDS:
+        _KINDS[declared] = _kinds(declared)
+    return _KINDS[declared]
+
+
+_KINDS: dict[type[Any], Mapping[str, str]] = {}  # reading type hints costs more than an exact sum
+
+
+def _kinds(declared: type[Any]) -> dict[str, str]:
+    """The fields of a declared tree, read from its type hints."""
     named: dict[Any, str] = {Vector: "vector", Array: "array", float: "float", int: "int"}
     hints = get_type_hints(declared, include_extras=True)
     unknown = [name for name, hint in hints.items() if hint not in named]

@@ -81,8 +81,9 @@ class Bound(NamedTuple):
     def gradient(self, loss: Tensor) -> Vector:
         """The gradient of a loss, written into `g`; zero where the loss does not depend on a parameter."""
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        zero = self.g.new_zeros(())
         pairs = zip(found, self.parameters, strict=True)
-        return torch.cat([(torch.zeros_like(p) if x is None else x).reshape(-1) for x, p in pairs], out=self.g)
+        return torch.cat([zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs], out=self.g)
 
     def check(self) -> None:
         """Refuse to go on when the module no longer lives in the vector."""

@@ -90,6 +90,15 @@ def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -
         raise WireError(f"{kind.__name__}: {error}") from error
 
 
+def fingerprint(noun: ServerState | Broadcast | ClientState | Upload) -> str:
+    """The SHA-256 of every bit of a noun."""
+    digest = sha256()
+    for name, x in sorted(flatten(noun).items()):
+        digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
+        digest.update(x.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _tensor(x: Any) -> Tensor:
     """A value as a tensor."""
     if isinstance(x, Tensor):

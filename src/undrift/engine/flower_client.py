@@ -17,7 +17,7 @@ node's disk, below `state-dir` of its node config, so that they survive the proc
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -223,7 +223,8 @@ def _resident(
             torch.set_num_threads(threads)
         while len(_workers) >= _RESIDENT:
             del _workers[next(iter(_workers))]
-        _workers[key] = Resident.on_disk(Job(made.algorithm, made.task, order.local, order.seed, order.bound), folder)
+        ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound)
+        _workers[key] = Resident.on_disk(ordered, folder)
     return _workers[key]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import sqrt
 
 from torch import nn
 
@@ -20,11 +21,12 @@ from undrift.vector import bind
 
 @dataclass(frozen=True)
 class Record:
-    """What happened in a round: who took part, who was set aside, and the mean training loss."""
+    """What happened in a round: who took part, who was set aside, and how far the mean of the clients moved."""
 
     round: int
     visits: tuple[Visit, ...]
     rejections: tuple[Rejection, ...]
+    moved: float = 0.0
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -35,6 +37,17 @@ class Record:
     def loss(self) -> float:
         """The mean training loss of these clients."""
         return sum(visit.loss for visit in self.visits) / max(len(self.visits), 1)
+
+    @property
+    def norm(self) -> float:
+        """The root of the weighted mean of the squared norms of the clients' displacements."""
+        weight = sum(visit.weight for visit in self.visits) or 1.0
+        return sqrt(sum(visit.weight * visit.norm**2 for visit in self.visits) / weight)
+
+    @property
+    def drift(self) -> float:
+        """How far clients end from their mean: the root of the weighted mean of ||delta_i - mean delta||^2."""
+        return sqrt(max(self.norm**2 - self.moved**2, 0.0))
 
 
 @dataclass
@@ -50,6 +63,7 @@ class Simulation:
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         store: where the clients' states are kept; None keeps them in memory.
+        depth: how many rounds back checkpoints reach, if states are kept on disk.
     """
 
     algorithm: Algorithm
@@ -60,9 +74,10 @@ class Simulation:
     seed: int = 0
     bound: float | None = None
     store: Store | None = None
+    depth: int = 0
 
     def __post_init__(self) -> None:
-        self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound)
+        self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
 
     @cached_property
     def worker(self) -> Worker:
@@ -93,7 +108,8 @@ class Simulation:
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
-        return self.close(state, broadcast, partial.total), Record(state.round, visits, rejections)
+        record = Record(state.round, visits, rejections, partial.total.norm())
+        return self.close(state, broadcast, partial.total), record
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round and add their uploads up: what another engine does another way."""

@@ -111,13 +111,14 @@ class RaySimulation(Simulation):
 
     Args:
         pool: the workers; None starts two, which end with this object's `stop`.
-        chunk: most clients a worker is given at once; fewer balance better and lose less when a worker dies.
+        chunk: most clients a worker is given at once: fewer balance better and lose less when a worker dies, more mean
+            fewer replies; None takes 64, or more where that would give a worker over four pieces.
         retries: how often a chunk is run again after its worker died.
         root: folder of the clients' states, seen by all workers; None makes one that ends with this object.
     """
 
     pool: Pool | None = None
-    chunk: int = 64
+    chunk: int | None = None
     retries: int = 3
     root: Path | None = None
 
@@ -179,7 +180,9 @@ class RaySimulation(Simulation):
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
         """The clients in pieces of about equal work, at least one for each worker, the largest clients first."""
         assert self._pool is not None
-        count = max(min(len(self._pool.actors), len(clients)), -(-len(clients) // self.chunk))
+        workers = len(self._pool.actors)
+        wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
+        count = max(min(workers, len(clients)), wanted)
         pieces: list[list[int]] = [[] for _ in range(count)]
         loads = [(0, i) for i in range(count)]
         for client in sorted(clients, key=lambda c: (-self.task.examples(c), c)):

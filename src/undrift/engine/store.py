@@ -54,11 +54,14 @@ class DiskStore:
         root: the folder of the run; made if missing.
         algorithm: declares what a state holds.
         size: the length of the model.
+        depth: how many rounds back a server may go, because its checkpoints do: for each of them the state it needs
+            is kept.
         sync: wait until a state is on the disk itself, so that it survives a loss of power too.
     """
 
-    def __init__(self, root: Path, algorithm: Algorithm, size: int, *, sync: bool = False) -> None:
-        self.root, self.algorithm, self.size, self.sync = Path(root), algorithm, size, sync
+    def __init__(self, root: Path, algorithm: Algorithm, size: int, *, depth: int = 0, sync: bool = False) -> None:
+        self.root, self.algorithm, self.size = Path(root), algorithm, size
+        self.depth, self.sync = depth, sync
 
     def load(self, client: int, round: int) -> ClientState:
         """The state a client had after a round."""
@@ -73,7 +76,7 @@ class DiskStore:
             ) from error
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Write a new state, then delete those that are neither it nor of the last accepted round."""
+        """Write a new state, then delete those that no server can name any more."""
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_name(f"{round}.{os.getpid()}.new")
@@ -83,9 +86,22 @@ class DiskStore:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(aside, path)
-        for other in os.scandir(path.parent):
-            if other.name not in (str(round), str(accepted)):
-                os.unlink(other.path)
+        found = {entry.name: entry.path for entry in os.scandir(path.parent)}
+        needed = self._needed([int(name) for name in found if name.isdigit()], round, accepted)
+        for name, old in found.items():
+            if not name.isdigit() or int(name) not in needed:
+                os.unlink(old)
+
+    def _needed(self, rounds: list[int], round: int, accepted: int | None) -> set[int]:
+        """Which states to keep: the new one, and the accepted ones that a server up to `depth` rounds back names.
+
+        States between the last accepted round and this one were not accepted; later ones are of a time before the
+        server went back.
+        """
+        valid = sorted(r for r in rounds if accepted is not None and r <= accepted)
+        floor = round - self.depth
+        older = [r for r in valid if r < floor]
+        return {round, *older[-1:], *(r for r in valid if r >= floor)}
 
     def _path(self, client: int, round: int) -> Path:
         """A folder for every client, a thousand of them in one."""

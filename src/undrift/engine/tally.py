@@ -125,6 +125,7 @@ class Tally:
             self.broadcast.round,
             tuple(sorted(self.visits, key=lambda visit: visit.client)),
             tuple(sorted(self.rejections, key=lambda rejection: rejection.client)),
+            self.total.norm(),
             tuple(sorted(self.absent.items())),
             abandoned,
             monotonic() - self.began,
@@ -147,7 +148,8 @@ class Tally:
             return told, None
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
         refused = gate.admit(upload, self.total)
-        told.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent))]
+        measured = gate.measured.get(clients[0], (0.0, 0.0))
+        told.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured)]
         return told, refused
 
     def _blank(self) -> Partial:
@@ -174,5 +176,6 @@ def _check_visits(told: Partial, clients: Sequence[int]) -> None:
     """What a node tells is about the clients in its sum, and in numbers."""
     if sorted(visit.client for visit in told.visits) != sorted(clients):
         raise WireError("what is told is not about the clients that were summed")
-    if not all(isfinite(visit.loss) and isfinite(visit.seconds) for visit in told.visits):
+    numbers = [(visit.loss, visit.seconds, visit.weight, visit.norm) for visit in told.visits]
+    if not all(isfinite(number) for told_of_one in numbers for number in told_of_one):
         raise WireError("what is told is not finite")

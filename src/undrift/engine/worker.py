@@ -37,6 +37,7 @@ class Job:
         local: the settings all clients share.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        depth: how many rounds back the server's checkpoints reach; states on disk are kept as long.
     """
 
     algorithm: Algorithm
@@ -44,16 +45,19 @@ class Job:
     local: Local = field(default_factory=Local)
     seed: int = 0
     bound: float | None = None
+    depth: int = 0
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What one client did: its training loss, and how long it took."""
+    """What one client did: its training loss, how long it took, and how far it moved, with which weight."""
 
     client: int
     examples: int
     loss: float
     seconds: float
+    weight: float = 0.0
+    norm: float = 0.0
 
 
 @dataclass(eq=False)
@@ -70,7 +74,7 @@ class Partial:
         for i, upload in enumerate(self.total.uploads):
             tensors.update({f"upload{i}/{name}": x for name, x in wire.flatten(upload).items()})
         told = {
-            "visits": [[v.client, v.examples, v.loss, v.seconds] for v in self.visits],
+            "visits": [[v.client, v.examples, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
             "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
         }
         return tensors, json.dumps(told)
@@ -90,7 +94,7 @@ class Partial:
             uploads = [wire.restore(Upload, algorithm, upload, size) for upload in rooms.values()]
             self.total.restore(total, uploads)
             facts = json.loads(told)
-            self.visits = [Visit(int(c), int(n), float(loss), float(s)) for c, n, loss, s in facts["visits"]]
+            self.visits = [Visit(int(c), int(n), *map(float, numbers)) for c, n, *numbers in facts["visits"]]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
         except (KeyError, TypeError, ValueError) as error:
             raise wire.WireError(f"a reply that cannot be read: {error!r}") from error
@@ -116,7 +120,7 @@ class Worker:
     def on_disk(cls, job: Job, root: Path) -> Self:
         """A worker that keeps its clients' states in a folder."""
         worker = cls(job)
-        worker.store = DiskStore(root, job.algorithm, worker.model.layout.size)
+        worker.store = DiskStore(root, job.algorithm, worker.model.layout.size, depth=job.depth)
         return worker
 
     def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
@@ -136,7 +140,7 @@ class Worker:
             upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch)
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
-                partial.visits.append(Visit(client, upload.examples, upload.loss, seconds))
+                partial.visits.append(Visit(client, upload.examples, upload.loss, seconds, *gate.measured[client]))
         partial.rejections = gate.rejections
         return partial
 

@@ -5,7 +5,6 @@ what was promised and where it was broken.
 """
 
 from dataclasses import dataclass, is_dataclass, replace
-from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -22,6 +21,7 @@ from undrift.gate import Gate
 from undrift.reduce import Total
 from undrift.testing.tasks import Clinic
 from undrift.types import Broadcast, ClientState, Local, ServerState, Upload, kinds
+from undrift.wire import fingerprint
 
 LOCAL = Local(lr=0.05, decay=0.9, weight_decay=1e-3, clip=10.0, epochs=2, batch_size=4)
 HEAD = ("head.*",)
@@ -195,15 +195,6 @@ def check_degenerate(algorithm: Algorithm) -> None:
             _demand(not failed, f"clients {clients}: {'; '.join(map(str, failed))}")
         for name, x in wire.flatten(state).items():
             _demand(bool(torch.isfinite(x.double()).all()), f"clients {clients}: {name} is not finite")
-
-
-def fingerprint(noun: ServerState | Broadcast | ClientState | Upload) -> str:
-    """The SHA-256 of every bit of a noun."""
-    digest = sha256()
-    for name, x in sorted(wire.flatten(noun).items()):
-        digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
-        digest.update(x.detach().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
