@@ -15,7 +15,8 @@ from undrift.block import (
     ServerOptimizer,
 )
 from undrift.blocks import Average, ByExamples, Spectral
-from undrift.types import Declared, kinds
+from undrift.types import ClientState, Declared, Local, Parts, kinds
+from undrift.vector import Layout, Vector
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,6 +85,37 @@ class Algorithm:
         """Whether a client keeps nothing between its rounds."""
         return all(block.Client is None for _, block in self.slots())
 
+    @cached_property
+    def personalized(self) -> bool:
+        """Whether clients are evaluated with models of their own."""
+        own = self.personalization
+        told = any(type(block).personal is not SLOTS.get(slot, Block).personal for slot, block in self.slots())
+        return told or type(own).start is not Personalization.start or own.tuning > 0 or self._keeps_buffers
+
+    def keeps_buffers(self, local: Local) -> bool:
+        """Whether running statistics stay with each client."""
+        return local.buffers == "keep" or self._keeps_buffers
+
+    @cached_property
+    def _keeps_buffers(self) -> bool:
+        return any(block.keeps_buffers for _, block in self.slots())
+
+    def first(self, params: Vector) -> Parts:
+        """What the blocks keep on a client before its first round, in which it received `params`."""
+        return {slot: block.init_client(params) for slot, block in self.slots() if block.Client is not None}
+
+    def personal(self, params: Vector, state: ClientState | None, layout: Layout) -> Vector:
+        """The model a client is evaluated with: that of the first block which gives one.
+
+        Args:
+            params: the global model.
+            state: what the client keeps; None if it never took part.
+            layout: the names and shapes of its tensors.
+        """
+        parts = self.first(params) if state is None else state.parts
+        told = (block.personal(params, parts.get(slot), layout) for slot, block in self.slots())
+        return next(model for model in told if model is not None)
+
 
 def _fits(slot: str, block: Block) -> None:
     """Refuse a block in a slot of another kind, and say where it goes."""
@@ -145,7 +177,7 @@ def cost(algorithm: Algorithm) -> Cost:
         up=1 + sum(vectors(block.Up) for block in blocks),
         client_state=sum(vectors(block.Client) for block in blocks),
         server_state=1 + sum(vectors(block.Server) for block in blocks),
-        gradients_per_step=1 + algorithm.perturbation.gradients,
+        gradients_per_step=1 + sum(block.gradients for block in blocks),
         stateless=algorithm.stateless,
         plain_sum=not gathers,
         gathers=gathers,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from undrift.types import Cohort, Declared, Run, Summed, Tree, Upload
+from undrift.types import Cohort, Declared, Gathered, Run, Summed, Tree, Upload, Weighted
 from undrift.vector import Layout, Vector
 
 
@@ -29,6 +29,13 @@ class Block:
     """Slot -> name of the block class that must fill it."""
     uses: ClassVar[frozenset[str]] = frozenset()
     """Which sums of displacements `receive` reads besides the weighted mean: "sum", "slope"."""
+    keeps_buffers: ClassVar[bool] = False
+    """Whether running statistics stay with each client, whatever `Local.buffers` says."""
+
+    @property
+    def gradients(self) -> int:
+        """How many gradients a step needs besides the one it descends along."""
+        return 0
 
     def sizes(self) -> Mapping[str, int]:
         """The length of every Array field of `Up`, by name; the gate refuses another."""
@@ -59,15 +66,14 @@ class Block:
         kept: Tree = server
         return kept
 
+    def personal(self, params: Vector, kept: Any, layout: Layout) -> Vector | None:
+        """The model a client is evaluated with, from the global one and what it keeps; None leaves it to others."""
+        return None
+
 
 @dataclass(frozen=True)
 class Perturbation(Block):
     """Where the gradient is taken. This base perturbs nothing."""
-
-    @property
-    def gradients(self) -> int:
-        """How many gradients a step needs besides the one it descends along."""
-        return 0
 
     def perturb(self, local: Any, run: Run) -> Vector | None:
         """The offset from `run.w`, an ascent direction, or None for none."""
@@ -95,6 +101,14 @@ class Correction(Block):
 class Objective(Block):
     """A term added to every client's loss. This base adds nothing."""
 
+    def penalty(self, local: Any, run: Run) -> Tensor | None:
+        """A term of the batch's loss that needs the model, or None; called after every forward pass of training.
+
+        It is part of the loss wherever a gradient of training is taken, a perturbation's included, and it may look at
+        other points through `run.loss` and at layers through `run.seen`.
+        """
+        return None
+
     def add(self, grad: Vector, local: Any, run: Run) -> Vector:
         """The direction with the gradient of the term at `run.w` added."""
         return grad
@@ -109,13 +123,34 @@ class Aggregation(Block):
     plain: ClassVar[bool] = False
     """Whether every weight is one, so that the weighted sum serves as the plain one."""
 
+    judges: ClassVar[bool] = False
+    """Whether `gather` judges models on proxy data at the server."""
+    extra: ClassVar[tuple[str, ...]] = ()
+    """Names of further weighted sums of the displacements, beside that by `weigh`."""
+
     def weigh(self, upload: Upload) -> float:
-        """The weight of an upload: finite, not negative, known to the client itself."""
+        """The weight of an upload: finite, not negative, known to the client itself.
+
+        It may read all of the upload, other blocks' parts too. Weighted sums resolve 2^-60: keep weights near one.
+        """
         return 1.0
+
+    def weights(self, upload: Upload) -> Mapping[str, float]:
+        """The weights of an upload in the sums named by `extra`: finite, of any sign."""
+        return {}
+
+    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+        """The displacement of the round from the sums; not called if `gathers`."""
+        # Every weight may be zero (no client deserves any): the model then stays where it is.
+        return sums.delta / (sums.weight or 1.0)
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """The displacement of the round from all uploads, sorted by client; called only if `gathers`."""
         raise NotImplementedError(f"{type(self).__name__} declares gathers = True and must implement combine()")
+
+    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Tree]:
+        """The same for a rule that needs more than the uploads, and what the block then keeps on the server."""
+        return self.combine(uploads), gathered.server
 
 
 @dataclass(frozen=True)
@@ -143,10 +178,30 @@ class Personalization(Block):
         """The model a client starts from; it is not changed."""
         return params
 
+    def active(self, run: Run) -> Tensor | None:
+        """A boolean vector, true where the model moves at this step; None if all of it does."""
+        return None
+
+    def step(self, grad: Vector, local: Any, run: Run) -> None:
+        """Train something beside the model, before it moves; `grad` is its unfiltered data gradient, to read only."""
+
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""
         mask = self.shared(layout)
         return v if mask is None else torch.where(mask.to(v.device), v, v.new_zeros(()))
+
+    def personal(self, params: Vector, kept: Any, layout: Layout) -> Vector | None:
+        """The model a client would start from."""
+        return self.start(params, kept, layout)
+
+    @property
+    def tuning(self) -> int:
+        """How many epochs of plain SGD a client trains its model before it is evaluated with it."""
+        return 0
+
+    def scope(self, layout: Layout) -> Tensor | None:
+        """A boolean vector, true where this tuning moves the model; None if it moves all of it."""
+        return None
 
 
 SLOTS: Mapping[str, type[Block]] = {

@@ -1,13 +1,16 @@
 """The one local loop. Every method runs through `train`; read it first."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from undrift.algorithm import Algorithm
-from undrift.block import Block
+from undrift.block import Block, Personalization
+from undrift.probe import Oracle
 from undrift.types import Broadcast, ClientState, Local, Run, Tree, Upload
 from undrift.vector import Bound, Vector
 
@@ -28,6 +31,8 @@ def train(
     client: int,
     examples: int,
     random: Callable[[str], Generator],
+    epoch: Callable[[Generator], Iterator[Any]] | None = None,
+    histogram: Callable[[], Tensor | None] | None = None,
     out: Vector | None = None,
 ) -> tuple[Upload, ClientState]:
     """Train one client for one round.
@@ -43,36 +48,45 @@ def train(
         client: the client's number.
         examples: how many training examples it has, one at least.
         random: gives the client's generator for a purpose.
+        epoch: makes one more epoch of the client's batches, for blocks that look at the data themselves.
+        histogram: counts the client's examples of each class; None leaves it to the batches.
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
     """
     if state is None:
-        state = first_state(algorithm, broadcast)
+        state = ClientState(algorithm.first(broadcast.params))
     blocks = dict(algorithm.slots())
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     _load(model, w0, broadcast, state)
-    oracle = _Oracle(model, loss)
+    oracle = Oracle(model, loss, random)
     run = Run(
         w=model.w,
         w0=w0,
         layout=model.layout,
+        round=broadcast.round,
         lr=local.rate(broadcast.round),
         steps=local.steps(examples),
         examples=examples,
         local=local,
+        sent=broadcast.parts,
         oracle=oracle,
         random=random,
+        epoch=epoch,
+        histogram=histogram,
     )
     try:
-        begun = {
-            slot: block.begin(broadcast.parts.get(slot), state.parts.get(slot), run) for slot, block in blocks.items()
-        }
-        descend(algorithm, begun, run, batches, oracle)
+        for slot, block in blocks.items():
+            run.locals[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), run)
+        oracle.penalty = partial(algorithm.objective.penalty, run.locals["objective"], run)
+        descend(algorithm, run, batches)
         run.delta = algorithm.personalization.share(torch.sub(run.w, w0, out=out), model.layout)
-        ends = {slot: block.finish(begun[slot], run) for slot, block in blocks.items()}
+        ends = {slot: block.finish(run.locals[slot], run) for slot, block in blocks.items()}
     except Exception as error:
         raise ClientError(
             f"round {broadcast.round}, client {client}, step {run.step}{_place(blocks, error)}: {error}"
         ) from error
+    finally:
+        oracle.release()
+    keeps = algorithm.keeps_buffers(local)
     uploads = {slot: _share(algorithm, up, model) for slot, (up, _) in ends.items() if blocks[slot].Up is not None}
     kept = {slot: keep for slot, (_, keep) in ends.items() if blocks[slot].Client is not None}
     upload = Upload(
@@ -82,16 +96,16 @@ def train(
         examples=examples,
         steps=run.steps,
         loss=float(oracle.total) / run.steps,
-        buffers=model.buffers.clone() if local.buffers == "average" else model.buffers[:0].clone(),
-        counts=model.counts.clone() if local.buffers == "average" else model.counts[:0].clone(),
+        buffers=model.buffers[:0].clone() if keeps else model.buffers.clone(),
+        counts=model.counts[:0].clone() if keeps else model.counts.clone(),
         parts=uploads,
     )
-    return upload, ClientState(kept, model.buffers.clone() if local.buffers == "keep" else None)
+    return upload, ClientState(kept, model.buffers.clone() if keeps else None)
 
 
-def descend(algorithm: Algorithm, begun: dict[str, Any], run: Run, batches: Iterable[Any], oracle: "_Oracle") -> None:
+def descend(algorithm: Algorithm, run: Run, batches: Iterable[Any]) -> None:
     """All local steps: perturb, filter, clip, correct, decay, move."""
-    a, local = algorithm, run.local
+    a, local, begun, oracle = algorithm, run.local, run.locals, run.oracle
     shared = a.personalization.shared(run.layout)
     shared = shared if shared is None else shared.to(run.w.device)
     generator = run.random("filter") if a.spectral != type(a.spectral)() else None
@@ -103,11 +117,12 @@ def descend(algorithm: Algorithm, begun: dict[str, Any], run: Run, batches: Iter
     count = 0
     for count, batch in enumerate(batches, start=1):
         run.step = count - 1
-        oracle.next(batch)
+        oracle.next(batch, a.personalization.active(run))
         offset = a.perturbation.perturb(begun["perturbation"], run)
         if offset is not None and a.spectral.perturbation is not None:
             offset = inside(a.spectral.perturbation(offset, run.layout, generator), offset)
         grad = a.perturbation.mix(run.gradient(offset), begun["perturbation"], run)
+        a.personalization.step(grad, begun["personalization"], run)
         if a.spectral.gradient is not None:
             grad = inside(a.spectral.gradient(grad, run.layout, generator), grad)
         if local.clip is not None:
@@ -118,55 +133,27 @@ def descend(algorithm: Algorithm, begun: dict[str, Any], run: Run, batches: Iter
         grad = inside(a.objective.add(grad, begun["objective"], run), own)
         if local.weight_decay:
             grad = grad.add_(run.w, alpha=local.weight_decay)
+        if oracle.frozen is not None:
+            grad = grad.masked_fill_(oracle.frozen, 0)
         run.w.add_(grad, alpha=-run.lr)
     if count != run.steps:
         raise ValueError(f"expected {run.steps} batches for {run.examples} examples, got {count}")
 
 
-def first_state(algorithm: Algorithm, broadcast: Broadcast) -> ClientState:
-    """What a client holds before its first round."""
-    return ClientState(
-        {slot: block.init_client(broadcast.params) for slot, block in algorithm.slots() if block.Client is not None}
-    )
+@dataclass(frozen=True)
+class _Scope(Personalization):
+    """Only what a block's tuning names moves."""
+
+    block: Personalization = Personalization()
+
+    def active(self, run: Run) -> Tensor | None:
+        """The scope, the same at every step."""
+        return self.block.scope(run.layout)
 
 
-class _Oracle:
-    """The data gradient of the current batch at the current weights, and the losses met on the way.
-
-    Running statistics move with the first gradient of a step only.
-    """
-
-    def __init__(self, model: Bound, loss: Callable[[Any], Tensor]) -> None:
-        self.model, self.loss = model, loss
-        self.batch: Any = None
-        self.fresh = True
-        self.total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
-        self.has_buffers = len(model.buffers) + len(model.counts) > 0
-
-    def next(self, batch: Any) -> None:
-        """Go on to a batch."""
-        self.batch, self.fresh = batch, True
-
-    def __call__(self, point: Vector) -> Vector:
-        """One forward and one backward pass at a point."""
-        model = self.model
-        saved = None if self.fresh or not self.has_buffers else (model.buffers.clone(), model.counts.clone())
-        elsewhere = point is not model.w
-        if elsewhere:
-            model.place(point)
-        try:
-            loss = self.loss(self.batch)
-            gradient = model.gradient(loss)
-        finally:
-            if elsewhere:
-                model.place(model.w)
-        if saved is not None:
-            model.buffers.copy_(saved[0])
-            model.counts.copy_(saved[1])
-        if self.fresh:
-            self.total += loss.detach()
-        self.fresh = False
-        return gradient
+def tuning(algorithm: Algorithm) -> Algorithm:
+    """The method with which a client's model is tuned before it is evaluated: plain SGD inside the scope declared."""
+    return Algorithm(personalization=_Scope(algorithm.personalization))
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

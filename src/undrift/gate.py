@@ -131,7 +131,7 @@ class Gate:
             raise _RefusedError(Reason.TREE, "uploads")
         for upload in part.uploads:
             self._check(upload)
-        sent, averaged = self.broadcast, self.local.buffers == "average"
+        sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
         buffers, counts = (sent.buffers, sent.counts) if averaged else (sent.buffers[:0], sent.counts[:0])
         expected = part.expected(sent.params, buffers) if part.clients else {}
         if set(part.sums) != set(expected):
@@ -163,17 +163,19 @@ class Gate:
         if not _whole(upload.round) or upload.round != self.broadcast.round:
             raise _RefusedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
-        weight = self._check_layout(upload)
+        self._check_layout(upload)
         room = LIMIT / (self.cohort or len(self.asked))
-        if weight > room:
-            raise _RefusedError(Reason.WEIGHT, f"{weight:.3g}, at most {room:.3g} can be summed exactly")
-        norm = _check_values("delta", upload.delta, room / max(weight, 1.0, self._pace(upload)))
-        if self.bound is not None and norm > self.bound:
-            raise _RefusedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
-        _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         for slot, block in self.algorithm.slots():
             for name, x in _tensors(block.Up, upload.parts.get(slot)):
                 _check_values(f"{slot}.{name}", x, room)
+        weight, *extra = self._weigh(upload)
+        largest = max(weight, *map(abs, extra), 1.0)
+        if largest > room:
+            raise _RefusedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
+        norm = _check_values("delta", upload.delta, room / max(largest, self._pace(upload)))
+        if self.bound is not None and norm > self.bound:
+            raise _RefusedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+        _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         return weight, norm
 
     def _check_counts(self, upload: Upload) -> None:
@@ -187,9 +189,9 @@ class Gate:
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):
             raise _RefusedError(Reason.FINITE, "loss")
 
-    def _check_layout(self, upload: Upload) -> float:
-        """Names, shapes and dtypes are as declared; the upload's weight is a number."""
-        sent, averaged = self.broadcast, self.local.buffers == "average"
+    def _check_layout(self, upload: Upload) -> None:
+        """Names, shapes and dtypes are as declared."""
+        sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
         _check_tensor("delta", upload.delta, sent.params.shape, sent.params.dtype)
         for name, like in (("buffers", sent.buffers), ("counts", sent.counts)):
             _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
@@ -204,10 +206,19 @@ class Gate:
                 if kind in ("vector", "array"):
                     size = sent.params.numel() if kind == "vector" else sizes[name]
                     _check_tensor(f"{slot}.{name}", x, torch.Size([size]), sent.params.dtype)
-        weight = self.algorithm.aggregation.weigh(upload)
-        if not isfinite(weight) or weight < 0:
-            raise _RefusedError(Reason.WEIGHT, f"{weight!r}")
-        return weight
+
+    def _weigh(self, upload: Upload) -> list[float]:
+        """The upload's weight, then those of the further sums: numbers, whatever the upload claims."""
+        rule = self.algorithm.aggregation
+        try:
+            weight, extra = rule.weigh(upload), rule.weights(upload)
+            found = [weight, *(extra[name] for name in rule.extra)]
+            sound = all(map(isfinite, found)) and weight >= 0
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise _RefusedError(Reason.WEIGHT, repr(error)) from error
+        if not sound:
+            raise _RefusedError(Reason.WEIGHT, ", ".join(map(repr, found)))
+        return found
 
     def _pace(self, upload: Upload) -> float:
         """The factor with which a displacement enters the sum of slopes."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from undrift.algorithm import Algorithm
-from undrift.types import Declared, Local, Summed, Tree, Upload, kinds, slope
+from undrift.types import Cohort, Declared, Local, Summed, Tree, Upload, Weighted, kinds, slope
 from undrift.vector import Vector
 
 LIMIT = 2.0**40
@@ -115,6 +115,9 @@ class Total:
             self.uploads.append(upload)
         else:
             self._sum("delta", upload.delta, weight)
+            for name, extra in a.aggregation.weights(upload).items():
+                self._sum(f"extra.{name}", upload.delta, extra)
+                self._sum(f"weights.{name}", torch.tensor([extra], dtype=torch.float64))
         self._sum("buffers", upload.buffers, weight)
         if self._uses("sum") and not a.aggregation.plain:
             self._sum("sum", upload.delta)
@@ -164,6 +167,8 @@ class Total:
         sizes = {"weight": 1, "buffers": len(buffers)}
         if not a.aggregation.gathers:
             sizes["delta"] = len(params)
+            for name in a.aggregation.extra:
+                sizes |= {f"extra.{name}": len(params), f"weights.{name}": 1}
         if self._uses("sum") and not a.aggregation.plain:
             sizes["sum"] = len(params)
         if self._uses("slope"):
@@ -176,7 +181,7 @@ class Total:
 
     def norm(self) -> float:
         """The norm of the weighted mean of the displacements."""
-        weight = float(self.sums["weight"].value()) if self.clients else 0.0
+        weight = self._number("weight") if self.clients else 0.0
         if weight == 0:
             return 0.0
         total = self.sums.get("delta")
@@ -186,31 +191,50 @@ class Total:
                 total.add(upload.delta, self.algorithm.aggregation.weigh(upload))
         return float(torch.linalg.vector_norm(total.value())) / weight
 
-    def close(self, w0: Vector) -> Summed:
+    def gathered(self) -> list[Upload]:
+        """The uploads held apart, sorted by client."""
+        return sorted(self.uploads, key=lambda upload: upload.client)
+
+    def close(self, w0: Vector, cohort: Cohort, delta: Vector | None = None) -> Summed:
         """The sums as the server step wants them, in the model's precision.
 
         Args:
             w0: the model that was broadcast.
+            cohort: who took part.
+            delta: the displacement of the round, if the method gathers.
         """
-        a, dtype, size = self.algorithm, w0.dtype, len(self.clients)
+        a, dtype = self.algorithm, w0.dtype
 
         def value(name: str) -> Tensor:
             return self.sums[name].value().to(dtype)
 
-        # Every weight may be zero (no client deserves any): the model then stays where it is.
-        weight = float(self.sums["weight"].value()) or 1.0
-        if a.aggregation.gathers:
-            delta = a.aggregation.combine(sorted(self.uploads, key=lambda upload: upload.client))
-        else:
-            delta = (self.sums["delta"].value() / weight).to(dtype)
+        parts = {slot: self._part(slot, block.Up, dtype) for slot, block in a.slots() if block.Up is not None}
+        if delta is None:
+            delta = a.aggregation.mean(self._weighted(parts.get("aggregation")), cohort)
+        delta = delta.to(dtype)
         total = value("delta" if a.aggregation.plain else "sum") if self._uses("sum") else None
         steep = None
         if self._uses("slope"):
-            steep = slope(value("paced"), delta if total is None else total, w0, self.lr, self.local.weight_decay, size)
-        parts = {slot: self._part(slot, block.Up, dtype) for slot, block in a.slots() if block.Up is not None}
-        buffers = (self.sums["buffers"].value() / weight).to(dtype)
+            moved = delta if total is None else total
+            steep = slope(value("paced"), moved, w0, self.lr, self.local.weight_decay, cohort.size)
+        buffers = (self.sums["buffers"].value() / (self._number("weight") or 1.0)).to(dtype)
         assert self.counts is not None
         return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts)
+
+    def _weighted(self, up: Tree) -> Weighted:
+        """The weighted sums, rounded once to double precision."""
+        names = self.algorithm.aggregation.extra
+        return Weighted(
+            delta=self.sums["delta"].value(),
+            weight=self._number("weight"),
+            extra={name: self.sums[f"extra.{name}"].value() for name in names},
+            weights={name: self._number(f"weights.{name}") for name in names},
+            up=up,
+        )
+
+    def _number(self, name: str) -> float:
+        """A sum of numbers."""
+        return float(self.sums[name].value())
 
     def _uses(self, name: str) -> bool:
         """Whether a sum is needed; slopes without weight decay need the plain sum, too."""

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from undrift.algorithm import Algorithm
+from undrift.probe import Probe
 from undrift.reduce import Total
-from undrift.types import Broadcast, Cohort, Local, ServerState
-from undrift.vector import Bound
+from undrift.types import Broadcast, Cohort, Gathered, Local, ServerState
+from undrift.vector import Bound, Layout
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
@@ -24,7 +25,15 @@ def send(algorithm: Algorithm, state: ServerState) -> Broadcast:
 
 
 def close(
-    algorithm: Algorithm, state: ServerState, broadcast: Broadcast, total: Total, population: int, local: Local
+    algorithm: Algorithm,
+    state: ServerState,
+    broadcast: Broadcast,
+    total: Total,
+    population: int,
+    local: Local,
+    *,
+    layout: Layout | None = None,
+    judge: Probe | None = None,
 ) -> ServerState:
     """The state after a round.
 
@@ -37,16 +46,22 @@ def close(
         total: the sum of the accepted uploads.
         population: how many clients there are in all.
         local: the settings all clients share.
+        layout: the names and shapes of the model's tensors; needed if the method gathers.
+        judge: losses and gradients on the server's proxy data; needed if the method judges.
     """
     if not total.clients:
         return replace(state, round=state.round + 1)
-    summed = total.close(broadcast.params)
     cohort = Cohort(len(total.clients), population, state.round, local)
+    kept, delta = dict(state.parts), None
+    if algorithm.aggregation.gathers:
+        gathered = _gathered(algorithm, broadcast, kept.get("aggregation"), cohort, layout, judge)
+        delta, kept["aggregation"] = algorithm.aggregation.gather(total.gathered(), gathered)
+    summed = total.close(broadcast.params, cohort, delta)
 
     parts: dict[str, Any] = {}
     for slot, block in algorithm.slots():
         if block.Server is not None:
-            parts[slot] = block.receive(state.parts[slot], summed, summed.parts.get(slot), cohort)
+            parts[slot] = block.receive(kept[slot], summed, summed.parts.get(slot), cohort)
 
     delta = algorithm.drift.settle(summed.delta, parts.get("drift"))
     delta = algorithm.momentum.settle(delta, parts.get("momentum"))
@@ -54,7 +69,7 @@ def close(
     if algorithm.server_optimizer.Server is not None:
         parts["server_optimizer"] = stepped
 
-    averaged = local.buffers == "average"
+    averaged = not algorithm.keeps_buffers(local)
     return ServerState(
         round=state.round + 1,
         params=params,
@@ -67,6 +82,18 @@ def close(
     )
 
 
+def _gathered(
+    algorithm: Algorithm, broadcast: Broadcast, kept: Any, cohort: Cohort, layout: Layout | None, judge: Probe | None
+) -> Gathered:
+    """What a gathering rule knows besides the uploads."""
+    rule = algorithm.aggregation
+    if layout is None:
+        raise ValueError(f"aggregation={type(rule).__name__} gathers and needs layout=, for example bind(model).layout")
+    if rule.judges and judge is None:
+        raise ValueError(f"aggregation={type(rule).__name__} judges models on proxy data and needs judge=; got none")
+    return Gathered(broadcast.params, layout, kept, cohort, judge)
+
+
 def _remembers(algorithm: Algorithm, local: Local) -> bool:
     """Whether clients have a state whose last accepted round the server must know."""
-    return local.buffers == "keep" or not algorithm.stateless
+    return algorithm.keeps_buffers(local) or not algorithm.stateless

@@ -10,7 +10,12 @@ from torch.nn.functional import cross_entropy
 
 
 class Task(Protocol):
-    """A model, its loss and the data of each client; everything an engine needs besides the algorithm."""
+    """A model, its loss and the data of each client; everything an engine needs besides the algorithm.
+
+    A task may have two more, which some blocks look for. `histogram(client)` gives the number of a client's training
+    examples of each class; without it labels are counted from the batches. `proxy()` gives the batches on which the
+    server judges models, the same at every call: never a client's data.
+    """
 
     @property
     def population(self) -> int:
@@ -68,6 +73,12 @@ class TensorTask:
     def examples(self, client: int) -> int:
         """How many training examples a client has."""
         return len(self.clients[client])
+
+    def histogram(self, client: int) -> Tensor | None:
+        """How many training examples of each class a client has; None if the targets are not whole numbers."""
+        if self.targets.dtype != torch.int64 or self.targets.dim() != 1:
+            return None
+        return torch.bincount(self.targets[self.clients[client]], minlength=int(self.targets.max()) + 1)
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch of a client's data, shuffled; the last short batch is kept."""

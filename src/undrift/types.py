@@ -1,12 +1,13 @@
 """The nouns of a round: what the server keeps, sends and receives, and what a client keeps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, get_type_hints
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
+from undrift.probe import Probe
 from undrift.vector import Layout, Vector
 
 Array: TypeAlias = Tensor
@@ -176,6 +177,44 @@ class Cohort:
     local: Local
 
 
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """The weighted sums of displacements, in double precision: what the mean of a round is made of.
+
+    Args:
+        delta: the sum of displacements by the weights of the aggregation.
+        weight: the sum of these weights; it may be zero.
+        extra: for every name in the block's `extra`, the sum of displacements by the weights of that name.
+        weights: the sums of those weights.
+        up: the plain sum of the aggregation's own uploads.
+    """
+
+    delta: Tensor
+    weight: float
+    extra: Mapping[str, Tensor]
+    weights: Mapping[str, float]
+    up: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """What a rule that sees every upload apart knows besides.
+
+    Args:
+        w0: the model that was broadcast.
+        layout: the names and shapes of its tensors.
+        server: what the block keeps on the server.
+        cohort: who took part.
+        judge: losses and gradients on the server's proxy data, if the block `judges`.
+    """
+
+    w0: Vector
+    layout: Layout
+    server: Any
+    cohort: Cohort
+    judge: Probe | None = None
+
+
 def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: float, count: int = 1) -> Vector:
     """The mean direction a client descended, in gradient units and uphill, without weight decay.
 
@@ -196,20 +235,21 @@ def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: flo
     return -paced - weight_decay * (count * w0 + (delta - lr * paced) / 2)
 
 
-@dataclass(eq=False)
-class Run:
-    """One client's local training while it runs: the only mutable noun.
+@dataclass(eq=False, kw_only=True)
+class Run(Probe):
+    """One client's local training while it runs: the only mutable noun. Losses, gradients and data: see `Probe`.
 
     Args:
-        w: the local model, changed by every step.
+        w: the local model, changed by every step; `begin` may change it in place, too.
         w0: where it started.
         layout: the names and shapes of its tensors.
+        round: the round.
         lr: the learning rate of this round.
         steps: how many steps there will be.
         examples: how many examples the client has.
         local: the settings all clients share.
-        oracle: computes the data gradient of the current batch at a point into one buffer and returns it.
-        random: gives the client's generator for a purpose.
+        sent: what the server sent, by slot.
+        locals: what the blocks' `begin` gave, by slot, in the order of the slots; for blocks that read another's.
         step: the current step, from 0.
         delta: after the last step, the displacement that will be uploaded.
     """
@@ -217,18 +257,19 @@ class Run:
     w: Vector
     w0: Vector
     layout: Layout
+    round: int
     lr: float
     steps: int
     examples: int
     local: Local
-    oracle: Callable[[Vector], Vector]
-    random: Callable[[str], Generator]
+    sent: Parts
+    locals: dict[str, Any] = field(default_factory=dict)
     step: int = 0
     delta: Vector = field(default_factory=lambda: torch.empty(0))
     _probe: Vector | None = None
 
     def gradient(self, offset: Vector | None = None) -> Vector:
-        """The data gradient of the current batch at `w + offset`; `w` itself is not touched.
+        """The gradient of the current batch's data loss and penalty at `w + offset`; `w` itself is not touched.
 
         The result is one buffer, overwritten by the next call: clone what you keep.
         """

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, groupby
 from math import prod
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -15,10 +16,17 @@ Vector: TypeAlias = Annotated[Tensor, "vector"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a model's tensors, in the order in which they lie in a vector."""
+    """Names and shapes of a model's tensors, in the order in which they lie in a vector.
+
+    Args:
+        names: the tensors' names.
+        shapes: their shapes.
+        owners: for each tensor the class name of the module it belongs to, as "Conv2d"; () if that is not known.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    owners: tuple[str, ...] = ()
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -29,6 +37,14 @@ class Layout:
     def size(self) -> int:
         """The length of the vector."""
         return sum(self.sizes)
+
+    @cached_property
+    def layers(self) -> tuple[slice, ...]:
+        """Where the tensors of each module lie: those in a row with one name up to the last dot; others stand alone."""
+        pairs = zip(self.names, self.sizes, strict=True)
+        groups = groupby(pairs, key=lambda pair: pair[0].rpartition(".")[0] or pair[0])
+        ends = tuple(accumulate(sum(size for _, size in group) for _, group in groups))
+        return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
 
     def split(self, v: Vector) -> list[Tensor]:
         """The tensors of `v`, as views."""
@@ -78,12 +94,15 @@ class Bound(NamedTuple):
         for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
             parameter.data = value
 
-    def gradient(self, loss: Tensor) -> Vector:
-        """The gradient of a loss, written into `g`; zero where the loss does not depend on a parameter."""
+    def gradient(self, loss: Tensor, out: Vector | None = None) -> Vector:
+        """The gradient of a loss, written into `g` or `out`; zero where the loss does not depend on a parameter."""
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         zero = self.g.new_zeros(())
         pairs = zip(found, self.parameters, strict=True)
-        return torch.cat([zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs], out=self.g)
+        return torch.cat(
+            [zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs],
+            out=self.g if out is None else out,
+        )
 
     def check(self) -> None:
         """Refuse to go on when the module no longer lives in the vector."""
@@ -115,7 +134,8 @@ def bind(module: nn.Module) -> Bound:
         raise ValueError(
             f"bind: all trainable parameters must share one dtype and device, found {sorted(map(str, kinds))}"
         )
-    layout = Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named))
+    owners = tuple(type(module.get_submodule(name.rpartition(".")[0])).__name__ for name, _ in named)
+    layout = Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
     w = torch.cat([p.detach().reshape(-1) for _, p in named])
     buffers, counts = _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
     bound = Bound(module, layout, tuple(p for _, p in named), w, torch.zeros_like(w), buffers, counts)

@@ -93,6 +93,11 @@ class UndriftStrategy(Strategy):
             raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
         if not -(2**63) <= seed < 2**63:
             raise ValueError(f"seed must fit into 64 bits, got {seed}")
+        if algorithm.aggregation.judges:
+            raise TypeError(
+                f"aggregation={type(algorithm.aggregation).__name__} judges models on proxy data at the server, and "
+                f"a Flower strategy has none: use undrift.Simulation or RaySimulation, or another aggregation"
+            )
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
         self.size = min(population, ceil((cohort or population) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
@@ -255,7 +260,10 @@ class UndriftStrategy(Strategy):
         tally, self._tally = self._tally, None
         kept = tally.reached(self._need)
         total = tally.total if kept else tally.empty()
-        self.state = server.close(self.algorithm, self.state, tally.broadcast, total, self.population, self.local)
+        layout = self._model.layout
+        self.state = server.close(
+            self.algorithm, self.state, tally.broadcast, total, self.population, self.local, layout=layout
+        )
         record = tally.record(abandoned=not kept)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)

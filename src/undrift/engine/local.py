@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import sqrt
 
 from torch import nn
 
 from undrift import server
 from undrift.algorithm import Algorithm
-from undrift.engine.random import bernoulli_cohort, cohort
+from undrift.engine.random import bernoulli_cohort, cohort, generator
 from undrift.engine.store import Store
 from undrift.engine.worker import Job, Partial, Visit, Worker
 from undrift.gate import Rejection
+from undrift.probe import Oracle, Probe
 from undrift.reduce import Total
 from undrift.task import Task
 from undrift.types import Broadcast, Local, ServerState
-from undrift.vector import bind
+from undrift.vector import Bound, bind
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,34 @@ class Simulation:
 
     def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
         """End a round with the uploads that came in."""
-        return server.close(self.algorithm, state, broadcast, total, self.task.population, self.local)
+        layout = self._judged.layout if self.algorithm.aggregation.gathers else None
+        judge = self.judge(broadcast) if self.algorithm.aggregation.judges else None
+        return server.close(
+            self.algorithm, state, broadcast, total, self.task.population, self.local, layout=layout, judge=judge
+        )
+
+    def judge(self, broadcast: Broadcast) -> Probe:
+        """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""
+        proxy = getattr(self.task, "proxy", None)
+        if proxy is None:
+            raise TypeError(
+                f"aggregation={type(self.algorithm.aggregation).__name__} judges models on proxy data at the server: "
+                f"give the task a method proxy(); {type(self.task).__name__} has none"
+            )
+        model, random = self._judged, partial(generator, self.seed, broadcast.round, -1)
+        model.buffers.copy_(broadcast.buffers)
+        model.counts.copy_(broadcast.counts)
+        oracle = Oracle(model, partial(self.task.loss, model.module), random)
+        return Probe(oracle=oracle, random=random, epoch=lambda _: proxy())
+
+    @cached_property
+    def _judged(self) -> Bound:
+        """The server's own model, for rules that need its layout or judge others on it."""
+        return bind(self.task.model().train())
+
+    def personal(self, state: ServerState, client: int) -> nn.Module:
+        """A client's own model, as it is evaluated: the worker's, which holds it until it is used again."""
+        return self.worker.personal(client, state)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round."""

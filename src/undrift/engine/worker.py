@@ -5,7 +5,7 @@ It is the same worker in this process, in a Ray actor and behind a Flower node.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -13,17 +13,17 @@ from time import perf_counter
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from undrift import wire
 from undrift.algorithm import Algorithm
-from undrift.client import train
+from undrift.client import train, tuning
 from undrift.engine.random import generator
 from undrift.engine.store import DiskStore, MemoryStore, Store
 from undrift.gate import Gate, Reason, Rejection
 from undrift.reduce import Total
 from undrift.task import Task
-from undrift.types import Broadcast, ClientState, Local, Upload
+from undrift.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.vector import Vector, bind
 
 
@@ -153,31 +153,53 @@ class Worker:
             gate.reject(client, Reason.EMPTY)
             return None
         state = None if accepted is None else self.store.load(client, accepted)
-        upload, kept = self._train(client, examples, broadcast, state, out)
+        upload, kept = self._train(client, examples, broadcast, state, self.job, out)
         if kept.parts or kept.buffers is not None:
             self.store.save(client, broadcast.round, kept, accepted)
         return upload
 
+    def personal(self, client: int, state: ServerState) -> nn.Module:
+        """The worker's model as a client is evaluated with it after a round, tuned if the method says so.
+
+        It holds these values until the worker is used again.
+        """
+        job, algorithm = self.job, self.job.algorithm
+        accepted = state.accepted.get(client)
+        kept = None if accepted is None else self.store.load(client, accepted)
+        w = algorithm.personal(state.params, kept, self.model.layout)
+        buffers = state.buffers if kept is None or kept.buffers is None else kept.buffers
+        examples, epochs = job.task.examples(client), algorithm.personalization.tuning
+        if epochs and examples:
+            tuner = replace(job, algorithm=tuning(algorithm), local=replace(job.local, epochs=epochs))
+            self._train(client, examples, Broadcast(state.round, w, buffers, state.counts, {}), None, tuner, None)
+        else:
+            self.model.w.copy_(w)
+            self.model.buffers.copy_(buffers)
+            self.model.counts.copy_(state.counts)
+        return self.model.module
+
     def _train(
-        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None, out: Vector | None
+        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None, job: Job, out: Vector | None
     ) -> tuple[Upload, ClientState]:
         """Train one client with its own generators."""
-        job = self.job
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
-        epochs = (job.task.batches(client, job.local.batch_size, order) for _ in range(job.local.epochs))
+        batches = partial(job.task.batches, client, job.local.batch_size)
+        histogram = getattr(job.task, "histogram", None)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(random("model").initial_seed())
             return train(
                 job.algorithm,
                 self.model,
                 partial(job.task.loss, self.model.module),
-                chain.from_iterable(epochs),
+                chain.from_iterable(batches(order) for _ in range(job.local.epochs)),
                 broadcast,
                 state,
                 job.local,
                 client=client,
                 examples=examples,
                 random=random,
+                epoch=None if getattr(job.task, "one_shot", False) else batches,
+                histogram=None if histogram is None else partial(histogram, client),
                 out=out,
             )

@@ -1,6 +1,7 @@
 """The contract suite, for everyone who adds a block or an algorithm, and small tasks to try them on."""
 
-from undrift.testing.contract import ContractError, check_algorithm, check_block
+from undrift.testing.contract import check_algorithm, check_block
+from undrift.testing.rounds import ContractError
 from undrift.testing.tasks import Clinic, Quadratics
 from undrift.wire import fingerprint
 

@@ -143,8 +143,23 @@ class Clinic:
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
         """One epoch of a client's data."""
-        draw = torch.Generator().manual_seed(self.seed * 1000 + client)
-        y = torch.where(torch.rand(self.sizes[client], generator=draw) < 0.8, client % 3, (client + 1) % 3)
-        x = torch.randn(len(y), 1, 6, 6, generator=draw, dtype=self.dtype) + y.view(-1, 1, 1, 1)
+        x, y = self._data(client)
         for chosen in torch.split(torch.randperm(len(y), generator=generator), size):
             yield x[chosen], y[chosen], 0.0 if client == 2 else 1.0
+
+    def histogram(self, client: int) -> Tensor:
+        """How many examples of each of the three classes a client has."""
+        return torch.bincount(self._data(client)[1], minlength=3)
+
+    def proxy(self) -> Iterator[Any]:
+        """Two batches of no client's data."""
+        x, y = self._data(4, shift=500)
+        for chosen in torch.split(torch.arange(len(y)), 6):
+            yield x[chosen], y[chosen], 1.0
+
+    def _data(self, client: int, shift: int = 0) -> tuple[Tensor, Tensor]:
+        """The images of a client and their classes."""
+        draw = torch.Generator().manual_seed(self.seed * 1000 + client + shift)
+        y = torch.where(torch.rand(self.sizes[client], generator=draw) < 0.8, client % 3, (client + 1) % 3)
+        x = torch.randn(len(y), 1, 6, 6, generator=draw, dtype=self.dtype) + y.view(-1, 1, 1, 1)
+        return x, y

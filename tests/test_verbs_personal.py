@@ -1,0 +1,271 @@
+"""The verbs of personalization, each with a tiny block that needs it and a number from the sheets or by hand."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from support import beginning, close, path
+from undrift import Algorithm, Local, Simulation, cost
+from undrift.block import Block, Correction, Personalization, Perturbation
+from undrift.blocks import SAM, Scaffold
+from undrift.testing import Clinic, ContractError, Quadratics, check_block
+from undrift.types import Array
+from undrift.vector import Vector
+
+Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
+TWICE = Local(lr=0.5, epochs=2, batch_size=4)
+
+
+class Model(NamedTuple):
+    """A model of a client's own, or another vector."""
+
+    v: Vector
+
+
+@dataclass(frozen=True)
+class Phases(Personalization):
+    """FedRep's phases: the first epoch moves one tensor, the second the others."""
+
+    first: str = "norm"
+
+    def active(self, run):
+        mask = run.layout.mask(lambda name, _: name.startswith(self.first))
+        return mask if run.step * run.local.epochs < run.steps else ~mask
+
+
+def test_what_is_not_active_stays_where_it_is() -> None:
+    """No gradient, no correction, no decay: each tensor takes the one step that is its own."""
+    task = Quadratics.random(clients=1)
+    a, b, w0 = task.curvatures[0], task.optima[0], beginning(task)
+    first = Simulation(Algorithm(), task).worker.model.layout.mask(lambda name, _: name == "norm")
+    w = w0
+    for mask in (first, ~first):
+        w = torch.where(mask, w - 0.1 * (a @ (w - b) + 0.5 * w), w)
+    close(path(Algorithm(personalization=Phases()), task, Local(lr=0.1, epochs=2, weight_decay=0.5), 1)[0], w, 1e-12)
+    # a perturbation sees the moving part only, here one coordinate: the offset is 0.1 there and 0 elsewhere
+    g = a @ (w0 + torch.where(first, 0.1 * (a @ (w0 - b)).sign(), 0.0) - b)
+    sharp = path(Algorithm(SAM(0.1), personalization=Phases()), task, Local(lr=0.1), 1)[0]
+    close(sharp, torch.where(first, w0 - 0.1 * g, w0), 1e-9)
+    check_block(Phases("head"))
+
+
+@dataclass(frozen=True)
+class Mixture(Personalization):
+    """APFL: v beside the model, on the same batch; evaluated as their mixture."""
+
+    Client = Model
+    a: float = 0.5
+
+    @property
+    def gradients(self):
+        return 1
+
+    def init_client(self, w):
+        return Model(w)
+
+    def begin(self, sent, kept, run):
+        return kept.v.clone()
+
+    def step(self, grad, local, run):
+        local.sub_(run.at(self.a * local + (1 - self.a) * run.w, run.batch), alpha=run.lr * self.a)
+
+    def finish(self, local, run):
+        return None, Model(local)
+
+    def personal(self, params, kept, layout):
+        return self.a * kept.v + (1 - self.a) * params
+
+
+@dataclass(frozen=True)
+class Ditto(Mixture):
+    """Ditto: v is pulled towards the received model."""
+
+    def step(self, grad, local, run):
+        local.sub_(run.at(local, run.batch) + local - run.w0, alpha=run.lr)
+
+    def personal(self, params, kept, layout):
+        return kept.v
+
+
+@pytest.mark.parametrize(
+    ("block", "v", "own"), [(Mixture(), 2.21875, (2.21875 + 2.5) / 2), (Ditto(), 2.5, 2.5)], ids=str
+)
+def test_a_second_model_beside_the_first(block: Personalization, v: float, own: float) -> None:
+    algorithm = Algorithm(personalization=block)
+    simulation = Simulation(algorithm, Q2, TWICE)
+    state = simulation.run(1)
+    assert state.params.tolist() == [2.5] == Simulation(Algorithm(), Q2, TWICE).run(1).params.tolist()
+    assert simulation.worker.store.states[1][0].parts["personalization"].v.tolist() == [v]
+    assert next(simulation.personal(state, 1).parameters()).tolist() == [own]
+    assert cost(algorithm).gradients_per_step == 2 and algorithm.personalized and not Algorithm().personalized
+    check_block(block)
+
+
+@dataclass(frozen=True)
+class Moreau(Perturbation):
+    """pFedMe with one inner step: theta <- theta - lr (g + theta - w); the model moves towards theta, which is kept."""
+
+    Client = Model
+
+    def init_client(self, w):
+        return Model(w)
+
+    def begin(self, sent, kept, run):
+        return {"theta": run.w0.clone()}
+
+    def perturb(self, local, run):
+        return local["theta"] - run.w
+
+    def mix(self, grad, local, run):
+        local["theta"] = local["theta"] - 0.5 * (grad + local["theta"] - run.w)
+        return run.w - local["theta"]
+
+    def finish(self, local, run):
+        return None, Model(local["theta"])
+
+    def personal(self, params, kept, layout):
+        return kept.v
+
+
+def test_any_slot_may_hold_a_clients_own_model() -> None:
+    simulation = Simulation(Algorithm(Moreau()), Q2, TWICE)
+    state = simulation.round(simulation.start(), [1])[0]
+    assert state.params.tolist() == [2.3125]
+    layout = simulation.worker.model.layout
+    held = simulation.worker.store.states[1][0]
+    assert simulation.algorithm.personal(state.params, held, layout).tolist() == [2.875]
+    assert simulation.algorithm.personal(state.params, None, layout).tolist() == [2.3125]  # never took part
+    check_block(Moreau())
+
+
+@dataclass(frozen=True)
+class Tuned(Personalization):
+    """FedAvg-FT: epochs of plain SGD on the head before a client is evaluated."""
+
+    @property
+    def tuning(self):
+        return 3
+
+    def scope(self, layout):
+        return layout.mask(lambda name, _: name.startswith(("head", "norm")))
+
+
+def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() -> None:
+    task, local = Quadratics.random(clients=2), Local(lr=0.1, weight_decay=0.5)
+    algorithm = Algorithm(SAM(0.1), drift=Scaffold(), personalization=Tuned())
+    simulation = Simulation(algorithm, task, local)
+    state = simulation.run(2)
+    assert torch.equal(
+        state.params, Simulation(replace(algorithm, personalization=Personalization()), task, local).run(2).params
+    )
+    w, mask = state.params.clone(), Tuned().scope(simulation.worker.model.layout)
+    for _ in range(3):
+        w = torch.where(mask, w - 0.1 * (task.curvatures[1] @ (w - task.optima[1]) + 0.5 * w), w)
+    simulation.personal(state, 1)
+    close(simulation.worker.model.w, w, 1e-12)
+    check_block(Tuned())
+
+
+@dataclass(frozen=True)
+class Elsewhere(Personalization):
+    """FedALA's move before training: half way from the origin."""
+
+    def begin(self, sent, kept, run):
+        run.w.mul_(0.5)
+
+
+def test_begin_may_move_the_model_and_the_displacement_counts_it() -> None:
+    close(
+        path(Algorithm(personalization=Elsewhere()), Quadratics.scalar([1.0], [4.0], 2.0, [1]), Local(lr=0.5), 1), [2.5]
+    )
+    check_block(Elsewhere())
+
+
+class Values(NamedTuple):
+    """Private values; empty before the first round."""
+
+    x: Array
+
+
+@dataclass(frozen=True)
+class Norms(Personalization):
+    """FedBN: normalisation layers, found by their class, and their statistics stay with each client."""
+
+    Client = Values
+    keeps_buffers = True
+
+    def init_client(self, w):
+        return Values(torch.empty(0, dtype=w.dtype))
+
+    def shared(self, layout):
+        chosen = {name for name, owner in zip(layout.names, layout.owners, strict=True) if "Norm" in owner}
+        return ~layout.mask(lambda name, _: name in chosen)
+
+    def start(self, params, kept, layout):
+        out = params.clone()
+        out[~self.shared(layout)] = kept.x if len(kept.x) else params[~self.shared(layout)]
+        return out
+
+    def finish(self, local, run):
+        return None, Values(run.w[~self.shared(run.layout)])
+
+
+def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
+    simulation = Simulation(Algorithm(personalization=Norms()), Clinic(), Local(batch_size=4))
+    layout = simulation.worker.model.layout
+    assert layout.owners == ("Conv2d", "Conv2d", "BatchNorm2d", "BatchNorm2d", "Linear", "Linear")
+    assert layout.layers == (slice(0, 40), slice(40, 48), slice(48, 243))
+    start, state = simulation.start(), simulation.run(2)
+    mask = Norms().shared(layout)
+    assert int((~mask).sum()) == 8 and torch.equal(state.params[~mask], start.params[~mask])
+    assert torch.equal(state.buffers, start.buffers) and state.accepted[3] == 1
+    own = [simulation.worker.store.states[client][1] for client in (3, 4)]
+    assert not torch.equal(own[0].buffers, own[1].buffers) and len(own[0].parts["personalization"].x) == 8
+    simulation.personal(state, 4)
+    assert torch.equal(simulation.worker.model.buffers, own[1].buffers)
+    check_block(Norms())
+
+
+@dataclass(frozen=True)
+class Misread(Personalization):
+    """A verb with too few arguments."""
+
+    def step(self, grad, local):
+        return None
+
+
+@dataclass(frozen=True)
+class Global(Correction):
+    """Draws from a generator that all share."""
+
+    def receive(self, server, total, up, cohort):
+        return Model(torch.rand(len(total.delta)))
+
+    Server = Model
+
+    def init_server(self, w):
+        return Model(torch.zeros_like(w))
+
+
+@dataclass(frozen=True)
+class Cut(Personalization):
+    """Evaluates a client with half a model."""
+
+    def personal(self, params, kept, layout):
+        return params[::2]
+
+
+@pytest.mark.parametrize(
+    ("block", "slot", "promise"),
+    [
+        (Misread(), None, r"Misread.step\(self, grad, local\): the verb is called as step\(self, grad"),
+        (Global(), "drift", "global random generator|differs|changed the bits"),
+        (Cut(), None, "personal: expected a model, got a tensor"),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, Block) else "",
+)
+def test_contract_catches(block: Block, slot: str | None, promise: str) -> None:
+    with pytest.raises(ContractError, match=promise):
+        check_block(block, slot)

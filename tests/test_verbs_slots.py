@@ -1,0 +1,124 @@
+"""Blocks with state of their own and blocks that read another's, with the sheets' numbers."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from support import close, path
+from undrift import Algorithm, Local
+from undrift.block import Perturbation, ServerOptimizer
+from undrift.blocks import FedDyn, Scaffold, ServerMomentum, Uniform
+from undrift.testing import Quadratics, check_block
+from undrift.vector import Vector, unit
+
+T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
+
+
+@dataclass(frozen=True)
+class Towards(Perturbation):
+    """FedSOL's ascent: along the gradient of another loss than the data's, here the squared distance to the origin."""
+
+    def perturb(self, local, run):
+        def away(loss: Tensor) -> Tensor:
+            return 0 * loss + sum(p.square().sum() for p in run.module.parameters()) / 2
+
+        return 0.1 * unit(run.at(run.w, run.batch, of=away))
+
+
+def test_a_perturbation_along_another_loss() -> None:
+    close(path(Algorithm(Towards(), aggregation=Uniform()), T2, Local(lr=0.1), 1), [1 - 0.1 * (1.1 + 3 * -2.9) / 2])
+    check_block(Towards())
+
+
+@dataclass(frozen=True)
+class MomentumPath(Perturbation):
+    """FedWMSAM's offset, from the momentum that was sent and the correction another block has begun."""
+
+    requires = {"drift": "Scaffold", "momentum": "ServerMomentum"}  # noqa: RUF012
+    rho: float = 0.1
+    a: float = 0.5
+
+    def perturb(self, local, run):
+        own = run.sent["momentum"].m + self.a / (1 - self.a) * run.locals["drift"].difference
+        return self.rho * unit(run.w0 + run.step * own - run.w)
+
+
+def test_a_block_reads_what_other_slots_were_sent_and_have_begun() -> None:
+    whole = Algorithm(MomentumPath(), drift=Scaffold(), momentum=ServerMomentum(0.5), aggregation=Uniform())
+    close(path(whole, T2, Local(lr=0.1, epochs=2), 2).flatten(), [1.3725, 1.84803125], 1e-9)
+    check_block(MomentumPath(), host=replace(whole, perturbation=Perturbation()))
+
+
+class Dual(NamedTuple):
+    """A dual of the perturbation, or the global perturbation."""
+
+    v: Vector
+
+
+@dataclass(frozen=True)
+class Consensus(Perturbation):
+    """FedSMOO's perturbation: its own state on client and server, changed at every step."""
+
+    Server = Client = Sent = Up = Dual
+    rho: float = 0.1
+
+    def init_server(self, w):
+        return Dual(torch.zeros_like(w))
+
+    init_client = init_server
+
+    def send(self, server):
+        return server
+
+    def begin(self, sent, kept, run):
+        return {"mu": kept.v.clone(), "s": sent.v}
+
+    def perturb(self, local, run):
+        offset = self.rho * unit(run.gradient() - local["mu"] - local["s"])
+        local["mu"] += offset - local["s"]
+        return offset
+
+    def finish(self, local, run):
+        return Dual(local["mu"]), Dual(local["mu"])
+
+    def receive(self, server, total, up, cohort):
+        return Dual(self.rho * unit(up.v / cohort.size))
+
+
+def test_a_perturbation_with_a_state_of_its_own() -> None:
+    close(
+        path(Algorithm(Consensus(), drift=FedDyn(0.1), aggregation=Uniform()), T2, Local(lr=0.1), 2).flatten(),
+        [1.82, 2.7138],
+    )
+    check_block(Consensus(), host=Algorithm(drift=FedDyn(0.1)))
+
+
+class Ahead(NamedTuple):
+    """The last pseudo-gradient."""
+
+    g: Vector
+
+
+@dataclass(frozen=True)
+class Shift(ServerOptimizer):
+    """FedGloSS: the model is broadcast shifted along the last pseudo-gradient, which `receive` sees unsettled."""
+
+    Server = Ahead
+    rho: float = 0.1
+
+    def init_server(self, w):
+        return Ahead(torch.zeros_like(w))
+
+    def shift(self, params, server):
+        return params + self.rho * unit(server.g)
+
+    def receive(self, server, total, up, cohort):
+        return Ahead(-total.delta)
+
+
+def test_the_model_that_is_broadcast_may_be_shifted() -> None:
+    algorithm = Algorithm(drift=FedDyn(0.1), server_optimizer=Shift())
+    close(path(algorithm, T2, Local(lr=0.1), 2).flatten(), [1.8, 2.712])
+    check_block(Shift())
