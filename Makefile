@@ -1,10 +1,10 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test slow format benchmark
+.PHONY: install check lint types test slow kills format benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[dev,ray,flower]' -c constraints.txt
+	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision]' -c constraints.txt
 
 check: lint types test  ## everything that must pass before a commit
 
@@ -21,6 +21,9 @@ test:
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow
 
+kills:  ## runs ended by kill -9 at a hundred random moments, resumed and compared by hash
+	$(PYTHON) -m pytest -m slow tests/test_kill.py -n 2
+
 format:
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
@@ -28,3 +31,4 @@ format:
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
+	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
+from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
 
 ray = pytest.importorskip("ray")
@@ -125,3 +127,14 @@ def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
 def test_no_workers_is_refused() -> None:
     with pytest.raises(ValueError, match="workers must be 1 or more, got 0"):
         Pool(0)
+
+
+def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # noqa: F811
+    def settings(rounds: int, **engine: object) -> Config:
+        return Config.build({**RUN, "method": "scaffold", "rounds": rounds, "engine": engine})
+
+    local = start(settings(3), tmp_path / "local")
+    start(settings(1, name="ray", workers=2), tmp_path / "two")
+    start(settings(2, name="ray", workers=1), tmp_path / "one")
+    on_two, elsewhere = resume(tmp_path / "two", rounds=3), resume(tmp_path / "one", rounds=3, name="local")
+    assert {on_two.sha256, elsewhere.sha256} == {local.sha256}

@@ -1,0 +1,5 @@
+"""`python -m undrift.cli` is `undrift`."""
+
+from undrift.cli import app
+
+app()

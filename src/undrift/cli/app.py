@@ -1,0 +1,30 @@
+"""The command line itself: one Typer application that the modules beside this one add their commands to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+app = typer.Typer(
+    name="undrift",
+    help="Federated learning that stays on course when clients' data differ.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _undrift() -> None:
+    """Federated learning that stays on course when clients' data differ."""
+
+
+@contextmanager
+def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Tell people about errors of theirs in one line, and exit with 2; any other error is ours and shows its trace."""
+    theirs: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *kinds)
+    try:
+        yield
+    except theirs as error:
+        typer.echo(f"undrift {command}: {error}", err=True)
+        raise typer.Exit(2) from error

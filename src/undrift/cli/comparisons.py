@@ -1,0 +1,202 @@
+"""Comparisons and tuning: `undrift compare` and `undrift tune`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from undrift.cli.app import app, reported
+from undrift.cli.progress import Progress
+from undrift.cli.runs import Device, Engine, Workers, settings
+from undrift.experiment.checkpoint import CheckpointError
+from undrift.experiment.compare import Comparison, Job, compare
+from undrift.experiment.config import ConfigError, merged, read_toml
+from undrift.experiment.folder import RunError
+from undrift.experiment.statistics import cells
+from undrift.experiment.tune import Tuning, tune
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; named again, it is gone on with.")]
+
+
+@app.command("compare")
+def compare_methods(
+    file: Annotated[Path, typer.Argument(help="A TOML file: methods, seeds, settings.")],
+    out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods over seeds and settings, and print the table.
+
+    What is done is not run again: after a crash, or with more methods or
+    seeds in the file, the same command goes on. A run that fails leaves the
+    others alone; the exit code is then 1.
+
+    Example: undrift compare examples/compare-fashion.toml --engine ray
+    """
+    with reported("compare", ConfigError, RunError):
+        comparison = Comparison.read(file)
+        folder = out or Path("runs") / file.stem
+        given = {"name": engine, "workers": workers, "device": device}
+        jobs = comparison.jobs(given)
+        with _stoppable(), Progress(sum(job.config.rounds for job in jobs)) as progress:
+            table = compare(comparison, folder, _Watch(progress).job, given)
+    if as_json:
+        typer.echo(json.dumps(table, indent=2))
+    else:
+        _show(table, folder)
+    for failure in table["failures"]:
+        typer.echo(f"undrift compare: {failure['run']}: {failure['error']}", err=True)
+    if table["failures"]:
+        raise typer.Exit(1)
+
+
+@app.command("tune")
+def tune_method(
+    what: Annotated[str, typer.Argument(help="An algorithm's name, or a TOML file that says everything.")],
+    grid: Annotated[
+        list[str] | None, typer.Option(help="lr=0.01,0.05,0.1 and, if wanted, one argument: rho=0.01,0.1.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings of a run, as undrift run takes.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="fashion-mnist, cifar10, shakespeare, ...")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds a trial has.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="best or last round.")] = None,
+    widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; 6 if not said.")] = None,
+    out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tune the learning rate, and one argument of a method if asked for.
+
+    The grid is widened until its best is inside. Trials are judged on
+    examples held out from every client, never on the test set.
+
+    Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
+    """
+    with reported("tune", ConfigError, RunError, CheckpointError):
+        file = Path(what) if what.endswith(".toml") else None
+        values: dict[str, Any] = read_toml(file) if file else {"method": what}
+        base = merged(read_toml(config) if config else {}, settings(setting or []))
+        fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
+        base = merged(base, {"data": data, "partition": partition, "rounds": rounds, "seed": seed})
+        base.pop("method", None)
+        engines = {"engine": {"name": engine, "workers": workers, "device": device}}
+        tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
+        folder = out or Path("runs") / f"tune-{file.stem if file else what}"
+        with _stoppable(), Progress(None) as progress:
+            told = tune(tuning, folder, _Watch(progress).trial)
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        _show_grid(told, tuning, folder)
+
+
+class _Watch:
+    """Shows rows of many runs on one bar, which counts their rounds."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.before, self.name = progress, 0, ""
+
+    def job(self, job: Job, row: dict[str, Any] | None) -> None:
+        """A row of a comparison's run, or its end."""
+        if row is None:
+            self.before += job.config.rounds
+            self.progress.bar.update(self.progress.task, completed=self.before)
+        else:
+            self._show(job.name, row)
+
+    def trial(self, name: str, row: dict[str, Any]) -> None:
+        """A row of a trial."""
+        self._show(name, row)
+
+    def _show(self, name: str, row: dict[str, Any]) -> None:
+        self.progress.row({**row, "round": self.before + row["round"]})
+        self.progress.bar.update(self.progress.task, description=escape(name))
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """An interrupt ends in one line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+
+
+def _grid(texts: list[str]) -> dict[str, Any]:
+    """`NAME=V1,V2,...` texts as axes."""
+    axes: dict[str, Any] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigError(f"--grid {text}: write NAME=V1,V2,..., for example --grid lr=0.05,0.1")
+        axes |= settings([f"grid.{name}=[{values}]"])["grid"]
+    return axes
+
+
+def _show(table: dict[str, Any], folder: Path) -> None:
+    """The table of a comparison, in parts below each other where it is wider than the terminal."""
+    console, (headings, texts) = Console(), cells(table["rows"])
+    keys = headings.index("seeds") if headings else 0
+    widths = [max(map(len, column)) + 1 for column in zip(headings, *texts, strict=True)]
+    console.print(table["name"], markup=False)
+    for part in _parts(widths, keys, console.width):
+        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for column in part:
+            drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
+        for row in texts:
+            drawn.add_row(*(escape(row[column]) for column in part))
+        console.print(drawn)
+    typer.echo(
+        f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, in points"
+    )
+    typer.echo(folder / "table.md")
+
+
+def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
+    """Columns that fit side by side, each time after the first ones, which name the row."""
+    first, parts = list(range(keys)), [list(range(keys))]
+    for column in range(keys, len(widths)):
+        if len(parts[-1]) > keys and sum(widths[c] for c in [*parts[-1], column]) > room:
+            parts.append(list(first))
+        parts[-1].append(column)
+    return parts
+
+
+def _show_grid(told: dict[str, Any], tuning: Tuning, folder: Path) -> None:
+    """The trials as a grid, the choice, and how to run it."""
+    first, *second = told["axes"]
+    scores = {tuple(trial[name] for name in told["axes"]): trial["score"] for trial in told["trials"]}
+    lines = told["axes"][second[0]] if second else [None]
+    drawn = Table(first, *([f"{second[0]} {v:g}" for v in lines] if second else ["accuracy %"]), box=SIMPLE_HEAD)
+    for value in told["axes"][first]:
+        points = [(value, *others) for others in product(*(told["axes"][name] for name in second))]
+        found = [scores[point] for point in points]
+        drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in found))
+    Console().print(drawn)
+    if not tuning.base.get("holdout"):
+        typer.echo(f"holdout was 0: {told['holdout']:.0%} of every client's examples were held out to judge trials")
+    for name, value in told["choice"].items():
+        typer.echo(f"{name} = {value:g}, {told['edges'][name]}")
+    typer.echo(f"accuracy on held-out examples {told['score']:.2%} ({told['by']} round)")
+    typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")

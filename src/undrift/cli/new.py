@@ -1,0 +1,52 @@
+"""A Flower app to start from: `undrift new`."""
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import typer
+
+from undrift.cli.app import app, reported
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="Where to write it.")],
+    name: Annotated[str | None, typer.Option(help="The app's name; without it the folder's.")] = None,
+) -> None:
+    """Write a Flower app, with a test deployment around it.
+
+    FOLDER must be new or empty. The README there says how to run the app;
+    app/task.py is what to replace by a task of your own.
+
+    Example: undrift new my-app
+    """
+    name = folder.resolve().name if name is None else name
+    with reported("new"):
+        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+            raise ValueError(f"{name!r} cannot be an app's name: set --name, of letters, digits, '.', '_' and '-'")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is not empty: name a new folder, or move away what is in this one")
+        written = _fill(folder, files("undrift") / "templates" / "deployment", name)
+    for path in written:
+        typer.echo(path)
+    typer.echo(f"Next: cd {quote(str(folder))} && python deploy.py up && python deploy.py run; python deploy.py down")
+
+
+def _fill(folder: Path, template: Traversable, name: str) -> list[Path]:
+    """Write what lies in a folder of the template; its files end in .in, so that no tool takes them for ours."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for item in sorted(template.iterdir(), key=lambda item: item.name):
+        if item.is_dir():
+            written += _fill(folder / item.name, item, name)
+        elif item.name.endswith(".in"):
+            path, content = folder / item.name.removesuffix(".in"), item.read_bytes()
+            if path.name == "pyproject.toml":
+                content = content.replace(b'"undrift-deployment"', f'"{name}"'.encode())
+            path.write_bytes(content)
+            written.append(path)
+    return written

@@ -1,0 +1,178 @@
+"""Runs: `undrift run` and `undrift resume`."""
+
+import signal
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from undrift.cli.app import app, reported
+from undrift.cli.progress import Progress
+from undrift.experiment import Config, ConfigError, Outcome, resume, start
+from undrift.experiment.checkpoint import CheckpointError
+from undrift.experiment.config import read_toml
+from undrift.experiment.folder import RunError
+
+_LOCAL = ("lr", "epochs", "batch_size", "decay", "weight_decay")
+
+Engine = Annotated[str | None, typer.Option(help="local, ray or flower; no result depends on it.")]
+Workers = Annotated[int | None, typer.Option(help="Workers of the engine.")]
+Device = Annotated[str | None, typer.Option(help="cpu, or cuda for Ray workers with a GPU.")]
+
+
+@app.command()
+def run(
+    method: Annotated[str | None, typer.Argument(help="An algorithm's name, as undrift list shows it.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A TOML file; flags change what it says.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
+    cohort: Annotated[int | None, typer.Option(help="How many take part in a round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
+    model: Annotated[str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...")] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples in a step.")] = None,
+    target: Annotated[float | None, typer.Option(help="Accuracy whose round is noted.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An argument of the method (rho=0.05) or any other setting (local.decay=1)."),
+    ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; new or empty. Default: runs/...")] = None,
+) -> None:
+    """Run a method and keep everything about it in a folder.
+
+    The folder holds the settings, one row of numbers per round, checkpoints
+    and the final model; undrift resume goes on with it after any crash.
+
+    Example: undrift run fedavg --data fashion-mnist --partition dirichlet:0.1
+    """
+    given = {
+        "method": method,
+        "data": data,
+        "partition": partition,
+        "clients": clients,
+        "cohort": cohort,
+        "rounds": rounds,
+        "model": model,
+        "seed": seed,
+        "target": target,
+        "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
+        "engine": {"name": engine, "workers": workers, "device": device},
+    }
+    with reported("run", ConfigError, RunError, CheckpointError):
+        values = read_toml(config) if config else {}
+        built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
+        folder = out or _free(Path("runs"), f"{built.method}-{built.data}-seed{built.seed}")
+        with _stoppable(folder), Progress(built.rounds) as progress:
+            outcome = start(built, folder, progress.row)
+    _tell(outcome)
+
+
+@app.command("resume")
+def resume_run(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    rounds: Annotated[int | None, typer.Option(help="More rounds than it was started with.")] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+) -> None:
+    """Go on with a run from its last whole checkpoint, to the bit.
+
+    Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
+    """
+    changes = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
+    with reported("resume", ConfigError, RunError, CheckpointError), _stoppable(folder), Progress(rounds) as progress:
+        outcome = resume(folder, progress.row, **{k: v for k, v in changes.items() if v is not None})
+    _tell(outcome)
+
+
+def merged(values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Settings with those that were given put over them; None was not given."""
+    out = dict(values)
+    for key, value in given.items():
+        if isinstance(value, dict):
+            inner = merged(dict(out.get(key) or {}), value)
+            if inner:
+                out[key] = inner
+        elif value is not None:
+            out[key] = value
+    return out
+
+
+def settings(texts: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as settings: a key with a dot names a table, one without an argument of the method."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
+        table, _, name = key.rpartition(".")
+        out.setdefault(table or "arguments", {})[name] = _value(value)
+    return out
+
+
+def _value(text: str) -> Any:
+    """A value as TOML reads it; anything else is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _free(root: Path, name: str) -> Path:
+    """A folder that does not exist yet."""
+    path, count = root / name, 1
+    while path.exists():
+        count += 1
+        path = root / f"{name}-{count}"
+    return path
+
+
+@contextmanager
+def _stoppable(folder: Path) -> Iterator[None]:
+    """Interrupts end a run in one line that says how to go on."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; go on with: undrift resume {folder}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell(outcome: Outcome) -> None:
+    """The result in a few lines."""
+    told = outcome.summary
+    if "accuracy" in told:
+        typer.echo(
+            f"accuracy {told['accuracy']:.2%} (best {told['best_accuracy']:.2%} in round {told['best_round']}), "
+            f"clients {told['client_accuracy']:.2%}, worst tenth of clients {told['client_worst_tenth']:.2%}"
+        )
+    if "personal_accuracy" in told:
+        typer.echo(f"personal models {told['personal_accuracy']:.2%}, worst tenth {told['personal_worst_tenth']:.2%}")
+    if told["target"] is not None:
+        reached = told["rounds_to_target"]
+        typer.echo(f"target {told['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
+    spent = told["seconds"] + told["evaluate_seconds"]
+    typer.echo(
+        f"{told['rounds']} rounds in {spent:.0f} s, {told['bytes_up'] / 1e6:.0f} MB up, "
+        f"{told['bytes_down'] / 1e6:.0f} MB down, {told['gradients']} gradients"
+    )
+    typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}")

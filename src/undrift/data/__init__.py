@@ -1,0 +1,27 @@
+"""Data sets, how they are dealt out to clients, and the task over them.
+
+`load` finds a data set on this machine before it asks the hub and keeps it decoded; `DataTask` serves its batches to
+the engines and measures models on the official test set and on each client's own.
+"""
+
+from undrift.data.augment import Augment
+from undrift.data.dataset import DataError, Dataset, Split
+from undrift.data.evaluate import Score
+from undrift.data.loader import load
+from undrift.data.places import Availability, available
+from undrift.data.sources import SOURCES, Source
+from undrift.data.task import DataTask
+
+__all__ = [
+    "SOURCES",
+    "Augment",
+    "Availability",
+    "DataError",
+    "DataTask",
+    "Dataset",
+    "Score",
+    "Source",
+    "Split",
+    "available",
+    "load",
+]

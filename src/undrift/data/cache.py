@@ -1,0 +1,78 @@
+"""Decoded arrays on disk: plain .npy files, mapped into memory when they are read again."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap, write_array
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def root() -> Path:
+    """UNDRIFT_CACHE, or a folder in the user's cache."""
+    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("UNDRIFT_CACHE") or Path(user, "undrift")).expanduser()
+
+
+def entry(name: str, files: Sequence[Path], *options: object) -> Path:
+    """The folder for a data set: its name, and a hash of the options and of each file's name, size and time."""
+    known = [repr(options)]
+    for path in files:
+        stat = path.stat()
+        known.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns}")
+    return root() / f"{name}-{sha256(chr(10).join(known).encode()).hexdigest()[:16]}"
+
+
+def read(folder: Path) -> tuple[Arrays, str] | None:
+    """The arrays of an entry, mapped, and its note; None if it is missing or damaged.
+
+    A page that is written to is copied first: the files never change, and processes share what they only read.
+    """
+    try:
+        about = json.loads((folder / "about.json").read_text())
+        arrays = {name: open_memmap(folder / f"{name}.npy", mode="c") for name in about["arrays"]}
+        return arrays, str(about["note"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(folder: Path, arrays: Arrays, note: str) -> bool:
+    """Write an entry aside and rename it: it is there as a whole or not at all.
+
+    Returns:
+        whether it was written; a folder that cannot be written is no error, there is just no cache.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    except OSError:
+        return False
+    try:
+        for name, array in arrays.items():
+            with open(aside / f"{name}.npy", "wb") as file:
+                write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+        (aside / "about.json").write_text(json.dumps({"arrays": list(arrays), "note": note}))
+        _replace(aside, folder)
+        return True
+    except OSError:
+        return False
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _replace(aside: Path, folder: Path) -> None:
+    """Put a new entry in place; one that is already there was damaged, or another process was faster."""
+    try:
+        aside.rename(folder)
+    except OSError:
+        if read(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            aside.rename(folder)

@@ -1,0 +1,110 @@
+"""Images as arrays: coded ones from a column of a table, idx files, and the archive of MedMNIST."""
+
+import gzip
+import zipfile
+from collections.abc import Iterator
+from importlib import import_module
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.format import read_array
+from numpy.typing import NDArray
+
+from undrift.data.dataset import DataError
+
+MODES = {1: "L", 3: "RGB"}
+
+
+class Decoded(NamedTuple):
+    """Images (examples, channels, height, width), how the first was coded ("JPEG", "PNG"), whether any was scaled."""
+
+    images: NDArray[np.uint8]
+    coding: str
+    scaled: bool
+
+
+def need(module: str) -> Any:
+    """A module of the extra `data`, imported when it is first needed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"reading data needs {module.split('.')[0]}: pip install 'undrift[data]'") from error
+
+
+def rows(column: Any) -> Iterator[Any]:
+    """The values of a table's column, one chunk at a time in memory."""
+    for chunk in column.chunks:
+        yield from chunk.to_pylist()
+
+
+def decode(column: Any, channels: int, side: int = 0) -> Decoded:
+    """Every image of a column.
+
+    Args:
+        column: coded images, as bytes or as the hub's pairs of bytes and path; or an array of images.
+        channels: 1 converts to grey, 3 to colours.
+        side: images of another size are scaled to it; 0 takes the size of the first and refuses others.
+    """
+    if isinstance(column, np.ndarray):
+        return Decoded(_stacked(column, channels), "", False)
+    pillow = need("PIL.Image")
+    found, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
+    for row, item in enumerate(rows(column)):
+        image = pillow.open(BytesIO(_bytes(item)))
+        if row == 0:
+            size = (side, side) if side else image.size
+            coding, found = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
+        if side and image.size != size:
+            image, scaled = image.convert(MODES[channels]).resize(size, pillow.Resampling.BICUBIC), True
+        if image.size != size:
+            raise DataError(f"image {row} is {image.size[0]} x {image.size[1]}, the first is {size[0]} x {size[1]}")
+        if image.mode != MODES[channels]:
+            image = image.convert(MODES[channels])
+        pixels = np.frombuffer(image.tobytes(), np.uint8)
+        found[row] = pixels.reshape(*size[::-1], channels).transpose(2, 0, 1)
+    return Decoded(found, coding, scaled)
+
+
+def _bytes(item: Any) -> bytes:
+    """A coded image: itself, or the bytes of the hub's pair, or the file it names."""
+    if isinstance(item, bytes):
+        return item
+    if isinstance(item, dict) and item.get("bytes"):
+        return bytes(item["bytes"])
+    if isinstance(item, dict) and item.get("path"):
+        return Path(item["path"]).read_bytes()
+    raise DataError(f"an image must be bytes or a pair of bytes and path, got {type(item).__name__}")
+
+
+def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
+    """Images (examples, height, width[, channels]) with the channels first."""
+    full = images.reshape(*images.shape[:3], -1)
+    if full.dtype != np.uint8 or full.shape[3] != channels:
+        raise DataError(f"images must be uint8 with {channels} channels, got {full.dtype} {list(images.shape)}")
+    return np.ascontiguousarray(full.transpose(0, 3, 1, 2))
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """An idx file of bytes, gzipped or not: a magic number, the length of each axis, the values."""
+    raw = path.read_bytes()
+    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    if raw[:3] != b"\x00\x00\x08":
+        raise DataError(f"{path}: an idx file of bytes begins with 00 00 08, this one with {raw[:3].hex(' ')}")
+    axes = raw[3]
+    shape = [int(length) for length in np.frombuffer(raw, ">u4", axes, 4)]
+    if len(raw) != 4 + 4 * axes + prod(shape):
+        raise DataError(f"{path}: {shape} needs {prod(shape)} bytes of values, found {len(raw) - 4 - 4 * axes}")
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def read_npz(path: Path, name: str) -> NDArray[Any]:
+    """One plain array of a numpy archive; arrays of Python objects are refused."""
+    with zipfile.ZipFile(path) as archive:
+        if f"{name}.npy" not in archive.namelist():
+            raise DataError(f"{path}: no array {name}; found {', '.join(archive.namelist())}")
+        with archive.open(f"{name}.npy") as file:
+            array: NDArray[Any] = read_array(file, allow_pickle=False)
+            return array

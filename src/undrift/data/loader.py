@@ -1,0 +1,140 @@
+"""One loader for every source: find it, decode it, keep it decoded, hand it out as tensors."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undrift.data import cache, text
+from undrift.data.dataset import Dataset, Split
+from undrift.data.formats import Columns
+from undrift.data.images import decode, rows
+from undrift.data.places import Place, Where, fetch, find, folders, missing
+from undrift.data.sources import Source, find_source
+from undrift.engine.random import derive
+
+VERSION = 1
+"""Part of every cache key: raise it when decoding changes."""
+
+PER_OWNER = 0.9
+"""The share of each owner's examples that is training where a source has no test split."""
+
+Made = tuple[dict[str, NDArray[Any]], str]
+
+
+def load(
+    name: str, where: Where | None = None, *, hub: str | None = None, stride: int = 1, keep: bool = True
+) -> Dataset:
+    """A data set by name, offline first: the files given, UNDRIFT_DATA, Debian's folder, the hub or its local cache.
+
+    Args:
+        name: one of `SOURCES`.
+        where: a folder, or for each split its Parquet files; nothing else is then looked at.
+        hub: another repository of the hub with the same columns; nothing else is then looked at.
+        stride: for windows of characters, how far apart they start; 1 gives all of them.
+        keep: keep the decoded arrays in the cache folder.
+    """
+    source = find_source(name)
+    if where is not None and hub is not None:
+        raise ValueError(f"load: give where or hub, not both, got {where!r} and {hub!r}")
+    if hub is not None:
+        source = replace(source, hub=hub)
+    place = None if hub is not None else find(source, where)
+    if place is None and isinstance(where, str | Path):
+        raise missing(source, folders(source, where))
+    if place is None:
+        place = fetch(source, [] if hub is not None else folders(source))
+    return _dataset(source, *_stored(source, place, stride, keep))
+
+
+def _stored(source: Source, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
+    """The arrays from the cache, or made and put there."""
+    entry = cache.entry(source.name, place.files, VERSION, source, stride)
+    held = cache.read(entry) if keep else None
+    if held is None:
+        arrays, note = _FORMS[source.form](source, place, stride)
+        held = (keep and cache.write(entry, arrays, note) and cache.read(entry)) or (arrays, note)
+    return held
+
+
+def _dataset(source: Source, arrays: cache.Arrays, note: str) -> Dataset:
+    """The arrays as tensors, without a copy."""
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    train, test = (
+        Split(tensors[f"{split}-inputs"], tensors[f"{split}-targets"], tensors.get(f"{split}-owners"))
+        for split in ("train", "test")
+    )
+    title = f"{source.title} ({note})" if note else source.title
+    classes, symbols = source.classes, source.symbols
+    return Dataset(source.name, source.kind, train, test, classes, source.mean, source.std, title, symbols)
+
+
+def _images(source: Source, place: Place, _stride: int) -> Made:
+    """Decoded images of every split; the note says what sets them apart from the original."""
+    notes: list[str] = []
+
+    def inputs(columns: Columns) -> NDArray[Any]:
+        images, coding, scaled = decode(columns[source.inputs[0]], len(source.mean), source.side)
+        notes.extend(["JPEG"] * (source.lossless and coding == "JPEG") + ["scaled"] * scaled)
+        return images
+
+    arrays = _splits(source, place, inputs)
+    return arrays, ", ".join(dict.fromkeys(notes))
+
+
+def _words(source: Source, place: Place, _stride: int) -> Made:
+    """Hashed words of every split."""
+
+    def inputs(columns: Columns) -> NDArray[Any]:
+        texts = zip(*(rows(columns[name]) for name in source.inputs), strict=True)
+        return text.words(texts, len(columns[source.target]), source.symbols, source.length)
+
+    return _splits(source, place, inputs), ""
+
+
+def _roles(source: Source, place: Place, stride: int) -> Made:
+    """Windows of characters with their roles."""
+    return text.windows(place.read("train")[source.inputs[0]], stride, source.length), ""
+
+
+_FORMS: dict[str, Callable[[Source, Place, int], Made]] = {"image": _images, "words": _words, "roles": _roles}
+
+
+def _splits(source: Source, place: Place, inputs: Callable[[Columns], NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Inputs, targets and owners of the splits, named "train-inputs" and so on."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, split in zip(("train", "test"), source.splits, strict=True):
+        if split:
+            columns = place.read(split)
+            arrays[f"{name}-inputs"] = inputs(columns)
+            arrays[f"{name}-targets"] = _numbers(columns[source.target])
+            if source.owner:
+                arrays[f"{name}-owners"] = _owners(columns[source.owner])
+    return arrays if source.splits[1] else _cut(arrays)
+
+
+def _numbers(column: Any) -> NDArray[np.int64]:
+    """The classes, also where each is a list of one."""
+    values = column if isinstance(column, np.ndarray) else list(rows(column))
+    return np.asarray(values, dtype=np.int64).reshape(-1)
+
+
+def _owners(column: Any) -> NDArray[np.int64]:
+    """The owners numbered from 0 in the order of their names."""
+    return np.unique(np.asarray(list(rows(column))), return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+
+def _cut(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Cut a test set from training: a tenth of each owner's examples, chosen once and for all."""
+    owners = arrays["train-owners"]
+    mixed = np.random.default_rng(derive(0, "per owner")).permutation(len(owners))
+    order = mixed[np.argsort(owners[mixed], kind="stable")]
+    counts = np.bincount(owners)
+    rank = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    train = rank < np.maximum(1, (PER_OWNER * counts).astype(np.int64))[owners[order]]
+    chosen = {"train": np.sort(order[train]), "test": np.sort(order[~train])}
+    return {f"{s}-{p}": arrays[f"train-{p}"][chosen[s]] for s in chosen for p in ("inputs", "targets", "owners")}

@@ -1,0 +1,234 @@
+"""Which samples each client has: drawn by a scheme that a short text names, recorded and hashed.
+
+The text is `scheme[:value][,key=value...]`; all that follows `over=` belongs to the scheme under it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import cached_property
+from hashlib import sha256
+from importlib import import_module
+from typing import Any, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from undrift.data.dirichlet import Dirichlet, DirichletClient
+from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Natural, Scheme
+from undrift.engine.random import derive
+
+SCHEMES: dict[str, type[Scheme]] = {
+    scheme.name: scheme for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, LongTail, Corrupt)
+}
+"""Name -> scheme."""
+
+WORDS = {float: "a number", int: "a whole number", bool: "true or false"}
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The samples of each client. Whether every sample has exactly one client, `covers` and `disjoint` say.
+
+    Args:
+        clients: for each client the indices of its samples, sorted.
+        labels: the class of every sample of the data, dealt or not.
+        scheme: the canonical text of the scheme.
+        seed: of the draw; None for a partition drawn elsewhere.
+    """
+
+    clients: tuple[Indices, ...]
+    labels: Indices
+    scheme: str
+    seed: int | None
+
+    def __repr__(self) -> str:
+        """The description in one line."""
+        return f"Partition({', '.join(f'{key}={value}' for key, value in self.describe().items())})"
+
+    @cached_property
+    def sizes(self) -> Indices:
+        """How many samples each client has."""
+        return np.array([len(own) for own in self.clients], np.int64)
+
+    @cached_property
+    def histogram(self) -> Indices:
+        """How many samples of each class (column) each client (row) has."""
+        classes = int(self.labels.max()) + 1
+        rows = np.repeat(np.arange(len(self.clients)), self.sizes)
+        cells = rows * classes + self.labels[np.concatenate(self.clients)]
+        return np.bincount(cells, minlength=len(self.clients) * classes).reshape(-1, classes)
+
+    @cached_property
+    def uses(self) -> Indices:
+        """How many times each sample of the data was dealt."""
+        return np.bincount(np.concatenate(self.clients), minlength=len(self.labels))
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no sample was dealt twice."""
+        return bool(self.uses.max() <= 1)
+
+    @property
+    def covers(self) -> bool:
+        """Whether every sample was dealt."""
+        return bool(self.uses.min() >= 1)
+
+    @property
+    def corrupted(self) -> bool:
+        """Whether the images are to be changed by `undrift.data.corruption`."""
+        return self.scheme.split(",")[0] == Corrupt.name
+
+    @cached_property
+    def sha256(self) -> str:
+        """A hash of the index lists, their order and their boundaries."""
+        digest = sha256(np.array([len(self.clients), *self.sizes], "<i8").tobytes())
+        digest.update(np.concatenate(self.clients).astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, int | float | str | None]:
+        """A flat record; `skew` is the mean distance (total variation) of a client's class shares from the pool's."""
+        held = self.histogram[self.sizes > 0]
+        pool = held.sum(axis=0) / held.sum()
+        away = np.abs(held / held.sum(axis=1, keepdims=True) - pool).sum(axis=1) / 2
+        return {
+            "scheme": self.scheme,
+            "seed": self.seed,
+            "clients": len(self.clients),
+            "samples": int(self.sizes.sum()),
+            "dropped": int((self.uses == 0).sum()),
+            "shared": int((self.uses > 1).sum()),
+            "size_min": int(self.sizes.min()),
+            "size_median": float(np.median(self.sizes)),
+            "size_max": int(self.sizes.max()),
+            "classes_mean": float((self.histogram > 0).sum(axis=1).mean()),
+            "skew": float(away.mean()),
+            "sha256": self.sha256,
+        }
+
+
+def partition(
+    scheme: str | Scheme,
+    labels: ArrayLike,
+    clients: int | None = None,
+    seed: int = 0,
+    owners: ArrayLike | None = None,
+) -> Partition:
+    """Deal the samples of a data set to clients.
+
+    Args:
+        scheme: a scheme or its text, for example "dirichlet:0.1" or "longtail:100,over=dirichlet-client:0.3".
+        labels: the class of each sample, whole numbers from 0.
+        clients: how many clients; "natural" takes the data's own.
+        seed: of the draw.
+        owners: whose each sample is, for "natural".
+
+    Example:
+        >>> partition("classes:2", [0, 1, 2, 3] * 6, clients=4).sizes
+        array([6, 6, 6, 6])
+    """
+    drawn = parse(scheme) if isinstance(scheme, str) else scheme
+    known = _labels(labels)
+    whose = None if owners is None else np.asarray(owners)
+    if whose is not None and whose.shape != known.shape:
+        raise ValueError(f"partition: owners must name one for each of {len(known)} samples, got shape {whose.shape}")
+    if isinstance(clients, bool) or not isinstance(clients, int | np.integer | None):
+        raise TypeError(f"partition: clients must be a whole number, got {clients!r}")
+    draw = np.random.default_rng(derive(seed, "partition"))
+    samples, client = drawn.deal(known, whose, clients, draw)
+    order = np.lexsort((samples, client))
+    count = int(client.max()) + 1 if clients is None else int(clients)
+    ends = np.cumsum(np.bincount(client, minlength=count))[:-1]
+    return Partition(tuple(np.split(samples[order].astype(np.int64), ends)), known, str(drawn), seed)
+
+
+def parse(text: str) -> Scheme:
+    """The scheme that a text names.
+
+    Example:
+        >>> str(parse("dirichlet: 0.10, min_size=10, balance=false"))
+        'dirichlet:0.1,balance=false'
+    """
+    own, over, inner = "".join(text.split()).partition(",over=")
+    head, *settings = own.split(",")
+    name, colon, value = head.partition(":")
+    if name not in SCHEMES:
+        raise ValueError(f"partition: no scheme is named {name!r}; {_nearest(name, SCHEMES)}")
+    kind = SCHEMES[name]
+    if bool(colon) != (kind.value is not None):
+        form = name if kind.value is None else f"{name}:{kind.value.upper()}"
+        raise ValueError(f"partition: {head!r} must be written {form}")
+    given = _settings(kind, [*settings, f"over={inner}"] if over else settings)
+    if kind.value is not None:
+        given[kind.value] = _read(kind, kind.value, value)
+    return kind(**given)
+
+
+def from_flower(
+    partitioner: Any, labels: ArrayLike, columns: Mapping[str, ArrayLike] | None = None, index: str = "index"
+) -> Partition:
+    """The partition that a partitioner of `flwr-datasets` makes.
+
+    Args:
+        partitioner: with no dataset, or with one that has the column `index`.
+        labels: the class of each sample.
+        columns: what the partitioner reads, by name; without it `label`, the labels.
+        index: the column that numbers the samples.
+    """
+    known = _labels(labels)
+    if not partitioner.is_dataset_assigned():
+        made_from = import_module("datasets").Dataset.from_dict
+        read = {name: np.asarray(column) for name, column in (columns or {"label": known}).items()}
+        partitioner.dataset = made_from({**read, index: np.arange(len(known))})
+    name = type(partitioner).__name__
+    if index not in partitioner.dataset.column_names:
+        raise ValueError(
+            f"from_flower: the dataset of {name} has no column {index!r}; give it none, or number its rows"
+        )
+    parts = [partitioner.load_partition(i)[index] for i in range(partitioner.num_partitions)]
+    clients = tuple(np.sort(np.asarray(part, np.int64)) for part in parts)
+    if len(dealt := np.concatenate(clients)) and not 0 <= dealt.min() <= dealt.max() < len(known):
+        raise ValueError(f"from_flower: {name} numbers samples up to {dealt.max()}, but there are {len(known)} labels")
+    return Partition(clients, known, f"flower:{name}", None)
+
+
+def _settings(kind: type[Scheme], parts: list[str]) -> dict[str, Any]:
+    """The settings in a text, each known and named once."""
+    known = [f.name for f in fields(kind) if f.name != kind.value]
+    given: dict[str, Any] = {}
+    for key, _, text in (part.partition("=") for part in parts):
+        if key not in known:
+            hint = _nearest(key, known) if known else "it has none"
+            raise ValueError(f"{kind.name}: no setting is named {key!r}; {hint}")
+        if key in given:
+            raise ValueError(f"{kind.name}: {key} is given twice; name it once")
+        given[key] = _read(kind, key, text)
+    return given
+
+
+def _read(kind: type[Scheme], key: str, text: str) -> Any:
+    """One setting, of the type its field declares."""
+    wanted = get_type_hints(kind)[key]
+    if wanted is Scheme:
+        return parse(text)
+    try:
+        return {"true": True, "false": False}[text.lower()] if wanted is bool else wanted(text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{kind.name}: {key} must be {WORDS[wanted]}, got {text!r}") from None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at what was meant."""
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+
+
+def _labels(labels: ArrayLike) -> Indices:
+    """Labels as whole numbers from 0, one for each sample."""
+    array = np.asarray(labels)
+    if array.ndim != 1 or not len(array) or array.dtype.kind not in "iu" or array.min() < 0:
+        raise ValueError(
+            "partition: labels must be one whole number from 0 for each sample, "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.int64)

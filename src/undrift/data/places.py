@@ -1,0 +1,131 @@
+"""Where a data set is found: given files, the folders of UNDRIFT_DATA, Debian's, then the hub."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from undrift.data.dataset import DataError
+from undrift.data.formats import FORMATS, PARQUET, Columns, Format, table
+from undrift.data.images import need
+from undrift.data.sources import SOURCES, Source
+
+DEBIAN = Path("/usr/share/datasets")
+
+Where = str | Path | Mapping[str, str | Path | Sequence[str | Path]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data set that was found.
+
+    Args:
+        where: as it is printed.
+        files: everything its content depends on.
+        read: gives the columns of a split.
+    """
+
+    where: str
+    files: tuple[Path, ...]
+    read: Callable[[str], Columns]
+
+
+class Availability(NamedTuple):
+    """Whether a data set can be loaded without a network, from where, and how to get it."""
+
+    name: str
+    found: bool
+    where: str
+    how_to_get: str
+
+
+def find(source: Source, where: Where | None = None) -> Place | None:
+    """The first place that holds every split, without the hub; None if there is none.
+
+    Args:
+        source: what is looked for.
+        where: a folder, or for each split its Parquet files; nothing else is then looked at.
+    """
+    if isinstance(where, Mapping):
+        return _given(source, where)
+    for folder in folders(source, where):
+        for format in FORMATS:
+            files = {split: format.look(folder, split) for split in source.splits if split}
+            if all(files.values()):
+                return _place(source, format, str(folder), files)
+    return None
+
+
+def folders(source: Source, where: str | Path | None = None) -> list[Path]:
+    """Where to look, in this order."""
+    if where is not None:
+        return [Path(where) / source.place, Path(where)]
+    named = [Path(part) for part in os.environ.get("UNDRIFT_DATA", "").split(os.pathsep) if part]
+    return [folder / source.place for folder in [*named, DEBIAN]]
+
+
+def fetch(source: Source, looked: Sequence[str | Path] = ()) -> Place:
+    """The data set from the hub or its local cache.
+
+    Args:
+        source: what is wanted.
+        looked: where it was not found before, for the error.
+    """
+    if not source.hub:
+        raise missing(source, looked)
+    try:
+        library = need("datasets")
+        held = {split: library.load_dataset(source.hub, split=split) for split in source.splits if split}
+    except (ImportError, OSError, ValueError, RuntimeError) as error:  # without a network the hub raises any of these
+        raise missing(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
+    files = tuple(Path(part["filename"]) for split in held.values() for part in split.cache_files)
+    return Place(f"hub {source.hub}", files, lambda split: table(source, held[split]))
+
+
+def missing(source: Source, looked: Sequence[str | Path]) -> DataError:
+    """What to say when a data set is nowhere."""
+    unset = "" if os.environ.get("UNDRIFT_DATA") else " (UNDRIFT_DATA is not set)"
+    places = "; ".join(str(place) for place in looked)
+    return DataError(f"{source.name} was not found. Looked in: {places}{unset}. To get it: {source.how}")
+
+
+def available() -> list[Availability]:
+    """Every known data set and whether it is here; nothing is loaded."""
+    out = []
+    for source in SOURCES.values():
+        place = find(source)
+        where = place.where if place else next((str(folder) for folder in _hub_folders(source) if folder.is_dir()), "")
+        out.append(Availability(source.name, bool(where), where, source.how))
+    return out
+
+
+def _hub_folders(source: Source) -> Iterator[Path]:
+    """Where the hub's libraries keep what they have fetched."""
+    if source.hub:
+        home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
+        yield Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets")) / source.hub.replace("/", "___")
+        yield Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / ("datasets--" + source.hub.replace("/", "--"))
+
+
+def _place(source: Source, format: Format, where: str, files: Mapping[str, list[Path]]) -> Place:
+    """A place on this machine."""
+    every = tuple(path for paths in files.values() for path in paths)
+    return Place(where, every, lambda split: format.read(source, split, files[split]))
+
+
+def _given(source: Source, where: Mapping[str, Any]) -> Place:
+    """Files named by the caller, Parquet all of them."""
+    wanted = [split for split in source.splits if split]
+    if set(where) != set(wanted):
+        raise ValueError(
+            f"{source.name}: files must be given for {', '.join(wanted)}, got {', '.join(where) or 'none'}"
+        )
+    files = {
+        split: [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+        for split, paths in where.items()
+    }
+    for path in (path for paths in files.values() for path in paths):
+        if not path.is_file():
+            raise DataError(f"{source.name}: {path} is not a file")
+    return _place(source, PARQUET, ", ".join(str(path) for paths in files.values() for path in paths), files)

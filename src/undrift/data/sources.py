@@ -1,0 +1,194 @@
+"""The table of known data sets: where each lies, what its columns are called, how to get it."""
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set, as its files describe it.
+
+    Args:
+        name: as `load` takes it.
+        title: as it is printed.
+        form: "image" (coded images in a column), "words" (text columns) or "roles" (one play text).
+        classes: how many classes.
+        hub: its name on the hub; empty if it is not there.
+        inputs: the columns of the input; texts of several are joined.
+        target: the column of the class.
+        splits: the names of the training and the test split; an empty test split is cut from training, by owner.
+        owner: the column of the natural client; empty if there is none.
+        mean: of each channel; its length is the number of channels.
+        std: the same for the standard deviation.
+        folder: where it lies below a data folder; empty if as its name.
+        files: what that folder holds, for the one who has to put it there.
+        package: the Debian package that brings it.
+        lossless: whether the original images are; JPEG-coded copies are then named as such.
+        side: images of another size are scaled to it; 0 takes the size of the first.
+        symbols: how many different tokens.
+        length: how many tokens an input has.
+    """
+
+    name: str
+    title: str
+    form: str
+    classes: int
+    hub: str = ""
+    inputs: tuple[str, ...] = ("image",)
+    target: str = "label"
+    splits: tuple[str, str] = ("train", "test")
+    owner: str = ""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    folder: str = ""
+    files: str = ""
+    package: str = ""
+    lossless: bool = True
+    side: int = 0
+    symbols: int = 0
+    length: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What its inputs are: "image" or "text"."""
+        return "image" if self.form == "image" else "text"
+
+    @property
+    def place(self) -> str:
+        """The folder it lies in, below a data folder."""
+        return self.folder or self.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read."""
+        return (*self.inputs, self.target, *([self.owner] if self.owner else []))
+
+    @property
+    def how(self) -> str:
+        """How to get it, in one line."""
+        names = " and ".join(f"{split}.parquet" for split in self.splits if split)
+        files = self.files or f"{names} (columns {', '.join(self.columns)})"
+        ways = [f"apt install {self.package}"] if self.package else []
+        ways.append(f"put {files} into a folder {self.place} below a folder named in UNDRIFT_DATA")
+        if self.hub:
+            ways.append(f'run datasets.load_dataset("{self.hub}") once with a network')
+        return ", or ".join(ways)
+
+
+_CIFAR100 = Source(
+    name="cifar100",
+    title="CIFAR-100",
+    form="image",
+    classes=100,
+    hub="uoft-cs/cifar100",
+    inputs=("img",),
+    target="fine_label",
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+)
+
+_ALL = [
+    Source(
+        name="fashion-mnist",
+        title="Fashion-MNIST",
+        form="image",
+        classes=10,
+        hub="zalando-datasets/fashion_mnist",
+        mean=(0.2860,),
+        std=(0.3530,),
+        files="its four idx files, or train.parquet and test.parquet (columns image, label),",
+        package="dataset-fashion-mnist",
+    ),
+    Source(
+        name="cifar10",
+        title="CIFAR-10",
+        form="image",
+        classes=10,
+        hub="uoft-cs/cifar10",
+        inputs=("img",),
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2616),
+    ),
+    _CIFAR100,
+    replace(
+        _CIFAR100,
+        name="cifar100-coarse",
+        title="CIFAR-100, 20 classes",
+        classes=20,
+        target="coarse_label",
+        folder="cifar100",
+    ),
+    Source(
+        name="tiny-imagenet",
+        title="Tiny-ImageNet",
+        form="image",
+        classes=200,
+        hub="zh-plus/tiny-imagenet",
+        splits=("train", "valid"),
+        mean=(0.4802, 0.4481, 0.3975),
+        std=(0.2770, 0.2691, 0.2821),
+        lossless=False,
+    ),
+    Source(
+        name="femnist",
+        title="FEMNIST",
+        form="image",
+        classes=62,
+        hub="flwrlabs/femnist",
+        target="character",
+        splits=("train", ""),
+        owner="writer_id",
+        mean=(0.0,),
+        std=(1.0,),
+    ),
+    Source(
+        name="bloodmnist",
+        title="BloodMNIST",
+        form="image",
+        classes=8,
+        hub="danjacobellis/bloodmnist_224",
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        files="MedMNIST's bloodmnist.npz, or train.parquet and test.parquet (columns image, label),",
+        side=28,
+    ),
+    Source(
+        name="shakespeare",
+        title="Shakespeare",
+        form="roles",
+        classes=81,
+        inputs=("text",),
+        files='"tiny Shakespeare" as input.txt (speeches headed by "ROLE:", a blank line between them)',
+        symbols=81,
+        length=80,
+    ),
+    Source(
+        name="yahoo-answers",
+        title="Yahoo! Answers",
+        form="words",
+        classes=10,
+        hub="community-datasets/yahoo_answers_topics",
+        inputs=("question_title", "question_content", "best_answer"),
+        target="topic",
+        symbols=30_000,
+        length=128,
+    ),
+]
+
+SOURCES: dict[str, Source] = {source.name: source for source in _ALL}
+"""Name -> source, in the order in which they are shown."""
+
+
+def find_source(name: str) -> Source:
+    """The source of that name; case, "_" and " " do not matter.
+
+    Example:
+        >>> find_source("Fashion_MNIST").package
+        'dataset-fashion-mnist'
+    """
+    plain = name.lower().replace("_", "-").replace(" ", "-")
+    if plain not in SOURCES:
+        near = get_close_matches(plain, SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(SOURCES)}"
+        raise ValueError(f"no data set is named {name!r}; {hint}")
+    return SOURCES[plain]

@@ -1,0 +1,221 @@
+"""The task over a data set: batches for training, the official test, and a test of each client's own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from undrift.data.augment import Augment
+from undrift.data.dataset import Dataset, Split
+from undrift.data.evaluate import Score, answers, apportion
+from undrift.engine.random import derive
+from undrift.task import TensorTask
+
+Indices: TypeAlias = Tensor | NDArray[np.int64]
+
+OWN = 100
+"""The most examples a client's own test has when it is drawn from the official test set."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataTask:
+    """A model, a data set and which training examples each client has.
+
+    A client's own test set is, in this order: the examples held out; those of `local_tests`; those of its owner, where
+    every client holds the data of one owner; otherwise official test examples drawn like its training labels.
+
+    Args:
+        dataset: the data.
+        clients: for each client the numbers of its training examples.
+        make: builds the model; a module's function or a `partial` of one, so that it can travel to workers.
+        augment: "none", "flip", "crop" or "flip+crop", for training images.
+        holdout: the share of each client's examples kept from training for its own test; 0 keeps none.
+        seed: of the initial weights, the examples held out and the tests drawn.
+        local_tests: for each client the numbers of its own examples in the official test set.
+    """
+
+    dataset: Dataset
+    clients: Sequence[Indices]
+    make: Callable[[], nn.Module]
+    augment: str = "none"
+    holdout: float = 0.0
+    seed: int = 0
+    local_tests: Sequence[Indices] | None = None
+
+    def __post_init__(self) -> None:
+        if Augment.parse(self.augment) and self.dataset.kind != "image":
+            raise ValueError(f'DataTask: augment must be "none" for {self.dataset.kind}, got {self.augment!r}')
+        if not 0 <= self.holdout < 1:
+            raise ValueError(f"DataTask: holdout must be a fraction in [0, 1), got {self.holdout}")
+        if self.local_tests is not None and self.holdout:
+            raise ValueError(f"DataTask: give holdout or local_tests, not both, got holdout={self.holdout}")
+        if self.local_tests is not None and len(self.local_tests) != len(self.clients):
+            raise ValueError(
+                f"DataTask: local_tests must have one list for each of {len(self.clients)} clients, "
+                f"got {len(self.local_tests)}"
+            )
+
+    @property
+    def population(self) -> int:
+        """How many clients there are."""
+        return len(self.clients)
+
+    def model(self) -> nn.Module:
+        """A new model with the initial weights."""
+        train = self.dataset.train
+        return TensorTask(self.make, train.inputs, train.targets, (), seed=self.seed).model()
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The cross entropy on one batch."""
+        inputs, targets = batch
+        return cross_entropy(model(inputs), targets)
+
+    def examples(self, client: int) -> int:
+        """How many training examples a client has, without those held out."""
+        return len(self.clients[client]) - self._held(client)
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch of a client's data, shuffled and augmented; the last short batch is kept.
+
+        The order depends on the generator alone: augmenting does not change it.
+        """
+        own, augment = self.training(client), Augment.parse(self.augment)
+        order = own[torch.randperm(len(own), generator=generator)]
+        aside = augment.aside(generator)
+        for chosen in torch.split(order, size) if len(order) else ():
+            inputs = augment(self.dataset.train.inputs[chosen], aside)
+            yield self.prepare(inputs), self.dataset.train.targets[chosen]
+
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """Stored inputs as a model takes them: images normalised, channels last in memory; tokens as int64."""
+        if self.dataset.kind == "text":
+            return inputs.long()
+        scale, shift = self._normal
+        return (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
+
+    def training(self, client: int) -> Tensor:
+        """The numbers of a client's training examples, without those held out."""
+        return self._parts(client)[0]
+
+    def histogram(self, client: int) -> Tensor:
+        """How many training examples of each class a client has."""
+        return torch.bincount(self.dataset.train.targets[self.training(client)], minlength=self.dataset.classes)
+
+    def own(self, client: int) -> Tensor:
+        """The numbers of a client's own test examples, in `own_split`."""
+        if self.holdout:
+            return self._parts(client)[1]
+        if self.local_tests is not None:
+            return _numbers(self.local_tests[client], len(self.dataset.test), f"local_tests of client {client}")
+        if self._by_owner is not None:
+            return self._by_owner[client]
+        return self._drawn(client)
+
+    @property
+    def own_split(self) -> Split:
+        """Where the clients' own test examples lie: in the training set if they were held out, else in the test set."""
+        return self.dataset.train if self.holdout else self.dataset.test
+
+    def correct(self, module: nn.Module, split: str = "test") -> tuple[Tensor, float]:
+        """Whether each example of "train" or "test" is answered rightly, and the mean loss."""
+        if split not in ("train", "test"):
+            raise ValueError(f'DataTask.correct: split must be "train" or "test", got {split!r}')
+        return answers(module, getattr(self.dataset, split), self.prepare)
+
+    def test(self, module: nn.Module) -> Score:
+        """How good a model is on the official test set."""
+        return Score.of(*self.correct(module))
+
+    def own_score(self, module: nn.Module, client: int) -> Score:
+        """How good a client's model is on the client's own test set."""
+        return Score.of(*answers(module, self.own_split, self.prepare, self.own(client)))
+
+    def per_client(self, module: nn.Module, right: Tensor | None = None) -> Tensor:
+        """The accuracy of one model on every client's own test set; nan where that is empty.
+
+        Each example is run once, however many clients test on it.
+
+        Args:
+            module: the model.
+            right: its answers on all of `own_split`, if they are known already.
+        """
+        needed, position, counts = self._tests
+        right = answers(module, self.own_split, self.prepare, needed)[0] if right is None else right[needed]
+        clients = torch.repeat_interleave(torch.arange(self.population), counts)
+        hits = torch.zeros(self.population, dtype=torch.float64).index_add_(0, clients, right[position].double())
+        return hits / counts
+
+    @cached_property
+    def _normal(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of ((x / 255) - mean) / std as one product and one sum."""
+        mean, std = torch.tensor([self.dataset.mean, self.dataset.std], dtype=torch.float64)
+        scale, shift = 1 / (255 * std), -mean / std
+        return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)
+
+    @cached_property
+    def _tests(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The examples that any client tests on, where each client's are among them, and how many it has."""
+        own = [self.own(client) for client in range(self.population)]
+        needed, position = torch.unique(torch.cat(own), return_inverse=True)
+        return needed, position, torch.tensor([len(chosen) for chosen in own])
+
+    @cached_property
+    def _by_owner(self) -> list[Tensor] | None:
+        """Each client's test examples by its owner; None unless every client holds the data of one owner."""
+        train, test = self.dataset.train.owners, self.dataset.test.owners
+        if train is None or test is None:
+            return None
+        owners = [torch.unique(train[self.training(client)]) for client in range(self.population)]
+        if any(len(owner) != 1 for owner in owners):
+            return None
+        groups = _groups(test, int(max(int(train.max()), int(test.max()))) + 1)
+        return [groups[int(owner)] for owner in owners]
+
+    @cached_property
+    def _by_class(self) -> list[Tensor]:
+        """The numbers of the official test examples of each class."""
+        return _groups(self.dataset.test.targets, self.dataset.classes)
+
+    def _drawn(self, client: int) -> Tensor:
+        """Test examples with the label shares of a client's training data, each at most once."""
+        draw = Generator().manual_seed(derive(self.seed, client, "own test"))
+        quotas = apportion(self.histogram(client), min(self.examples(client), OWN)).tolist()
+        pairs = [(group, quota) for group, quota in zip(self._by_class, quotas, strict=True) if quota]
+        chosen = [group[torch.randperm(len(group), generator=draw)[:quota]] for group, quota in pairs]
+        return torch.cat(chosen).sort().values if chosen else torch.empty(0, dtype=torch.int64)
+
+    def _held(self, client: int) -> int:
+        """How many of a client's examples are held out; one at least stays for training."""
+        count = len(self.clients[client])
+        return max(0, min(count - 1, int(self.holdout * count + 0.5)))
+
+    def _parts(self, client: int) -> tuple[Tensor, Tensor]:
+        """A client's examples for training and those held out, each in the order given."""
+        own = _numbers(self.clients[client], len(self.dataset.train), f"client {client}")
+        held = self._held(client)
+        if not held:
+            return own, own[:0]
+        draw = Generator().manual_seed(derive(self.seed, client, "holdout"))
+        order = torch.randperm(len(own), generator=draw)
+        return own[order[held:].sort().values], own[order[:held].sort().values]
+
+
+def _numbers(chosen: Any, size: int, whose: str) -> Tensor:
+    """Example numbers as a tensor, none of them beyond the data."""
+    numbers = torch.as_tensor(chosen, dtype=torch.int64)
+    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < size:
+        found = f"{int(numbers.min())} to {int(numbers.max())}"
+        raise ValueError(f"DataTask: {whose} must hold numbers in [0, {size}), got {found}")
+    return numbers
+
+
+def _groups(labels: Tensor, count: int) -> list[Tensor]:
+    """The positions of each label from 0 to count - 1, in order."""
+    order = torch.argsort(labels, stable=True)
+    return list(torch.split(order, torch.bincount(labels, minlength=count).tolist()))

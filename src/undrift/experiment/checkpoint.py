@@ -1,0 +1,124 @@
+"""Checkpoints: everything the server needs to go on, written so that a crash at any moment leaves a whole one.
+
+A checkpoint is two files: the state (safetensors with a SHA-256) and, written after it, a manifest that names its hash.
+A state without its manifest does not exist. Which one is the latest is found by looking, never noted down.
+"""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from undrift import wire
+from undrift.algorithm import Algorithm
+from undrift.experiment.files import write
+from undrift.types import ServerState
+
+FORMAT = 1
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be used; the message names the file and the reason."""
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: where they lie; made if missing.
+        algorithm: declares what a state holds.
+        size: the length of the model.
+        identity: what the run is; a checkpoint of another run is refused.
+        keep: how many to keep.
+    """
+
+    def __init__(self, folder: Path, algorithm: Algorithm, size: int, identity: str, keep: int = 2) -> None:
+        self.folder, self.algorithm, self.size = folder, algorithm, size
+        self.identity, self.keep = identity, keep
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def save(self, state: ServerState) -> Path:
+        """Write a checkpoint, then delete those that are too old."""
+        data = wire.to_bytes(state)
+        write(self._state(state.round), data)
+        told = {
+            "format": FORMAT,
+            "round": state.round,
+            "run": self.identity,
+            "bytes": len(data),
+            "sha256": sha256(data).hexdigest(),
+        }
+        write(self._manifest(state.round), json.dumps({**told, "check": _check(told)}, indent=2))
+        for round in self.rounds()[: -self.keep]:
+            self._manifest(round).unlink(missing_ok=True)
+            self._state(round).unlink(missing_ok=True)
+        return self._state(state.round)
+
+    def rounds(self) -> list[int]:
+        """The rounds that have a checkpoint, whole or not, in order."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
+
+    def latest(self, refused: Callable[[CheckpointError], None] | None = None) -> ServerState | None:
+        """The newest whole checkpoint, or None if there is none; each damaged one on the way is told to `refused`.
+
+        Raises the last complaint if there are checkpoints but none of them is whole.
+        """
+        complaint: CheckpointError | None = None
+        for round in reversed(self.rounds()):
+            try:
+                return self.load(round)
+            except CheckpointError as error:
+                complaint = error
+                if refused is not None:
+                    refused(error)
+        if complaint is not None:
+            raise complaint
+        return None
+
+    def load(self, round: int) -> ServerState:
+        """The checkpoint before a round."""
+        told, path = self._read(round), self._state(round)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+        if len(data) != told["bytes"] or sha256(data).hexdigest() != told["sha256"]:
+            raise CheckpointError(f"{path}: damaged: it is not what {self._manifest(round).name} describes")
+        try:
+            state = wire.from_bytes(ServerState, self.algorithm, data, self.size)
+        except (wire.WireError, ValueError, TypeError) as error:
+            raise CheckpointError(f"{path}: cannot be used: {error}") from None
+        if state.round != round:
+            raise CheckpointError(f"{path}: holds round {state.round}, not {round}")
+        return state
+
+    def _read(self, round: int) -> dict[str, object]:
+        """A manifest, checked by itself."""
+        path = self._manifest(round)
+        try:
+            told = json.loads(path.read_bytes())
+            check = told.pop("check")
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise CheckpointError(f"{path}: damaged: it is no manifest") from None
+        if check != _check(told):
+            raise CheckpointError(f"{path}: damaged: its own checksum does not match")
+        if told.get("format") != FORMAT:
+            raise CheckpointError(f"{path}: format {told.get('format')!r}, this version reads {FORMAT}")
+        if told.get("round") != round:
+            raise CheckpointError(f"{path}: describes round {told.get('round')!r}, not {round}")
+        if told.get("run") != self.identity:
+            raise CheckpointError(f"{path}: belongs to another run (its settings differ from config.toml)")
+        return dict(told)
+
+    def _state(self, round: int) -> Path:
+        return self.folder / f"{round:07d}.safetensors"
+
+    def _manifest(self, round: int) -> Path:
+        return self.folder / f"{round:07d}.json"
+
+
+def _check(told: object) -> str:
+    """The checksum of a manifest's contents."""
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

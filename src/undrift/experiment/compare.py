@@ -1,0 +1,260 @@
+"""Comparisons: methods x settings x seeds, each an ordinary run, all rows on the same data, cohorts and local settings.
+
+OUT/compare.toml                   what is compared, complete
+OUT/<setting>/<label>/seed-<seed>  the folder of a run; without settings OUT/<label>/seed-<seed>
+OUT/table.json, OUT/table.md       the result so far
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from pathlib import Path
+from traceback import format_exc
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from undrift.data.partition import parse
+from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml, to_toml
+from undrift.experiment.files import write
+from undrift.experiment.folder import read_summary
+from undrift.experiment.measure import best
+from undrift.experiment.metrics import Metrics
+from undrift.experiment.run import complete, finished, rounds_to
+from undrift.experiment.setup import Setup, prepare, variant
+from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
+
+Watch = Callable[["Job", dict[str, Any] | None], None]
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[0-9])){0,63}")
+_ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seeds"}
+
+
+class Entry(Strict):
+    """A row: a method, its arguments, and the label it has in the table (the method's name if empty)."""
+
+    method: str
+    label: str = ""
+    arguments: dict[str, Scalar] = Field(default_factory=dict)
+    local: dict[str, Any] = Field(default_factory=dict)
+
+
+class Comparison(Strict):
+    """What is compared.
+
+    Args:
+        name: a title.
+        seeds: each method runs once with each of them.
+        methods: the rows.
+        baseline: the label that the others are compared with; empty takes the first.
+        base: settings that all runs share.
+        settings: name -> settings that vary from one part of the table to the next, over those of `base`.
+        own_local: whether rows may change local settings.
+    """
+
+    name: str = "comparison"
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
+    baseline: str = ""
+    own_local: bool = False
+    base: dict[str, Any] = Field(default_factory=dict)
+    methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        labels = [entry.label for entry in self.methods]
+        _distinct("seeds", list(map(str, self.seeds)), "each counts once")
+        _distinct("methods", labels, "give one of them another label")
+        for name in [*labels, *self.settings]:
+            named(name)
+        for place, values in [("base", self.base), *((f"settings.{k}", v) for k, v in self.settings.items())]:
+            for key in sorted(values.keys() & _ELSEWHERE.keys()):
+                raise ValueError(f"{place}.{key}: every row has its own: write it in {_ELSEWHERE[key]}")
+        for entry in self.methods:
+            if entry.local and not self.own_local:
+                raise ValueError(
+                    f"methods: {entry.label} changes {', '.join(entry.local)} of local, but rows share their local "
+                    "settings, or the table compares these and not the methods: write them in [base.local], or "
+                    "own_local = true at the top if each method has been tuned"
+                )
+        if self.baseline not in labels:
+            near = (get_close_matches(self.baseline, labels, n=1, cutoff=0.5) or [", ".join(labels)])[0]
+            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; there is {near}")
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "Comparison":
+        """A comparison from a TOML file."""
+        return cls.build(read_toml(path), str(path))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "the comparison") -> "Comparison":
+        """A comparison from plain values; raises `ConfigError` with what cannot be used, in any of its runs."""
+        methods = values.get("methods")
+        if isinstance(methods, list | tuple) and all(isinstance(entry, Mapping) for entry in methods):
+            methods = [{**entry, "label": entry.get("label") or entry.get("method", "")} for entry in methods]
+            first = methods[0]["label"] if methods else ""
+            values = {**values, "methods": methods, "baseline": values.get("baseline") or first}
+        comparison = checked(cls, values, source)
+        comparison.jobs(source=source)
+        return comparison
+
+    def jobs(self, engine: Mapping[str, Any] | None = None, source: str = "the comparison") -> list["Job"]:
+        """Every run, those that share data one after the other.
+
+        Args:
+            engine: settings of the engine put over those of the file; None was not given.
+            source: for messages.
+        """
+        return [
+            self._job(setting, entry, seed, {"engine": dict(engine or {})}, source)
+            for setting in self.settings or [""]
+            for seed in self.seeds
+            for entry in self.methods
+        ]
+
+    def _job(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Job":
+        """A run, its settings checked."""
+        own = {"method": entry.method, "arguments": entry.arguments, "seed": seed, "local": entry.local}
+        values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
+        where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
+        config = Config.build(values, where)
+        try:
+            parse(config.partition)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+        return Job(setting, entry.label, config)
+
+    def toml(self) -> str:
+        """The whole comparison as TOML, ready to be read again."""
+        return to_toml(self.model_dump(exclude_defaults=True) | {"seeds": self.seeds, "baseline": self.baseline})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a comparison."""
+
+    setting: str
+    label: str
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Its folder below that of the comparison."""
+        return _place(self.setting, self.label, self.config.seed)
+
+
+def _place(setting: str, label: str, seed: int) -> str:
+    return str(Path(setting, label, f"seed-{seed}"))
+
+
+def compare(
+    comparison: Comparison, out: Path, watch: Watch | None = None, engine: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run what is not done yet and return the table; a run that fails is told there, and the others go on.
+
+    Args:
+        comparison: what is compared.
+        out: where to keep everything; a comparison that is there already is gone on with.
+        watch: called with a run and each of its rows, and with None when it has ended.
+        engine: settings of the engine put over those of the comparison.
+    """
+    jobs, sheet = comparison.jobs(engine), _Sheet(comparison, out)
+    tell = watch or (lambda *_: None)
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write(out / "compare.toml", comparison.toml())
+
+    @lru_cache(maxsize=1)
+    def shared(setting: str, seed: int) -> Setup:
+        return prepare(next(job.config for job in jobs if (job.setting, job.config.seed) == (setting, seed)))
+
+    for job in jobs:  # first all that is there, so that the table is never poorer than it was
+        with sheet.told(job):
+            if finished(job.config, out / job.name):
+                sheet.add(job)
+    for job in jobs:
+        if not sheet.knows(job):
+            with sheet.told(job):
+                ready = partial(_variant, partial(shared, job.setting, job.config.seed), job.config)
+                complete(job.config, out / job.name, ready, partial(tell, job))
+                sheet.add(job)
+            sheet.save()
+        tell(job, None)
+    return sheet.save()
+
+
+def _variant(shared: Callable[[], Setup], config: Config) -> Setup:
+    """The shared data, with the method of one run."""
+    return variant(shared(), config)
+
+
+@dataclass
+class _Sheet:
+    """The results and failures so far, kept in table.json and table.md."""
+
+    comparison: Comparison
+    out: Path
+    results: dict[str, Result] = field(default_factory=dict)
+    failures: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def knows(self, job: Job) -> bool:
+        return job.name in self.results or job.name in self.failures
+
+    def add(self, job: Job) -> None:
+        self.results[job.name] = result(self.out / job.name, job.config)
+
+    @contextmanager
+    def told(self, job: Job) -> Iterator[None]:
+        """Whatever goes wrong with one run is written down."""
+        try:
+            yield
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            self.failures[job.name] = {"run": job.name, "error": why, "trace": format_exc()}
+
+    def save(self) -> dict[str, Any]:
+        rows: list[Row] = []
+        for setting in self.comparison.settings or [""]:
+            runs = {entry.label: self._runs(setting, entry.label) for entry in self.comparison.methods}
+            rows += [{"setting": setting, **row} for row in summarise(runs, self.comparison.baseline)]
+        about = {"name": self.comparison.name, "baseline": self.comparison.baseline, "level": LEVEL}
+        table = {**about, "rows": rows, "failures": list(self.failures.values())}
+        write(self.out / "table.json", json.dumps(table, indent=2) + "\n")
+        write(self.out / "table.md", to_markdown(rows))
+        return table
+
+    def _runs(self, setting: str, label: str) -> dict[int, Result]:
+        names = {seed: _place(setting, label, seed) for seed in self.comparison.seeds}
+        return {seed: self.results[name] for seed, name in names.items() if name in self.results}
+
+
+def result(folder: Path, config: Config) -> Result:
+    """What a finished run tells, of the rounds asked for and no more: others may have had fewer."""
+    rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
+    told = best(rows)
+    return {
+        **told,
+        "seconds_per_round": told["seconds"] / told["rounds"],
+        "traffic": (read_summary(folder) or {}).get("traffic"),
+        "target": config.target,
+        "rounds_to_target": rounds_to(rows, config.target),
+    }
+
+
+def named(name: str) -> str:
+    """A name that can be a folder's, refused otherwise."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be a folder's name: use 1 to 64 letters, digits, '_', '-', and '.' before a digit"
+        )
+    return name
+
+
+def _distinct(what: str, names: list[str], advice: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what}: {name} is there {names.count(name)} times; {advice}")

@@ -1,0 +1,234 @@
+"""A run as a value: what is trained, on what, how and where, checked before anything starts."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from undrift.algorithm import Algorithm
+from undrift.algorithms import make
+from undrift.blocks import ByExamples, Uniform
+from undrift.types import Local
+
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Scalar = bool | int | float | str
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names the key and what works."""
+
+
+class Strict(BaseModel):
+    """Settings that take no key they do not know and never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+class LocalConfig(Strict):
+    """How every client trains, whatever the method.
+
+    The defaults are the common protocol of the field: plain SGD, a slow decay, clipped gradients.
+    """
+
+    lr: Positive = 0.1
+    decay: Annotated[float, Field(gt=0, le=1)] = 0.998
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = 1e-3
+    clip: Positive | None = 10.0
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 50
+    buffers: Literal["average", "keep"] = "average"
+
+    def local(self) -> Local:
+        """The same as the engines take it."""
+        return Local(**self.model_dump())
+
+
+class EngineConfig(Strict):
+    """Where it runs; no result depends on it."""
+
+    name: Literal["local", "ray", "flower"] = "local"
+    workers: Annotated[int, Field(ge=1, le=4096)] = 2
+    device: str = "cpu"
+    address: str | None = None
+
+
+class OutputConfig(Strict):
+    """What is measured and kept; no result depends on it."""
+
+    evaluate_every: Count = 1
+    personal_every: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    checkpoint_every: Count = 1
+    keep: Annotated[int, Field(ge=1, le=1000)] = 2
+    track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
+
+
+class Config(Strict):
+    """A run.
+
+    Args:
+        method: an algorithm's name, as `undrift list` shows it; `arguments` are its arguments.
+        data: a dataset's name; `partition` says how it is split over `clients`: 100 if None, or as many as there are
+            in natural data.
+        model: a model's name; None takes one that fits the data.
+        cohort: clients in a round; None takes 10.
+        rounds: rounds in all.
+        seed: fixes everything random.
+        weights: "paper" leaves the method's own weights; "examples" and "uniform" set them for any method.
+        augment: "none", "flip" or "flip+crop".
+        holdout: fraction of every client's data kept for its own test.
+        target: accuracy to reach; the summary tells after how many rounds.
+        bound: largest norm of a client's displacement; None allows any.
+    """
+
+    method: str = "fedavg"
+    arguments: dict[str, Scalar] = {}
+    data: str = "fashion-mnist"
+    partition: str = "dirichlet:0.1"
+    clients: Count | None = None
+    cohort: Count | None = None
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    model: str | None = None
+    weights: Literal["paper", "examples", "uniform"] = "paper"
+    augment: Literal["none", "flip", "flip+crop"] = "none"
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target: Annotated[float, Field(gt=0, le=1)] | None = None
+    bound: Positive | None = None
+    local: LocalConfig = LocalConfig()
+    engine: EngineConfig = EngineConfig()
+    output: OutputConfig = OutputConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.clients and self.cohort and self.cohort > self.clients:
+            raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
+        try:
+            self.algorithm()
+        except TypeError as error:
+            raise ValueError(f"arguments of {self.method}: {error}") from error
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "Config":
+        """A run from a TOML file."""
+        return cls.build(read_toml(path), str(path))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":
+        """A run from plain values; raises `ConfigError` with every key that cannot be used."""
+        return checked(cls, values, source)
+
+    def algorithm(self) -> Algorithm:
+        """The method, with the weights asked for."""
+        algorithm = make(self.method, **self.arguments)
+        if self.weights == "paper":
+            return algorithm
+        return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())
+
+    def identity(self) -> str:
+        """The SHA-256 of everything the result depends on: not where it runs, nor for how many rounds."""
+        values = self.model_dump(exclude={"engine", "output", "rounds", "target"})
+        return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    def toml(self) -> str:
+        """The whole run as TOML, ready to be read again."""
+        return to_toml(self.model_dump(exclude_none=True))
+
+
+def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
+    """A pydantic model from plain values; its complaints become one `ConfigError` that names every key."""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        told = [_complaint(kind, found) for found in error.errors(include_url=False)]
+        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(told))) from None
+    except (OverflowError, RecursionError) as error:
+        raise ConfigError(f"{source}: a value is out of range: {error}") from None
+
+
+def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those that were given put over them, table by table; None was not given."""
+    out = dict(values)
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            before = out.get(key)
+            inner = merged(before if isinstance(before, Mapping) else {}, value)
+            if inner:
+                out[key] = inner
+        elif value is not None:
+            out[key] = value
+    return out
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file; raises `ConfigError` if there is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _complaint(kind: type[BaseModel], found: Any) -> str:
+    """One complaint of pydantic's, with the key, the rule and the value."""
+    names = [str(part) for part in found["loc"]]
+    key = ".".join(names) or "settings"
+    if found["type"] == "extra_forbidden":
+        near = get_close_matches(names[-1], _keys(kind, names[:-1]), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_keys(kind, names[:-1]))}"
+        return f"{key}: unknown key; {hint}"
+    if found["type"] == "value_error":
+        return str(found["ctx"]["error"])
+    return f"{key}: {found['msg'].lower()}, got {str(found['input'])[:80]!r}"
+
+
+def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys of a model, or of one inside it, also in a list."""
+    for name in (name for name in path if not name.isdigit()):
+        found = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [part for part in (found, *get_args(found)) if isinstance(part, type) and issubclass(part, BaseModel)]
+        if not inner:
+            return []
+        kind = inner[0]
+    return list(kind.model_fields)
+
+
+def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
+    """Plain values as TOML, scalars before tables. Own code: the standard library only reads TOML."""
+    scalars = [f"{_word(k)} = {_literal(v)}" for k, v in values.items() if not _tables(v)]
+    lines = "\n".join(scalars) + "\n" if scalars else ""
+    for key, value in values.items():
+        name = f"{prefix}{_word(key)}"
+        head = f"[{name}]" if isinstance(value, Mapping) else f"[[{name}]]"
+        for table in _tables(value):
+            lines += f"\n{head}\n{to_toml(table, f'{name}.')}"
+    return lines
+
+
+def _tables(value: Any) -> list[Mapping[str, Any]]:
+    """The tables a value is written as: one, those of a list, or none for a scalar."""
+    if isinstance(value, Mapping):
+        return [value]
+    found = list(value) if isinstance(value, list | tuple) else []
+    return found if all(isinstance(item, Mapping) for item in found) else []
+
+
+def _word(key: str) -> str:
+    """A key, in quotes if it needs them."""
+    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _literal(value: Any) -> str:
+    """A scalar or a list as TOML writes it."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return json.dumps(value, ensure_ascii=True) if isinstance(value, str | bool | int) else repr(float(value))

@@ -1,0 +1,113 @@
+"""The folder of a run: everything there is to know about it, and nothing that ties it to its place.
+
+config.toml        the settings, complete
+environment.json   versions and machine, for each time it was started
+partition.json     who has how many examples of which class, and a hash of who has which
+metrics.jsonl      one row per round (metrics.parquet beside it)
+audit.jsonl        what happened, hash-chained
+checkpoints/       the server's last states
+clients/           the clients' states, for methods that have some
+model.safetensors  the final model, for load_state_dict
+summary.json       the result, once it has ended
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from undrift.data.partition import Partition
+from undrift.experiment.audit import Audit
+from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.files import write
+from undrift.experiment.metrics import Metrics
+
+
+class RunError(RuntimeError):
+    """A run that cannot be started or resumed; the message says what to do."""
+
+
+class RunFolder:
+    """A run's folder, locked while this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics = Metrics(path / "metrics.jsonl")
+        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise RunError(f"{path}: another process is running it; wait for it, or end it first") from None
+        self.audit = Audit(path / "audit.jsonl")
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """A new run's folder; the path must be free."""
+        if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
+            raise RunError(f"{path} exists: name another folder with --out, or go on with: undrift resume {path}")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = cls(path)
+        write(path / "config.toml", config.toml())
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run's folder."""
+        if not (path / "config.toml").is_file():
+            raise RunError(f"{path} is no run: there is no config.toml in it")
+        return cls(path)
+
+    def close(self) -> None:
+        """Unlock it."""
+        os.close(self._lock)
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return Config.read(self.path / "config.toml")
+
+    def note(self, name: str, content: Any) -> None:
+        """Write a JSON file of the folder."""
+        write(self.path / name, json.dumps(content, indent=2) + "\n")
+
+    def summary(self) -> dict[str, Any] | None:
+        """The result, or None if the run has not ended."""
+        return read_summary(self.path)
+
+    def describe(self, split: Partition) -> None:
+        """Write who has what; refuse to go on with other data than before."""
+        path = self.path / "partition.json"
+        if path.exists():
+            before = json.loads(path.read_text())["sha256"]
+            if before != split.sha256:
+                raise RunError(
+                    f"{path}: the clients' data are not those the run was started with "
+                    f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
+                )
+        else:
+            told = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
+            self.note("partition.json", {**told, "histogram": split.histogram.tolist()})
+
+
+def _empty(path: Path) -> bool:
+    """Whether a folder holds nothing, or only what a run killed before its first file was written leaves."""
+    return all(item.name == "lock" or item.name.endswith(".new") for item in path.iterdir())
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The result of the run in a folder, or None if it has not ended."""
+    try:
+        found: dict[str, Any] = json.loads((path / "summary.json").read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: undrift resume {path}") from None
+    return found

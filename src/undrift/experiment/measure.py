@@ -1,0 +1,145 @@
+"""What a round is worth: one flat row of numbers."""
+
+from math import isnan
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift.algorithm import cost
+from undrift.engine.local import Record, Simulation
+from undrift.engine.store import StoreError
+from undrift.experiment.setup import Setup
+from undrift.types import ServerState
+from undrift.vector import bind
+
+
+class Measure:
+    """Measures the rounds of a run; holds one model for evaluation.
+
+    Args:
+        setup: the run.
+        simulation: the engine, which knows where clients' states are.
+    """
+
+    def __init__(self, setup: Setup, simulation: Simulation) -> None:
+        self.setup, self.simulation = setup, simulation
+        self.model = bind(setup.task.model())
+        self.costs = cost(setup.algorithm)
+        mask = setup.algorithm.personalization.shared(self.model.layout)
+        self.shared = 1.0 if mask is None else float(mask.float().mean())
+
+    def row(self, state: ServerState, record: Record, seconds: float) -> dict[str, Any]:
+        """The row of a round that has just ended in `state`."""
+        every, last = self.setup.config.output.evaluate_every, state.round == self.setup.config.rounds
+        row = {**self.training(record), "seconds": round(seconds, 4)}
+        begun = perf_counter()
+        if last or state.round % every == 0:
+            row.update(self.test(state))
+        wanted = self.setup.config.output.personal_every or self.setup.config.rounds
+        if self.has_personal and (last or state.round % wanted == 0):
+            row.update(_spread("personal", self.personal(state)))
+        return {**row, "evaluate_seconds": round(perf_counter() - begun, 4)}
+
+    def training(self, record: Record) -> dict[str, Any]:
+        """What training tells of itself: loss, drift, traffic and work."""
+        local, clients = self.setup.local, len(record.visits)
+        size = self.model.w.numel() * self.model.w.element_size() * self.shared
+        steps = sum(local.steps(visit.examples) for visit in record.visits)
+        return {
+            "round": record.round,
+            "clients": clients,
+            "rejected": len(record.rejections),
+            "lr": local.rate(record.round),
+            "train_loss": record.loss,
+            "drift": record.drift,
+            "client_norm": record.norm,
+            "mean_norm": record.moved,
+            "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
+            "bytes_up": int(self.costs.up * size * clients),
+            "gradients": steps * self.costs.gradients_per_step,
+        }
+
+    @property
+    def traffic(self) -> float:
+        """Bytes of a client in a round, up and down, relative to FedAvg's: one model each way."""
+        return (self.costs.down + self.costs.up) / 2 * self.shared
+
+    def test(self, state: ServerState) -> dict[str, float]:
+        """The global model on the official test set and on every client's own."""
+        self._load(state, state.params, state.buffers)
+        task, module = self.setup.task, self.model.module
+        right, loss = task.correct(module)
+        own = task.per_client(module, None if task.holdout else right)
+        return {"accuracy": float(right.double().mean()), "test_loss": loss, **_spread("client", own)}
+
+    def own(self, state: ServerState) -> Tensor:
+        """The accuracy of the global model on every client's own test set."""
+        self._load(state, state.params, state.buffers)
+        return self.setup.task.per_client(self.model.module)
+
+    def weights(self, state: ServerState) -> dict[str, Tensor]:
+        """The global model, as `load_state_dict` takes it."""
+        self._load(state, state.params, state.buffers)
+        return {name: x.clone() for name, x in self.model.module.state_dict().items()}
+
+    @property
+    def has_personal(self) -> bool:
+        """Whether clients have models of their own."""
+        return self.shared < 1.0 or self.setup.local.buffers == "keep"
+
+    def personal(self, state: ServerState) -> Tensor:
+        """The accuracy of every client's own model on its own test set; who never took part has the global one."""
+        algorithm, task, found = self.setup.algorithm, self.setup.task, []
+        store = self.simulation.worker.store
+        for client in range(task.population):
+            params, buffers = state.params, state.buffers
+            if client in state.accepted:
+                try:
+                    kept = store.load(client, state.accepted[client])
+                except StoreError:
+                    continue
+                part = kept.parts.get("personalization")
+                params = algorithm.personalization.start(params, part, self.model.layout)
+                buffers = buffers if kept.buffers is None else kept.buffers
+            self._load(state, params, buffers)
+            found.append(task.own_score(self.model.module, client).accuracy)
+        return torch.tensor(found, dtype=torch.float64)
+
+    def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
+        """Put a model's values into the one for evaluation."""
+        self.model.w.copy_(params)
+        self.model.buffers.copy_(buffers)
+        self.model.counts.copy_(state.counts)
+
+
+def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
+    """The mean over clients and the mean of the worst tenth, without clients that have no test."""
+    sound = accuracies[~torch.isnan(accuracies)].sort().values
+    if len(sound) == 0:
+        return {}
+    worst = sound[: max(1, len(sound) // 10)]
+    return {f"{name}_accuracy": float(sound.mean()), f"{name}_worst_tenth": float(worst.mean())}
+
+
+def best(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The summary of a run's rows: best and last accuracy, totals of time, traffic and work."""
+    tested = [row for row in rows if row.get("accuracy") is not None and not isnan(row["accuracy"])]
+    told: dict[str, Any] = {"rounds": len(rows)}
+    if tested:
+        top = max(tested, key=lambda row: row["accuracy"])
+        told |= {"best_accuracy": top["accuracy"], "best_round": top["round"] + 1}
+        told |= {name: tested[-1][name] for name in _LAST if name in tested[-1]}
+    return told | {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
+
+
+_LAST = (
+    "accuracy",
+    "test_loss",
+    "client_accuracy",
+    "client_worst_tenth",
+    "personal_accuracy",
+    "personal_worst_tenth",
+)
+_TOTALS = ("seconds", "evaluate_seconds", "bytes_down", "bytes_up", "gradients")

@@ -1,0 +1,191 @@
+"""One run, from its start or from its last checkpoint to its end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from safetensors.torch import save
+
+from undrift import __version__
+from undrift.data.partition import parse
+from undrift.engine.local import Record
+from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.config import Config
+from undrift.experiment.files import write
+from undrift.experiment.folder import RunError, RunFolder, read_summary
+from undrift.experiment.measure import Measure, best
+from undrift.experiment.setup import Setup, engine, environment, prepare
+from undrift.experiment.tracking import trackers
+from undrift.types import ServerState
+from undrift.wire import fingerprint
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: its folder, the summary, and the SHA-256 of the server's final state."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of every bit of the final state."""
+        return str(self.summary["sha256"])
+
+
+def start(config: Config, folder: Path, watch: Watch | None = None, setup: Setup | None = None) -> Outcome:
+    """Run a config in a new folder.
+
+    Args:
+        config: the settings.
+        folder: where to keep everything; it must be new or empty.
+        watch: called with every row.
+        setup: what `prepare(config)` returned, for those who have done it already.
+    """
+    setup = prepare(config) if setup is None else setup
+    with RunFolder.create(folder, setup.config) as run:
+        run.audit.write("start", config=setup.config.identity())
+        return _go(run, setup, watch)
+
+
+def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
+    """Go on with a run from its last whole checkpoint; the result is that of an uninterrupted run, to the bit.
+
+    Args:
+        folder: the run's folder.
+        watch: called with every row.
+        changes: settings to change: `rounds`, and those of `engine`, on which no result depends.
+    """
+    with RunFolder.open(folder) as run:
+        values = run.config.model_dump()
+        rounds = changes.pop("rounds", None) or values["rounds"]
+        values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
+        config = Config.build(values)
+        done = run.summary()
+        if done is not None and done["rounds"] >= rounds:
+            return Outcome(folder, done)
+        return _go(run, prepare(config), watch)
+
+
+def finished(config: Config, folder: Path) -> bool:
+    """Whether a folder holds this run with all its rounds; refuses one that holds another run. Needs no data."""
+    if not (folder / "config.toml").is_file():
+        return False
+    there = Config.read(folder / "config.toml")
+    left = {name: getattr(there, name) for name in ("clients", "cohort", "model") if getattr(config, name) is None}
+    asked = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
+    if asked.identity() != there.identity():
+        raise RunError(
+            f"{folder} holds a run with other settings ({', '.join(_changes(there, asked))}); "
+            "name another folder with --out, or move this one away to run it anew"
+        )
+    done = read_summary(folder)
+    return done is not None and bool(done["rounds"] >= config.rounds)
+
+
+def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None = None) -> None:
+    """Bring a run to its last round: start it, go on with it, or leave it alone if it is there.
+
+    Args:
+        config: the settings.
+        folder: the run's, new or not.
+        ready: gives what `prepare(config)` would; called only if there is something to run.
+        watch: called with every row.
+    """
+    if finished(config, folder):
+        return
+    setup = ready()
+    if not (folder / "config.toml").is_file():
+        start(config, folder, watch, setup)
+        return
+    with RunFolder.open(folder) as run:
+        _go(run, setup, watch)
+
+
+def _changes(there: Config, asked: Config) -> list[str]:
+    """The settings in which two runs differ, with both values."""
+    told = []
+    for key, value in asked.model_dump(exclude={"engine", "output", "rounds", "target", "local"}).items():
+        told += [f"{key}: {getattr(there, key)!r} there, {value!r} asked for"] * (getattr(there, key) != value)
+    for key, value in asked.local:
+        before = getattr(there.local, key)
+        told += [f"local.{key}: {before!r} there, {value!r} asked for"] * (before != value)
+    return told
+
+
+def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
+    """Train until the last round."""
+    config = setup.config
+    torch.set_num_threads(1)
+    run.describe(setup.partition)
+    write(run.path / "config.toml", config.toml())
+    run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.task.dataset.title})
+    with engine(setup, run.path / "clients") as simulation:
+        first = simulation.start()
+        kept = Checkpoints(
+            run.path / "checkpoints", setup.algorithm, len(first.params), config.identity(), config.output.keep
+        )
+        found = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+        state = first if found is None else found
+        run.audit.write("resume" if found else "begin", round=state.round, sha256=fingerprint(state))
+        run.metrics.rewind(state.round)
+        measure = Measure(setup, simulation)
+        with trackers(config.output.track, run.path, config) as tell:
+            begun = perf_counter()
+            for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
+                row = measure.row(state, record, perf_counter() - begun)
+                _commit(run, kept, config, state, record, row)
+                tell(row)
+                if watch is not None:
+                    watch(row)
+                begun = perf_counter()
+        return _finish(run, setup, measure, state)
+
+
+def _commit(
+    run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
+) -> None:
+    """Make a round last: its row, what was set aside, and a checkpoint if one is due."""
+    for rejection in record.rejections:
+        run.audit.write("reject", round=record.round, client=rejection.client, reason=rejection.reason.name)
+    run.metrics.append(row)
+    if state.round % config.output.checkpoint_every == 0 or state.round == config.rounds:
+        kept.save(state)
+        run.audit.write("commit", round=record.round, clients=len(record.visits), sha256=fingerprint(state))
+
+
+def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) -> Outcome:
+    """Write the result: the final model, the table of rounds and the summary."""
+    rows = run.metrics.rows()
+    own = measure.personal(state) if measure.has_personal else measure.own(state)
+    run.note("clients.json", {"accuracy": [None if x != x else x for x in own.tolist()]})
+    write(run.path / "model.safetensors", save(measure.weights(state)))
+    run.metrics.write_parquet()
+    summary = {
+        "method": setup.config.method,
+        "arguments": setup.config.arguments,
+        "algorithm": repr(setup.algorithm),
+        "data": setup.task.dataset.title,
+        "parameters": len(state.params),
+        "identity": setup.config.identity(),
+        **best(rows),
+        "target": setup.config.target,
+        "rounds_to_target": rounds_to(rows, setup.config.target),
+        "traffic": measure.traffic,
+        "sha256": fingerprint(state),
+    }
+    run.note("summary.json", summary)
+    run.audit.write("end", sha256=summary["sha256"])
+    return Outcome(run.path, summary)
+
+
+def rounds_to(rows: list[dict[str, Any]], target: float | None) -> int | None:
+    """After how many rounds an accuracy was first reached; None if it was not, or none was asked for."""
+    if target is None:
+        return None
+    return next((row["round"] + 1 for row in rows if (row.get("accuracy") or 0.0) >= target), None)

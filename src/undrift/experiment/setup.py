@@ -1,0 +1,140 @@
+"""From a config to the things that run: data, partition, model, task, engine."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.algorithm import Algorithm
+from undrift.data import Dataset, DataTask, load
+from undrift.data.corruption import assign, corrupted
+from undrift.data.partition import Partition, parse, partition
+from undrift.data.schemes import Natural
+from undrift.engine.local import Simulation
+from undrift.engine.store import DiskStore
+from undrift.experiment.config import Config, ConfigError
+from undrift.models import build
+from undrift.types import Local
+
+CLIENTS, COHORT = 100, 10  # when the settings do not say
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """A run, ready to start.
+
+    Args:
+        config: the settings, with a model's name.
+        algorithm: the method.
+        task: the model, its loss and the clients' data.
+        partition: who has which examples.
+        local: the settings all clients share.
+    """
+
+    config: Config
+    algorithm: Algorithm
+    task: DataTask
+    partition: Partition
+    local: Local
+
+
+def prepare(config: Config) -> Setup:
+    """Load the data, split it over the clients and choose the model."""
+    try:
+        dataset = load(config.data)
+        owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
+        scheme, labels = parse(config.partition), dataset.train.targets.numpy()
+        wanted = config.clients or (None if isinstance(scheme, Natural) else CLIENTS)
+        split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
+        config = _resolved(config, dataset, split)
+        make = maker(str(config.model), dataset)
+        make()  # a model that does not fit the data is refused here
+    except (ValueError, TypeError) as error:
+        raise ConfigError(str(error)) from error
+    if split.corrupted:
+        inputs = corrupted(dataset.train.inputs.numpy(), assign(split, config.seed), config.seed)
+        dataset = replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs)))
+    clients = [np.asarray(own, dtype=np.int64) for own in split.clients]
+    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed)
+    return Setup(config, config.algorithm(), task, split, config.local.local())
+
+
+def variant(setup: Setup, config: Config) -> Setup:
+    """The same data, partition and model for another method or other local settings, nothing loaded again.
+
+    Args:
+        setup: of a run whose settings differ from these in `method`, `arguments`, `local` or `weights` at most.
+        config: the settings.
+    """
+    said = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition", "model")}
+    config = Config.build(config.model_dump() | said)
+    return replace(setup, config=config, algorithm=config.algorithm(), local=config.local.local())
+
+
+def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
+    """The settings with everything said that was left to us."""
+    clients = len(split.clients)
+    said = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
+    return Config.build(config.model_dump() | said | {"model": config.model or default_model(dataset)})
+
+
+def default_model(dataset: Dataset) -> str:
+    """The model for a data set when none is named: small enough for a processor."""
+    if dataset.kind == "text":
+        return "lstm"
+    return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
+
+
+def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+    """A function that makes a named model for a data set; it travels to the workers, so it holds no data."""
+    if dataset.kind == "text":
+        return partial(build, name, classes=dataset.classes, symbols=dataset.symbols)
+    return partial(build, name, classes=dataset.classes, channels=dataset.shape[0], image=dataset.shape[1])
+
+
+@contextmanager
+def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
+    """The engine of a run, stopped at the end; clients' states lie in a folder."""
+    config, stack = setup.config, ExitStack()
+    depth = config.output.checkpoint_every * config.output.keep
+    job: dict[str, Any] = {
+        "algorithm": setup.algorithm,
+        "task": setup.task,
+        "local": setup.local,
+        "cohort": config.cohort,
+        "seed": config.seed,
+        "bound": config.bound,
+        "depth": depth,
+    }
+    with stack:
+        if config.engine.name == "local":
+            size = sum(p.numel() for p in setup.task.model().parameters() if p.requires_grad)
+            yield Simulation(**job, store=DiskStore(states, setup.algorithm, size, depth=depth))
+        elif config.engine.name == "ray":
+            from undrift.engine.ray import Pool, RaySimulation
+
+            gpus = 1.0 if config.engine.device.startswith("cuda") else 0.0
+            pool = stack.enter_context(Pool(config.engine.workers, address=config.engine.address, gpus=gpus))
+            yield stack.enter_context(RaySimulation(**job, pool=pool, root=states))
+        else:
+            from undrift.engine.flower_simulation import FlowerSimulation
+
+            yield FlowerSimulation(**job, workers=config.engine.workers, root=states)
+
+
+def environment() -> dict[str, str | int]:
+    """What the bits of a result may depend on."""
+    return {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": sys.platform,
+        "threads": torch.get_num_threads(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+    }

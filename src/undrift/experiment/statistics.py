@@ -1,0 +1,176 @@
+"""What runs of several seeds say: means, deviations and paired intervals, as rows of a table."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+from scipy.special import stdtrit
+
+Result = Mapping[str, Any]
+Row = dict[str, Any]
+
+LEVEL = 0.95
+"""The level of every interval."""
+
+_SPREADS = {
+    "best": "best_accuracy",
+    "last": "accuracy",
+    "client": "client_accuracy",
+    "worst_tenth": "client_worst_tenth",
+    "personal": "personal_accuracy",
+    "personal_worst_tenth": "personal_worst_tenth",
+}
+_MEANS = ("traffic", "seconds_per_round", "gradients")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference of pairs and the ends of its interval; None where one pair leaves none."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float = LEVEL) -> Difference | None:
+    """The mean of ours - theirs over the seeds that both have, with Student's interval; None if they share no seed.
+
+    mean d +- t sd(d) / sqrt(n), t the quantile (1 + level) / 2 with n - 1 degrees of freedom
+
+    Args:
+        ours: seed -> value.
+        theirs: the same of the other.
+        level: the share of such intervals that hold the true difference.
+
+    Example:
+        >>> found = paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.25, 2: 0.25})
+        >>> found.mean, round(found.low, 4), round(found.high, 4)
+        (0.5, -0.121, 1.121)
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"paired: level must be a fraction in (0, 1), for example 0.95, got {level}")
+    found = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if not found:
+        return None
+    mean, pairs = fmean(found), len(found)
+    if pairs == 1:
+        return Difference(mean, None, None, 1)
+    half = float(stdtrit(pairs - 1, (1 + level) / 2)) * stdev(found) / sqrt(pairs)
+    return Difference(mean, mean - half, mean + half, pairs)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard deviation (of a sample: n - 1); a single value has no deviation.
+
+    Example:
+        >>> spread([1.0, 2.0, 3.0]), spread([1.0])
+        ((2.0, 1.0), (1.0, None))
+    """
+    return fmean(values), stdev(values) if len(values) > 1 else None
+
+
+def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[Row]:
+    """One row per method, in the order given; methods without a run are left out.
+
+    Args:
+        runs: label -> seed -> what the run's summary tells.
+        baseline: the label that the others are compared with.
+    """
+    theirs = runs.get(baseline, {})
+    return [_row(label, own, baseline, {} if label == baseline else theirs) for label, own in runs.items() if own]
+
+
+def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
+    """The row of a method; a number that no run has is left out."""
+    row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
+    for name, key in _SPREADS.items():
+        values = _values(own, key)
+        if values:
+            row[name], row[f"{name}_std"] = spread(list(values.values()))
+    row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
+    if any(run.get("target") is not None for run in own.values()):
+        reached = _values(own, "rounds_to_target")
+        row |= {"rounds_to_target": fmean(reached.values()) if reached else None, "reached": len(reached)}
+    for name in ("last", "best"):
+        found = paired(_values(own, _SPREADS[name]), _values(theirs, _SPREADS[name]))
+        if found:
+            row |= {f"{name}_difference": found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+            row["pairs"] = found.pairs
+    return row
+
+
+def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
+    """Seed -> a number of its run, where there is one."""
+    return {seed: runs[seed][key] for seed in sorted(runs) if runs[seed].get(key) is not None}
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and texts of a table: percent for accuracies, and a column only where somebody has a value."""
+    table = [(heading, [tell(row) for row in rows]) for heading, tell in _columns(rows)]
+    shown = [(heading, texts) for heading, texts in table if any(texts)]
+    return [heading for heading, _ in shown], [[texts[n] or "-" for _, texts in shown] for n in range(len(rows))]
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """The table in Markdown."""
+    headings, texts = cells(rows)
+    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *texts]
+    return "".join(_line(line) for line in lines) if rows else ""
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(texts) + " |\n"
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    """Headings, and how each column tells its number; an empty text where there is none."""
+    baseline = rows[0]["baseline"] if rows else ""
+    return [
+        ("setting", lambda row: str(row.get("setting", ""))),
+        ("method", lambda row: str(row["label"])),
+        ("seeds", lambda row: str(len(row["seeds"]))),
+        ("best %", lambda row: _accuracy(row, "best")),
+        ("last %", lambda row: _accuracy(row, "last")),
+        (f"last vs {baseline}", lambda row: _difference(row, "last")),
+        (f"best vs {baseline}", lambda row: _difference(row, "best")),
+        ("rounds to target", _target),
+        ("traffic", lambda row: _number(row, "traffic", "{:.2f}x")),
+        ("s/round", lambda row: _number(row, "seconds_per_round", "{:.3g}")),
+        ("gradients", lambda row: _number(row, "gradients", "{:.0f}")),
+        ("clients %", lambda row: _accuracy(row, "client")),
+        ("worst tenth %", lambda row: _accuracy(row, "worst_tenth")),
+        ("personal %", lambda row: _accuracy(row, "personal")),
+        ("personal worst tenth %", lambda row: _accuracy(row, "personal_worst_tenth")),
+    ]
+
+
+def _number(row: Row, name: str, text: str) -> str:
+    return "" if row.get(name) is None else text.format(row[name])
+
+
+def _accuracy(row: Row, name: str) -> str:
+    """Mean and deviation in percent."""
+    if row.get(name) is None:
+        return ""
+    deviation = row[f"{name}_std"]
+    return f"{row[name]:.2%}".rstrip("%") + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+
+
+def _difference(row: Row, name: str) -> str:
+    """A difference in points of percent with its interval; one pair has none."""
+    if f"{name}_difference" not in row:
+        return ""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    interval = "-" if low is None else f"[{100 * low:+.2f}, {100 * high:+.2f}]"
+    return f"{100 * row[f'{name}_difference']:+.2f} {interval}"
+
+
+def _target(row: Row) -> str:
+    """The mean over the seeds that reached it, and how many did."""
+    if "reached" not in row:
+        return ""
+    mean = row["rounds_to_target"]
+    return f"{'-' if mean is None else format(mean, '.1f')} ({row['reached']}/{len(row['seeds'])})"

@@ -1,0 +1,254 @@
+"""Tuning: a grid over the learning rate and at most one argument of a method, widened until its best is inside.
+
+OUT/trials/<values>  the folder of a run for each point of the grid
+OUT/tune.json        all trials and the choice
+OUT/choice.toml      the settings to run
+
+Trials are judged on examples held out from every client, never on the test set.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf, isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
+from undrift.experiment.files import write
+from undrift.experiment.folder import RunError
+from undrift.experiment.metrics import Metrics
+from undrift.experiment.run import complete
+from undrift.experiment.setup import Setup, prepare, variant
+
+Point = tuple[float, ...]
+Watch = Callable[[str, dict[str, Any]], None]
+
+GRID: dict[str, tuple[float, ...]] = {"lr": (0.01, 0.05, 0.1, 0.15)}
+HOLDOUT, LEAST = 0.2, 0.1
+
+
+class RefusedError(ConfigError):
+    """A point of the grid that the settings or the method do not take."""
+
+
+class Tuning(Strict):
+    """What is tuned.
+
+    Args:
+        method: an algorithm's name.
+        arguments: those of its arguments that stay fixed.
+        grid: "lr" and at most one argument of the method, each with the values to begin with.
+        by: "best" judges by the best round, "last" by the last.
+        widenings: how often the grid may be widened.
+        base: all other settings of the runs; without `holdout` a fifth of every client's examples is held out.
+    """
+
+    method: str
+    arguments: dict[str, Scalar] = Field(default_factory=dict)
+    grid: dict[str, tuple[int | float, ...]] = Field(default_factory=lambda: dict(GRID))
+    by: Literal["best", "last"] = "best"
+    widenings: Annotated[int, Field(ge=0, le=100)] = 6
+    base: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        others = [name for name in self.grid if name != "lr"]
+        if not self.grid or len(others) > 1:
+            raise ValueError(f"grid: takes lr and at most one argument of the method, got {', '.join(self.grid)}")
+        for name, values in self.grid.items():
+            if len(set(values)) < 2:
+                raise ValueError(f"grid.{name}: needs two values at least to widen from, got {list(values)}")
+        for key in sorted(self.base.keys() & {"method", "arguments"}):
+            raise ValueError(f"base.{key}: write it at the top of the file")
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "Tuning":
+        """What is tuned, from a TOML file."""
+        return cls.build(read_toml(path), str(path))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "tune") -> "Tuning":
+        """What is tuned, from plain values; raises `ConfigError` for what cannot be used anywhere on the grid."""
+        tuning = checked(cls, values, source)
+        for point in product(*tuning.grid.values()):
+            tuning.config(point, source)
+        return tuning
+
+    def config(self, point: Point, source: str = "tune") -> Config:
+        """The run of a point."""
+        own = dict(zip(self.grid, point, strict=True))
+        local = {"lr": own.pop("lr")} if "lr" in own else {}
+        given = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
+        config = Config.build(merged(self.base, given), source)
+        if 0 < config.holdout < LEAST:
+            raise ConfigError(f"{source}: holdout: trials are judged on it: {LEAST} at least, got {config.holdout}")
+        return config if config.holdout else config.model_copy(update={"holdout": HOLDOUT})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ended with.
+
+    Args:
+        axes: the values on each axis, widened.
+        scores: of every point; -inf where training diverged.
+        best: the choice.
+        edges: for each axis "inside", "at its limit" (what lies beyond is refused) or "at the edge" (no widening left).
+    """
+
+    axes: dict[str, list[float]]
+    scores: dict[Point, float]
+    best: Point
+    edges: dict[str, str]
+
+
+def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], float], widenings: int = 6) -> Found:
+    """Evaluate a grid; while its best lies on an edge, add a step beyond it and evaluate what is new.
+
+    A method tuned on a grid that ends before its best is compared at a handicap. Of equal points one inside wins.
+
+    Args:
+        grid: the values on each axis to begin with.
+        evaluate: the score of a point, larger is better; nan counts as diverged. A value that cannot be used raises
+            `RefusedError`: on the grid given that is an error, beyond it the axis ends there.
+        widenings: how often the grid may be widened; axes whose edge is hit are widened together.
+
+    Example:
+        >>> found = search({"lr": [0.1, 0.2]}, lambda point: -abs(point[0] - 0.7))
+        >>> found.axes, found.best, found.edges
+        ({'lr': [0.1, 0.2, 0.4, 0.8, 1.6]}, (0.8,), {'lr': 'inside'})
+    """
+    axes = {name: sorted(set(values)) for name, values in grid.items()}
+    scores = {point: _sound(evaluate(point)) for point in product(*axes.values())}
+    limits: set[tuple[str, bool]] = set()
+    for _ in range(widenings):
+        hit = _hit(axes, _best(axes, scores)) - limits
+        if not hit:
+            break
+        for name, up in sorted(hit):
+            line = _beyond(axes, name, up)
+            try:
+                new = {point: _sound(evaluate(point)) for point in product(*line.values())}
+            except RefusedError:
+                limits.add((name, up))
+                continue
+            scores |= new
+            axes[name] = sorted({*axes[name], *line[name]})
+    best = _best(axes, scores)
+    left = {name: "at its limit" if (name, up) in limits else "at the edge" for name, up in _hit(axes, best)}
+    return Found(axes, scores, best, {name: left.get(name, "inside") for name in axes})
+
+
+def _sound(score: float) -> float:
+    return score if isfinite(score) else -inf
+
+
+def _best(axes: Mapping[str, list[float]], scores: Mapping[Point, float]) -> Point:
+    """The best point; if all diverged the smallest, since smaller steps are what helps."""
+    if max(scores.values()) == -inf:
+        return tuple(values[0] for values in axes.values())
+    return max(product(*axes.values()), key=lambda point: (scores[point], -len(_hit(axes, point))))
+
+
+def _hit(axes: Mapping[str, list[float]], point: Point) -> set[tuple[str, bool]]:
+    """The edges a point lies on: the axis, and whether it is the upper end."""
+    ends = [(name, up, values[-up]) for name, values in axes.items() for up in (False, True)]
+    own = dict(zip(axes, point, strict=True))
+    return {(name, up) for name, up, end in ends if own[name] == end}
+
+
+def _beyond(axes: Mapping[str, list[float]], name: str, up: bool) -> dict[str, list[float]]:
+    """The line of points one step beyond an edge."""
+    return {other: [step(values, up)] if other == name else values for other, values in axes.items()}
+
+
+def step(values: Sequence[float], up: bool) -> float:
+    """The value beyond an end of sorted values: in proportion if all are positive, else at the last distance.
+
+    Example:
+        >>> step([0.01, 0.05, 0.1, 0.15], up=True), step([0.0, 0.5, 1.0], up=True), step([1, 2, 5], up=True)
+        (0.225, 1.5, 12)
+    """
+    near, end = (values[-2], values[-1]) if up else (values[1], values[0])
+    beyond = end * end / near if values[0] > 0 else 2 * end - near
+    if all(isinstance(value, int) for value in values):
+        return round(beyond) if round(beyond) != end else end + (1 if up else -1)
+    return float(f"{beyond:.6g}")
+
+
+def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any]:
+    """Search, keeping every trial as a run that is not run again, and return what tune.json holds.
+
+    Args:
+        tuning: what is tuned.
+        out: where to keep everything; a search that is there already is gone on with.
+        watch: called with the name of a trial and each of its rows.
+    """
+    shared: list[Setup] = []
+
+    def evaluate(point: Point) -> float:
+        name = _name(tuning, point)
+        try:
+            config = tuning.config(point)
+        except ConfigError as error:
+            raise RefusedError(str(error)) from error
+
+        def ready() -> Setup:
+            shared[:] = shared or [prepare(config)]
+            return variant(shared[0], config)
+
+        complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
+        return score(Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds], tuning.by)
+
+    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
+    return _write(tuning, out, search(grid, evaluate, tuning.widenings))
+
+
+def score(rows: Sequence[Mapping[str, Any]], by: str = "best") -> float:
+    """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
+
+    It has diverged if in some round nobody's upload could be used.
+    """
+    if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
+        return float("nan")
+    found = [float(row["client_accuracy"]) for row in rows if row.get("client_accuracy") is not None]
+    return (max(found) if by == "best" else found[-1]) if found else float("nan")
+
+
+def _name(tuning: Tuning, point: Point) -> str:
+    return "_".join(f"{name}-{value!r}" for name, value in zip(tuning.grid, point, strict=True))
+
+
+def _write(tuning: Tuning, out: Path, found: Found) -> dict[str, Any]:
+    """Write the trials and the choice, which trains on all examples again if nothing else was asked for."""
+    if found.scores[found.best] == -inf:
+        raise RunError(f"{out}: every trial diverged, down to {_name(tuning, found.best)}: begin with smaller values")
+    config = tuning.config(found.best)
+    choice = config.model_copy(update={"holdout": tuning.base.get("holdout", 0.0)})
+    trials = [
+        {
+            **dict(zip(found.axes, point, strict=True)),
+            "score": None if value == -inf else value,
+            "diverged": value == -inf,
+        }
+        for point, value in sorted(found.scores.items())
+    ]
+    told = {
+        "method": tuning.method,
+        "by": tuning.by,
+        "holdout": config.holdout,
+        "axes": found.axes,
+        "edges": found.edges,
+        "choice": dict(zip(found.axes, found.best, strict=True)),
+        "score": found.scores[found.best],
+        "trials": trials,
+    }
+    write(out / "choice.toml", choice.toml())
+    write(out / "tune.json", json.dumps(told, indent=2) + "\n")
+    return told

@@ -1,0 +1,137 @@
+"""Settings: what is refused and how, and that they survive being written."""
+
+import math
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from undrift.experiment.config import Config, ConfigError, to_toml
+
+GOOD = {
+    "method": "fedsam",
+    "arguments": {"rho": 0.05},
+    "data": "cifar10",
+    "partition": "dirichlet:0.3",
+    "clients": 50,
+    "cohort": 5,
+    "rounds": 7,
+    "seed": 3,
+    "model": "resnet20",
+    "target": 0.5,
+    "local": {"lr": 0.05, "clip": 10.0},
+    "engine": {"name": "ray", "workers": 4},
+    "output": {"track": ["tensorboard"]},
+}
+
+
+def test_a_config_survives_its_file(tmp_path: Path) -> None:
+    config = Config.build(GOOD)
+    path = tmp_path / "run.toml"
+    path.write_text(config.toml())
+    assert Config.read(path) == config
+    assert repr(config.algorithm()) == "Algorithm(perturbation=SAM(rho=0.05, blend=1.0), aggregation=Uniform())"
+
+
+def test_identity_is_what_the_result_depends_on() -> None:
+    base = Config.build(GOOD).identity()
+    same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}, {"target": 0.9}]
+    other = [{"seed": 4}, {"arguments": {"rho": 0.1}}, {"local": {"lr": 0.1}}, {"partition": "iid"}, {"model": "cnn"}]
+    assert {Config.build({**GOOD, **change}).identity() for change in same} == {base}
+    assert len({Config.build({**GOOD, **change}).identity() for change in other} | {base}) == 1 + len(other)
+
+
+def test_weights_can_be_set_for_any_method() -> None:
+    for method in ("fedavg", "scaffold"):
+        found = [
+            Config.build({"method": method, "weights": w}).algorithm().aggregation for w in ("examples", "uniform")
+        ]
+        assert [repr(block) for block in found] == ["ByExamples()", "Uniform()"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"method": "fedavgg"}, "no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
+        ({"method": "fedsam", "arguments": {"rh": 1}}, "arguments of fedsam: .*unexpected keyword argument 'rh'"),
+        ({"method": "fedsam", "arguments": {"rho": -1.0}}, "SAM: rho must be 0 or more"),
+        ({"roundss": 3}, "roundss: unknown key; did you mean 'rounds'?"),
+        ({"local": {"learning": 3}}, "local.learning: unknown key; known are lr, decay"),
+        ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got '0'"),
+        ({"local": {"lr": math.nan}}, "local.lr: input should be a finite number"),
+        ({"rounds": 10**12}, "rounds: input should be less than or equal to 1000000"),
+        ({"rounds": "many"}, "rounds: input should be a valid integer"),
+        ({"cohort": 11, "clients": 10}, "cohort: 11 clients a round, but there are only 10 clients"),
+        ({"engine": {"name": "spark"}}, "engine.name: input should be 'local', 'ray' or 'flower', got 'spark'"),
+        ({"holdout": 1.0}, "holdout: input should be less than 1"),
+        ({"seed": -1}, "seed: input should be greater than or equal to 0"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config.build(values)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        Config.read(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("rounds = = 3")
+    with pytest.raises(ConfigError, match=r"bad.toml: not TOML"):
+        Config.read(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"bad.toml: not TOML"):
+        Config.read(tmp_path / "bad.toml")
+
+
+def test_any_mutation_is_either_a_config_or_a_named_error() -> None:
+    """S5: a thousand configs, every field with values it was not made for."""
+    odd = [
+        None,
+        True,
+        -0.0,
+        -1,
+        0,
+        1,
+        2**63,
+        10**30,
+        1e308,
+        math.nan,
+        math.inf,
+        "",
+        "x",
+        "\0",
+        "a" * 5000,
+        [],
+        [1],
+        {},
+        {"a": 1},
+    ]
+    draw = random.Random(0)
+    paths = [(key,) for key in Config.model_fields] + [
+        (table, key)
+        for table in ("local", "engine", "output")
+        for key in Config.model_fields[table].annotation.model_fields
+    ]
+    slowest = 0.0
+    for number in range(1000):
+        values = {key: dict(value) if isinstance(value, dict) else value for key, value in GOOD.items()}
+        for path in draw.sample(paths, 1 + number % 3):
+            holder = values
+            for part in path[:-1]:
+                inner = holder.get(part)
+                holder[part] = holder = inner if isinstance(inner, dict) else {}
+            holder[path[-1]] = draw.choice(odd)
+        begun = time.perf_counter()
+        with suppress(ConfigError):
+            Config.build(values)
+        slowest = max(slowest, time.perf_counter() - begun)
+    assert slowest < 0.5  # 0.1 on a quiet machine
+
+
+def test_toml_is_read_as_it_was_written() -> None:
+    import tomllib
+
+    values = {"a": 1, "b": [1.5, 2.0], "c": 'x"y\n', "d": True, "t": {"e": 1e-7, "odd key": "ü", "u": {"f": -3}}}
+    assert tomllib.loads(to_toml(values)) == values

@@ -1,0 +1,164 @@
+"""Whole runs on toys: the same bits on one and two workers and after a resume, folders that move, refusals."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from undrift.cli import app
+from undrift.experiment import Config, ConfigError, resume, start
+from undrift.experiment.audit import verify
+from undrift.experiment.folder import RunError, RunFolder
+from undrift.experiment.run import rounds_to
+
+pytestmark = pytest.mark.usefixtures("tiny")
+
+
+def settings(**changes: object) -> Config:
+    return Config.build({**RUN, "rounds": 4, **changes})
+
+
+def test_a_run_explains_itself(tmp_path: Path) -> None:
+    seen: list[dict[str, object]] = []
+    outcome = start(settings(target=0.1, output={"track": ["tensorboard"]}), tmp_path / "run", seen.append)
+    names = {path.name for path in outcome.folder.iterdir()}
+    assert names >= {
+        "config.toml", "environment.json", "partition.json", "metrics.jsonl", "metrics.parquet", "audit.jsonl",
+        "checkpoints", "model.safetensors", "summary.json", "clients.json", "tensorboard",
+    }  # fmt: skip
+    assert [row["round"] for row in seen] == [0, 1, 2, 3]
+    assert set(seen[0]) >= {
+        "accuracy", "test_loss", "client_accuracy", "client_worst_tenth", "drift", "seconds", "bytes_up", "bytes_down",
+        "train_loss", "gradients", "lr", "clients", "rejected",
+    }  # fmt: skip
+    told = json.loads((outcome.folder / "summary.json").read_text())
+    assert told["rounds_to_target"] == rounds_to(seen, 0.1) and told["best_accuracy"] >= told["accuracy"] > 0.1
+    assert told["bytes_up"] == 4 * 4 * 4 * told["parameters"]  # 4 rounds of 4 clients, 4 bytes a number
+    assert verify(outcome.folder / "audit.jsonl") == 3 + 4  # start, begin, four commits, end
+    everything = "".join(p.read_text(errors="ignore") for p in outcome.folder.glob("*.*") if p.suffix != ".parquet")
+    assert str(tmp_path) not in everything
+
+
+def test_the_model_can_be_loaded(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from undrift.models import build
+
+    outcome = start(settings(rounds=1), tmp_path / "run")
+    model = build("small-cnn", classes=10, channels=1, image=28)
+    model.load_state_dict(load_file(outcome.folder / "model.safetensors"))
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedfft-d"])
+def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
+    """In one go; stopped, moved and resumed; with more rounds later; with rarer checkpoints."""
+    whole = start(settings(method=method), tmp_path / "whole")
+
+    class StopError(Exception):
+        pass
+
+    def stop(row: dict[str, object]) -> None:
+        if row["round"] == 1:
+            raise StopError
+
+    with pytest.raises(StopError):
+        start(settings(method=method, output={"checkpoint_every": 3}), tmp_path / "there", stop)
+    shutil.move(tmp_path / "there", tmp_path / "here")
+    moved = resume(tmp_path / "here")
+    short = start(settings(method=method, rounds=2), tmp_path / "short")
+    longer = resume(tmp_path / "short", rounds=4)
+    assert short.sha256 != whole.sha256
+    assert {whole.sha256, moved.sha256, longer.sha256, resume(tmp_path / "whole").sha256} == {whole.sha256}
+    rows = [json.loads(line) for line in (tmp_path / "here" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_damage_is_noted_and_survived(tmp_path: Path) -> None:
+    whole = start(settings(method="feddyn"), tmp_path / "whole")
+    broken = start(settings(method="feddyn", rounds=3), tmp_path / "broken").folder
+    path = broken / "checkpoints" / "0000003.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert resume(broken, rounds=4).sha256 == whole.sha256
+    assert "0000003.safetensors: damaged" in (broken / "audit.jsonl").read_text()
+
+
+def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
+    outcome = start(settings(rounds=1), tmp_path / "run")
+    with pytest.raises(RunError, match="exists: name another folder"):
+        start(settings(rounds=1), tmp_path / "run")
+    with pytest.raises(RunError, match=r"is no run: there is no config.toml"):
+        resume(tmp_path)
+    with RunFolder.open(outcome.folder), pytest.raises(RunError, match="another process is running it"):
+        resume(outcome.folder, rounds=2)
+    told = json.loads((outcome.folder / "partition.json").read_text())
+    (outcome.folder / "partition.json").write_text(json.dumps({**told, "sha256": "0" * 64}))
+    with pytest.raises(RunError, match="not those the run was started with"):
+        resume(outcome.folder, rounds=2)
+    os.symlink(tmp_path / "elsewhere", tmp_path / "link")
+    with pytest.raises(RunError, match="exists"):
+        start(settings(rounds=1), tmp_path / "link")
+    with pytest.raises(ConfigError, match="reads text data and these are image data; try 'small-cnn'"):
+        start(settings(model="lstm"), tmp_path / "other")
+
+
+def test_personal_models_are_measured(tmp_path: Path) -> None:
+    from undrift.blocks import Private
+    from undrift.experiment.setup import prepare
+
+    ready = prepare(settings(holdout=0.3))
+    from dataclasses import replace
+
+    private = replace(ready.algorithm, personalization=Private(("head.*",)))
+    outcome = start(ready.config, tmp_path / "run", setup=replace(ready, algorithm=private))
+    assert 0 < outcome.summary["personal_accuracy"] <= 1
+    assert outcome.summary["bytes_up"] < 4 * 4 * 4 * outcome.summary["parameters"]
+
+
+# The command line
+
+
+def run_cli(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    flags = ["--clients", "8", "--cohort", "4", "--rounds", "2", "--partition", "dirichlet:1", "--batch-size", "10"]
+    done = run_cli("run", "fedsam", *flags, "--set", "rho=0.02", "--set", "local.decay=1", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert "accuracy" in done.output and "sha256" in done.output
+    assert Config.read(out / "config.toml").arguments == {"rho": 0.02}
+    again = run_cli("resume", str(out), "--rounds", "3")
+    assert again.exit_code == 0 and "3 rounds" in again.output
+    refused = run_cli("run", "fedsam", *flags, "--out", str(out))
+    assert refused.exit_code == 2 and "exists" in refused.output
+    for arguments, message in (
+        (["run", "fedsom"], "no algorithm is named 'fedsom'; did you mean"),
+        (["run", "--set", "rho"], "write KEY=VALUE"),
+        (["run", "--data", "fashion-mnits"], "did you mean"),
+        (["resume", str(tmp_path)], "is no run"),
+        (["run", "--config", str(tmp_path / "none.toml")], "cannot be read"),
+    ):
+        failed = run_cli(*arguments)
+        assert failed.exit_code == 2 and message in failed.output, failed.output
+
+
+def test_a_file_and_flags_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_text(settings(rounds=1, seed=5).toml())
+    done = run_cli("run", "scaffold", "--config", "run.toml", "--seed", "6")
+    assert done.exit_code == 0, done.output
+    found = Config.read(tmp_path / "runs" / "scaffold-fashion-mnist-seed6" / "config.toml")
+    assert (found.method, found.seed, found.rounds) == ("scaffold", 6, 1)
+
+
+def test_partition_and_doctor(tmp_path: Path) -> None:
+    picture = tmp_path / "split.png"
+    done = run_cli("partition", "--partition", "classes:2", "--clients", "10", "--out", str(picture))
+    assert done.exit_code == 0 and picture.stat().st_size > 5000, done.output
+    told = run_cli("doctor")
+    assert told.exit_code == 0 and "fashion-mnist" in told.output and "engines: local" in told.output

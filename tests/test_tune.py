@@ -1,0 +1,155 @@
+"""Tuning: a grid is widened until its best is inside, judged on held-out examples, and nothing runs twice."""
+
+import json
+from math import inf, log, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
+from undrift.cli import app
+from undrift.experiment import Config, ConfigError
+from undrift.experiment.config import merged, to_toml
+from undrift.experiment.folder import RunError
+from undrift.experiment.tune import RefusedError, Tuning, score, search, step, tune
+
+pytestmark = pytest.mark.usefixtures("tiny")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that are started or gone on with in a test."""
+    return count_runs(monkeypatch)
+
+
+def test_a_grid_is_widened_until_its_best_is_inside() -> None:
+    asked = []
+
+    def evaluate(point: tuple[float, ...]) -> float:
+        asked.append(point)
+        return -(log(point[0] / 0.9) ** 2) - (point[1] - 0.32) ** 2
+
+    found = search({"lr": [0.05, 0.1, 0.2], "mu": [0.0, 0.1]}, evaluate)
+    assert found.axes == {"lr": [0.05, 0.1, 0.2, 0.4, 0.8, 1.6], "mu": [0.0, 0.1, 0.2, 0.3, 0.4]}
+    assert found.best == (0.8, 0.3)
+    assert found.edges == {"lr": "inside", "mu": "inside"}
+    assert len(asked) == len(set(asked)) == len(found.scores) == 30, "no point twice, none left out"
+
+
+def test_downwards() -> None:
+    found = search({"lr": [0.4, 0.8]}, lambda point: -abs(point[0] - 0.1))
+    assert found.axes["lr"] == [0.05, 0.1, 0.2, 0.4, 0.8] and found.best == (0.1,)
+
+
+def test_an_axis_ends_where_values_are_refused() -> None:
+    def evaluate(point: tuple[float, ...]) -> float:
+        if not 0 <= point[0] < 1:
+            raise RefusedError("r must be a fraction in [0, 1)")
+        return -point[0]
+
+    found = search({"r": [0.0, 0.25]}, evaluate)
+    assert found.axes["r"] == [0.0, 0.25] and found.best == (0.0,) and found.edges == {"r": "at its limit"}
+    with pytest.raises(RefusedError):
+        search({"r": [0.5, 2.0]}, evaluate)
+
+
+def test_widenings_end() -> None:
+    found = search({"lr": [1.0, 2.0]}, lambda point: point[0], widenings=3)
+    assert found.axes["lr"] == [1, 2, 4, 8, 16] and found.edges == {"lr": "at the edge"}
+
+
+def test_diverged_is_worst_and_all_diverged_goes_down() -> None:
+    found = search({"lr": [4.0, 8.0]}, lambda point: nan if point[0] > 1 else -abs(point[0] - 0.5))
+    assert found.best == (0.5,) and found.scores[(8.0,)] == -inf
+    assert found.axes["lr"] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+
+
+def test_of_equal_points_one_inside_wins() -> None:
+    found = search({"lr": [0.1, 0.2, 0.4]}, lambda point: float(point[0] < 0.3))
+    assert found.best == (0.2,) and len(found.scores) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "up", "expected"),
+    [
+        ([0.01, 0.05, 0.1, 0.15], True, 0.225),
+        ([0.01, 0.05, 0.1, 0.15], False, 0.002),
+        ([0.1, 0.3], True, 0.9),
+        ([-1.0, 0.0, 0.5], True, 1.0),
+        ([0.0, 0.5], False, -0.5),
+        ([1, 2], False, 0),
+        ([4, 5], True, 6),
+    ],
+)
+def test_steps(values: list[float], up: bool, expected: float) -> None:
+    assert step(values, up) == expected and isinstance(step(values, up), type(values[0]))
+
+
+def test_scores() -> None:
+    rows = [{"clients": 2, "train_loss": 1.0, "client_accuracy": x} for x in (0.2, 0.6, 0.5)]
+    assert (score(rows), score(rows, "last")) == (0.6, 0.5)
+    assert str(score([*rows, {"clients": 0, "train_loss": 0.0, "client_accuracy": 0.9}])) == "nan"
+    assert str(score([*rows, {"clients": 1, "train_loss": inf, "client_accuracy": 0.9}])) == "nan"
+
+
+def tuning(**changes: Any) -> Tuning:
+    base = merged(RUN, {"rounds": 1, **changes.pop("base", {})})
+    return Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 1]}, "widenings": 1, "base": base, **changes})
+
+
+def test_tune_judges_on_held_out_examples_and_runs_nothing_twice(tmp_path: Path, started: list[str]) -> None:
+    told = tune(tuning(), tmp_path)
+    assert json.loads((tmp_path / "tune.json").read_text()) == told and told["holdout"] == 0.2
+    names = {f"lr-{trial['lr']}" for trial in told["trials"]}
+    assert {path.name for path in (tmp_path / "trials").iterdir()} == names and len(started) == len(names) == 3
+    for trial in told["trials"]:
+        rows = json.loads((tmp_path / f"trials/lr-{trial['lr']}/metrics.jsonl").read_text())
+        assert trial["score"] == rows["client_accuracy"] and not trial["diverged"]
+    assert told["score"] == max(trial["score"] for trial in told["trials"])
+    choice = Config.read(tmp_path / "choice.toml")
+    assert choice.local.lr == told["choice"]["lr"] and choice.holdout == 0 and choice.rounds == 1
+    started.clear()
+    assert tune(tuning(), tmp_path) == told and started == []
+
+
+def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
+    wild = tuning(grid={"lr": [0.1, 1e5]}, widenings=0, base={"local": {"clip": 1e6, "batch_size": 10, "epochs": 2}})
+    told = tune(wild, tmp_path)
+    assert told["choice"] == {"lr": 0.1} and told["trials"][1]["diverged"] and told["trials"][1]["score"] is None
+    with pytest.raises(RunError, match=r"every trial diverged, down to lr-100000\.0: begin with smaller values"):
+        tune(tuning(grid={"lr": [1e5, 2e5]}, widenings=0, base=wild.base), tmp_path / "all")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": {"lr": [0.1]}}, r"grid\.lr: needs two values at least to widen from, got \[0\.1\]"),
+        ({"grid": {"a": [1, 2], "b": [1, 2]}}, "grid: takes lr and at most one argument of the method, got a, b"),
+        ({"base": {"method": "fedavg"}}, r"base\.method: write it at the top"),
+        ({"base": {"holdout": 0.05}}, "holdout: trials are judged on it: 0.1 at least, got 0.05"),
+        ({"by": "first"}, "by: .*'best' or 'last'"),
+        ({"gird": {}}, "gird: unknown key; did you mean 'grid'"),
+        ({"grid": {"nu": [1, 2]}}, "arguments of fedavg: .*nu"),
+    ],
+)
+def test_tuning_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        tuning(**changes)
+
+
+def test_the_command_tune(tmp_path: Path) -> None:
+    runner, out = CliRunner(), tmp_path / "out"
+    (tmp_path / "base.toml").write_text(to_toml(RUN))
+    flags = ["-c", str(tmp_path / "base.toml"), "--rounds", "1", "--widenings", "0", "--out", str(out)]
+    shown = runner.invoke(app, ["tune", "fedprox", "--grid", "lr=0.1,0.2", "--grid", "mu=0.01,0.1", *flags])
+    assert shown.exit_code == 0, shown.output
+    assert "holdout was 0: 20% of every client's examples were held out" in shown.stdout
+    assert f"Next: undrift run --config {out / 'choice.toml'}" in shown.stdout and "mu 0.01" in shown.stdout
+    file = {"method": "fedprox", "grid": {"lr": [0.1, 0.2], "mu": [0.01, 0.1]}, "widenings": 0}
+    (tmp_path / "tune.toml").write_text(to_toml({**file, "base": {**RUN, "rounds": 1}}))
+    again = runner.invoke(app, ["tune", str(tmp_path / "tune.toml"), "--out", str(out), "--json"])
+    assert again.exit_code == 0 and len(json.loads(again.stdout)["trials"]) == 4
+    wrong = runner.invoke(app, ["tune", "fedprox", "--grid", "lr"])
+    assert wrong.exit_code == 2 and "--grid lr: write NAME=V1,V2,..." in wrong.stderr
