@@ -167,36 +167,19 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
+from pathlib import Path
 import torch
-from flwr.app import ArrayRecord
-from flwr.serverapp import ServerApp
-from flwr.simulation import run_simulation
-from undrift import Algorithm, Local, make
-from undrift.engine.flower import UndriftStrategy
-from undrift.engine.flower_client import client_app
-from undrift.engine.worker import Job
+from undrift import Local, make
+from undrift.engine.flower_simulation import FlowerSimulation
 from undrift.testing import Clinic, fingerprint
 
 torch.set_num_threads(1)
-task, local = Clinic(), Local(lr=0.05, epochs=1, batch_size=4)
-
-def play(name):
-    server = ServerApp()
-
-    @server.main()
-    def main(grid, context):
-        strategy = UndriftStrategy(
-            make(name), task.model(), local, population=8, cohort=5, seed=3, wait=60, deadline=60
-        )
-        strategy.start(grid, ArrayRecord(task.model().state_dict()), 3)
-        print("RESULT", name, fingerprint(strategy.state), flush=True)
-
-    app = client_app(Job(make(name), task), root=sys.argv[1])
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
-    run_simulation(server, app, 3, backend_config=resources)
-
 for name in sys.argv[2:]:
-    play(name)
+    local = Local(lr=0.05, epochs=1, batch_size=4)
+    folder = Path(sys.argv[1]) / name
+    simulation = FlowerSimulation(make(name), Clinic(), local, cohort=5, seed=3, workers=3, root=folder)
+    state = simulation.run(2)
+    print("RESULT", name, fingerprint(simulation.run(1, state)), flush=True)
 """
 
 

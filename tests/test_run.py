@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
@@ -162,3 +163,15 @@ def test_partition_and_doctor(tmp_path: Path) -> None:
     assert done.exit_code == 0 and picture.stat().st_size > 5000, done.output
     told = run_cli("doctor")
     assert told.exit_code == 0 and "fashion-mnist" in told.output and "engines: local" in told.output
+
+
+def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> None:
+    from undrift.experiment.setup import prepare
+
+    task = prepare(settings(proxy=35)).task
+    targets = torch.cat([y for _, y in task.proxy()])
+    assert len(targets) == 35 and set(torch.bincount(targets).tolist()) == {3, 4}
+    owned = torch.cat([task.training(client) for client in range(task.population)])
+    assert len(owned) == 600 - 35 and not set(owned.tolist()) & set(task.reserved.tolist())
+    with pytest.raises(ValueError, match="no examples are reserved for the server"):
+        prepare(settings()).task.proxy()

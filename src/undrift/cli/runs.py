@@ -20,7 +20,7 @@ _LOCAL = ("lr", "epochs", "batch_size", "decay", "weight_decay")
 
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; no result depends on it.")]
 Workers = Annotated[int | None, typer.Option(help="Workers of the engine.")]
-Device = Annotated[str | None, typer.Option(help="cpu, or cuda for Ray workers with a GPU.")]
+Device = Annotated[str | None, typer.Option(help="cpu; data sets and models do not go to a GPU yet.")]
 
 
 @app.command()

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.data.augment import Augment
 from undrift.data.dataset import Dataset, Split
-from undrift.data.evaluate import Score, answers, apportion
+from undrift.data.evaluate import BATCH, Score, answers, apportion
 from undrift.engine.random import derive
 from undrift.task import TensorTask
 
@@ -38,6 +38,7 @@ class DataTask:
         holdout: the share of each client's examples kept from training for its own test; 0 keeps none.
         seed: of the initial weights, the examples held out and the tests drawn.
         local_tests: for each client the numbers of its own examples in the official test set.
+        reserved: the numbers of training examples that the server judges models on; no client should have them.
     """
 
     dataset: Dataset
@@ -47,6 +48,7 @@ class DataTask:
     holdout: float = 0.0
     seed: int = 0
     local_tests: Sequence[Indices] | None = None
+    reserved: Indices | None = None
 
     def __post_init__(self) -> None:
         if Augment.parse(self.augment) and self.dataset.kind != "image":
@@ -91,6 +93,14 @@ class DataTask:
         for chosen in torch.split(order, size) if len(order) else ():
             inputs = augment(self.dataset.train.inputs[chosen], aside)
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
+
+    def proxy(self) -> list[tuple[Tensor, Tensor]]:
+        """The examples reserved for the server, in batches."""
+        if self.reserved is None or len(self.reserved) == 0:
+            raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or proxy in a run")
+        train = self.dataset.train
+        chosen = _numbers(self.reserved, len(train), "reserved")
+        return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
         """Stored inputs as a model takes them: images normalised, channels last in memory; tokens as int64."""

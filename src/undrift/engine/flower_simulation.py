@@ -3,8 +3,10 @@
 It is for people who want to see their method on Flower's engine before they deploy it; `engine.ray` is faster.
 """
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
@@ -14,6 +16,7 @@ from typing import Any
 from undrift.engine.flower import UndriftStrategy
 from undrift.engine.flower_client import client_app
 from undrift.engine.local import Record, Simulation
+from undrift.engine.worker import Worker
 from undrift.types import ServerState
 
 try:
@@ -42,6 +45,13 @@ class FlowerSimulation(Simulation):
     root: Path | None = None
     deadline: float = 3600.0
 
+    @cached_property
+    def worker(self) -> Worker:
+        """A worker in this process that sees the clients' states, to evaluate their models."""
+        if self.root is None:
+            raise RuntimeError("FlowerSimulation: the clients' states ended with the run; give root= to keep them")
+        return Worker.on_disk(self.job, self.root)
+
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and give the state and a record after each."""
         state = state or self.start()
@@ -50,7 +60,7 @@ class FlowerSimulation(Simulation):
         told: Queue[tuple[ServerState, Record] | BaseException | None] = Queue(maxsize=1)
         stop = Event()
         with TemporaryDirectory(prefix="undrift-") as aside:
-            root = self.root or Path(aside)
+            root = self.root or Path(aside) / "states"
             thread = Thread(target=self._play, args=(rounds, state, root, told, stop), daemon=True)
             thread.start()
             try:
@@ -78,21 +88,21 @@ class FlowerSimulation(Simulation):
         @app.main()
         def main(grid: Grid, _: Context) -> None:
             try:
-                self._strategy(state, hand_over).start(
+                self._strategy(state, root.name, hand_over).start(
                     grid, ArrayRecord(self.task.model().state_dict()), rounds, self.deadline
                 )
             except BaseException as error:
                 failed.append(error)
 
-        job = replace(self.job, depth=self.depth)
+        logging.getLogger("flwr").setLevel(logging.WARNING)  # what it says is in the records, too
         resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
         try:
-            run_simulation(app, client_app(job, root=root), self.workers, backend_config=resources)
+            run_simulation(app, client_app(self.job, root=root.parent), self.workers, backend_config=resources)
         except BaseException as error:
             failed.append(error)
         told.put(failed[0] if failed and not isinstance(failed[0], _StoppedError) else None)
 
-    def _strategy(self, state: ServerState, hand_over: Any) -> UndriftStrategy:
+    def _strategy(self, state: ServerState, run: str, hand_over: Any) -> UndriftStrategy:
         """The strategy of these rounds, from a state on."""
         return UndriftStrategy(
             self.algorithm,
@@ -104,7 +114,7 @@ class FlowerSimulation(Simulation):
             bound=self.bound,
             quorum=0.0,
             poll=0.02,
-            run="states",
+            run=run,
             state=state,
             on_round=hand_over,
         )

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
 from time import sleep
@@ -142,6 +143,11 @@ class RaySimulation(Simulation):
             self._own.stop()
         if self._temporary:
             self._temporary.cleanup()
+
+    @cached_property
+    def worker(self) -> Worker:
+        """A worker in this process that sees the clients' states, to evaluate their models."""
+        return Worker.on_disk(self.job, Path(self._folder))
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give every worker clients until all are done; fold the replies in as they come."""

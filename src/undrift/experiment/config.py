@@ -56,7 +56,7 @@ class EngineConfig(Strict):
 
     name: Literal["local", "ray", "flower"] = "local"
     workers: Annotated[int, Field(ge=1, le=4096)] = 2
-    device: str = "cpu"
+    device: Literal["cpu"] = "cpu"
     address: str | None = None
 
 
@@ -84,6 +84,8 @@ class Config(Strict):
         weights: "paper" leaves the method's own weights; "examples" and "uniform" set them for any method.
         augment: "none", "flip" or "flip+crop".
         holdout: fraction of every client's data kept for its own test.
+        proxy: training examples, balanced over the classes, that no client gets: for methods that judge models on the
+            server (FedLAW). Give it to all methods of a comparison.
         target: accuracy to reach; the summary tells after how many rounds.
         bound: largest norm of a client's displacement; None allows any.
     """
@@ -100,6 +102,7 @@ class Config(Strict):
     weights: Literal["paper", "examples", "uniform"] = "paper"
     augment: Literal["none", "flip", "flip+crop"] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     bound: Positive | None = None
     local: LocalConfig = LocalConfig()
@@ -111,9 +114,11 @@ class Config(Strict):
         if self.clients and self.cohort and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
-            self.algorithm()
+            judges = self.algorithm().aggregation.judges
         except TypeError as error:
             raise ValueError(f"arguments of {self.method}: {error}") from error
+        if judges and not self.proxy:
+            raise ValueError(f"proxy: {self.method} judges models on data of the server's; set proxy = 200")
         return self
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from undrift.algorithm import Algorithm
 from undrift.data import Dataset, DataTask, load
@@ -17,6 +18,7 @@ from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
 from undrift.engine.local import Simulation
+from undrift.engine.random import derive
 from undrift.engine.store import DiskStore
 from undrift.experiment.config import Config, ConfigError
 from undrift.models import build
@@ -60,8 +62,9 @@ def prepare(config: Config) -> Setup:
     if split.corrupted:
         inputs = corrupted(dataset.train.inputs.numpy(), assign(split, config.seed), config.seed)
         dataset = replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs)))
-    clients = [np.asarray(own, dtype=np.int64) for own in split.clients]
-    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed)
+    aside = balanced(labels, config.proxy, config.seed)
+    clients = [np.setdiff1d(own, aside) if len(aside) else own for own in split.clients]
+    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed, reserved=aside)
     return Setup(config, config.algorithm(), task, split, config.local.local())
 
 
@@ -75,6 +78,14 @@ def variant(setup: Setup, config: Config) -> Setup:
     said = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition", "model")}
     config = Config.build(config.model_dump() | said)
     return replace(setup, config=config, algorithm=config.algorithm(), local=config.local.local())
+
+
+def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """The numbers of so many examples, drawn evenly over the classes, sorted."""
+    draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels)
+    shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
+    drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
+    return np.sort(np.concatenate(drawn)).astype(np.int64)
 
 
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
@@ -101,7 +112,7 @@ def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 @contextmanager
 def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
     """The engine of a run, stopped at the end; clients' states lie in a folder."""
-    config, stack = setup.config, ExitStack()
+    config, stack, states = setup.config, ExitStack(), states.resolve()  # workers may have another working folder
     depth = config.output.checkpoint_every * config.output.keep
     job: dict[str, Any] = {
         "algorithm": setup.algorithm,
@@ -119,8 +130,7 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
         elif config.engine.name == "ray":
             from undrift.engine.ray import Pool, RaySimulation
 
-            gpus = 1.0 if config.engine.device.startswith("cuda") else 0.0
-            pool = stack.enter_context(Pool(config.engine.workers, address=config.engine.address, gpus=gpus))
+            pool = stack.enter_context(Pool(config.engine.workers, address=config.engine.address))
             yield stack.enter_context(RaySimulation(**job, pool=pool, root=states))
         else:
             from undrift.engine.flower_simulation import FlowerSimulation
