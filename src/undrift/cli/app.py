@@ -1,5 +1,6 @@
 """The command line itself: one Typer application that the modules beside this one add their commands to."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,3 +29,20 @@ def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
     except theirs as error:
         typer.echo(f"undrift {command}: {error}", err=True)
         raise typer.Exit(2) from error
+
+
+@contextmanager
+def stoppable(command: str) -> Iterator[None]:
+    """Interrupts end a run in one line that says how to go on."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; go on with: {command}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,8 +1,6 @@
 """Comparisons and tuning: `undrift compare` and `undrift tune`."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
 from undrift.cli.runs import Device, Engine, Workers, settings
 from undrift.experiment.checkpoint import CheckpointError
@@ -49,7 +47,7 @@ def compare_methods(
         folder = out or Path("runs") / file.stem
         given = {"name": engine, "workers": workers, "device": device}
         jobs = comparison.jobs(given)
-        with _stoppable(), Progress(sum(job.config.rounds for job in jobs)) as progress:
+        with stoppable("the same command"), Progress(sum(job.config.rounds for job in jobs)) as progress:
             table = compare(comparison, folder, _Watch(progress).job, given)
     if as_json:
         typer.echo(json.dumps(table, indent=2))
@@ -102,7 +100,7 @@ def tune_method(
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else what}"
-        with _stoppable(), Progress(None) as progress:
+        with stoppable("the same command"), Progress(None) as progress:
             told = tune(tuning, folder, _Watch(progress).trial)
     if as_json:
         typer.echo(json.dumps(told, indent=2))
@@ -131,16 +129,6 @@ class _Watch:
     def _show(self, name: str, row: dict[str, Any]) -> None:
         self.progress.row({**row, "round": self.before + row["round"]})
         self.progress.bar.update(self.progress.task, description=escape(name))
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """An interrupt ends in one line that says how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
 
 
 def _grid(texts: list[str]) -> dict[str, Any]:

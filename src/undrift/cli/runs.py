@@ -1,19 +1,16 @@
 """Runs: `undrift run` and `undrift resume`."""
 
-import signal
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
 from undrift.experiment import Config, ConfigError, Outcome, resume, start
 from undrift.experiment.checkpoint import CheckpointError
-from undrift.experiment.config import read_toml
+from undrift.experiment.config import merged, read_toml
 from undrift.experiment.folder import RunError
 
 _LOCAL = ("lr", "epochs", "batch_size", "decay", "weight_decay")
@@ -75,7 +72,7 @@ def run(
         values = read_toml(config) if config else {}
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
         folder = out or _free(Path("runs"), f"{built.method}-{built.data}-seed{built.seed}")
-        with _stoppable(folder), Progress(built.rounds) as progress:
+        with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.row)
     _tell(outcome)
 
@@ -93,22 +90,10 @@ def resume_run(
     Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
     """
     changes = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
-    with reported("resume", ConfigError, RunError, CheckpointError), _stoppable(folder), Progress(rounds) as progress:
+    errors = (ConfigError, RunError, CheckpointError)
+    with reported("resume", *errors), stoppable(f"undrift resume {folder}"), Progress(rounds) as progress:
         outcome = resume(folder, progress.row, **{k: v for k, v in changes.items() if v is not None})
     _tell(outcome)
-
-
-def merged(values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Settings with those that were given put over them; None was not given."""
-    out = dict(values)
-    for key, value in given.items():
-        if isinstance(value, dict):
-            inner = merged(dict(out.get(key) or {}), value)
-            if inner:
-                out[key] = inner
-        elif value is not None:
-            out[key] = value
-    return out
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
@@ -138,23 +123,6 @@ def _free(root: Path, name: str) -> Path:
         count += 1
         path = root / f"{name}-{count}"
     return path
-
-
-@contextmanager
-def _stoppable(folder: Path) -> Iterator[None]:
-    """Interrupts end a run in one line that says how to go on."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"stopped; go on with: undrift resume {folder}", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(outcome: Outcome) -> None:

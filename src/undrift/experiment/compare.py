@@ -8,8 +8,8 @@ OUT/table.json, OUT/table.md       the result so far
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from undrift.experiment.folder import read_summary
 from undrift.experiment.measure import best
 from undrift.experiment.metrics import Metrics
 from undrift.experiment.run import complete, finished, rounds_to
-from undrift.experiment.setup import Setup, prepare, variant
+from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
 
 Watch = Callable[["Job", dict[str, Any] | None], None]
@@ -168,22 +168,28 @@ def compare(
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(out / "compare.toml", comparison.toml())
 
-    @lru_cache(maxsize=1)
-    def shared(setting: str, seed: int) -> Setup:
-        return prepare(next(job.config for job in jobs if (job.setting, job.config.seed) == (setting, seed)))
-
     for job in jobs:  # first all that is there, so that the table is never poorer than it was
         with sheet.told(job):
             if finished(job.config, out / job.name):
                 sheet.add(job)
+    missing = [job for job in jobs if not sheet.knows(job)]
     for job in jobs:
-        if not sheet.knows(job):
+        if sheet.knows(job):
+            tell(job, None)
+    with workers(missing[0].config) if missing else nullcontext() as pool:
+
+        @lru_cache(maxsize=1)
+        def shared(setting: str, seed: int) -> Setup:
+            job = next(job for job in jobs if (job.setting, job.config.seed) == (setting, seed))
+            return replace(prepare(job.config), pool=pool)
+
+        for job in missing:
             with sheet.told(job):
                 ready = partial(_variant, partial(shared, job.setting, job.config.seed), job.config)
                 complete(job.config, out / job.name, ready, partial(tell, job))
                 sheet.add(job)
             sheet.save()
-        tell(job, None)
+            tell(job, None)
     return sheet.save()
 
 

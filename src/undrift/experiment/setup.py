@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ class Setup:
         task: the model, its loss and the clients' data.
         partition: who has which examples.
         local: the settings all clients share.
+        pool: Ray workers that outlive the run; None starts some for it.
     """
 
     config: Config
@@ -44,6 +45,7 @@ class Setup:
     task: DataTask
     partition: Partition
     local: Local
+    pool: Any = None
 
 
 def prepare(config: Config) -> Setup:
@@ -112,7 +114,7 @@ def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 @contextmanager
 def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
     """The engine of a run, stopped at the end; clients' states lie in a folder."""
-    config, stack, states = setup.config, ExitStack(), states.resolve()  # workers may have another working folder
+    config, states = setup.config, states.resolve()  # workers may have another working folder
     depth = config.output.checkpoint_every * config.output.keep
     job: dict[str, Any] = {
         "algorithm": setup.algorithm,
@@ -123,19 +125,31 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
         "bound": config.bound,
         "depth": depth,
     }
-    with stack:
-        if config.engine.name == "local":
-            size = sum(p.numel() for p in setup.task.model().parameters() if p.requires_grad)
-            yield Simulation(**job, store=DiskStore(states, setup.algorithm, size, depth=depth))
-        elif config.engine.name == "ray":
-            from undrift.engine.ray import Pool, RaySimulation
+    if config.engine.name == "local":
+        size = sum(p.numel() for p in setup.task.model().parameters() if p.requires_grad)
+        yield Simulation(**job, store=DiskStore(states, setup.algorithm, size, depth=depth))
+    elif config.engine.name == "ray":
+        from undrift.engine.ray import RaySimulation
 
-            pool = stack.enter_context(Pool(config.engine.workers, address=config.engine.address))
-            yield stack.enter_context(RaySimulation(**job, pool=pool, root=states))
-        else:
-            from undrift.engine.flower_simulation import FlowerSimulation
+        own = nullcontext(setup.pool) if setup.pool else workers(config)
+        with own as pool, RaySimulation(**job, pool=pool, root=states) as simulation:
+            yield simulation
+    else:
+        from undrift.engine.flower_simulation import FlowerSimulation
 
-            yield FlowerSimulation(**job, workers=config.engine.workers, root=states)
+        yield FlowerSimulation(**job, workers=config.engine.workers, root=states)
+
+
+@contextmanager
+def workers(config: Config) -> Iterator[Any]:
+    """Ray workers for the runs of a config, or None if its engine is another."""
+    if config.engine.name != "ray":
+        yield None
+        return
+    from undrift.engine.ray import Pool
+
+    with Pool(config.engine.workers, address=config.engine.address) as pool:
+        yield pool
 
 
 def environment() -> dict[str, str | int]:

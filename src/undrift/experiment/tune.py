@@ -9,7 +9,8 @@ Trials are judged on examples held out from every client, never on the test set.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, isfinite
 from pathlib import Path
@@ -22,7 +23,7 @@ from undrift.experiment.files import write
 from undrift.experiment.folder import RunError
 from undrift.experiment.metrics import Metrics
 from undrift.experiment.run import complete
-from undrift.experiment.setup import Setup, prepare, variant
+from undrift.experiment.setup import Setup, prepare, variant, workers
 
 Point = tuple[float, ...]
 Watch = Callable[[str, dict[str, Any]], None]
@@ -190,6 +191,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         watch: called with the name of a trial and each of its rows.
     """
     shared: list[Setup] = []
+    stack = ExitStack()
 
     def evaluate(point: Point) -> float:
         name = _name(tuning, point)
@@ -199,7 +201,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
             raise RefusedError(str(error)) from error
 
         def ready() -> Setup:
-            shared[:] = shared or [prepare(config)]
+            shared[:] = shared or [replace(prepare(config), pool=stack.enter_context(workers(config)))]
             return variant(shared[0], config)
 
         complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
@@ -207,7 +209,8 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
 
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
-    return _write(tuning, out, search(grid, evaluate, tuning.widenings))
+    with stack:
+        return _write(tuning, out, search(grid, evaluate, tuning.widenings))
 
 
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best") -> float:
