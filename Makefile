@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test slow kills format benchmark
+.PHONY: install check lint types test slow kills format cards benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -27,6 +27,9 @@ kills:  ## runs ended by kill -9 at a hundred random moments, resumed and compar
 format:
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
+
+cards:  ## the pages of docs/methods, from the docstrings; a test holds them up to date
+	$(PYTHON) -m undrift.cards docs/methods
 
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json

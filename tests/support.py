@@ -12,6 +12,7 @@ from torch import Tensor
 from oracle.methods import Params
 from undrift import server
 from undrift.algorithm import Algorithm
+from undrift.algorithms import ALGORITHMS
 from undrift.block import Correction
 from undrift.engine.local import Simulation
 from undrift.engine.random import generator
@@ -20,6 +21,9 @@ from undrift.task import Task
 from undrift.testing import Quadratics
 from undrift.types import Array, ClientState, Local, Run, ServerState, Upload
 from undrift.vector import Vector
+
+PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw")]
+"""The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""
 
 
 @dataclass

@@ -42,9 +42,14 @@ def test_costs_follow_from_the_declarations() -> None:
     assert [row["name"] for row in rows] == list(ALGORITHMS)
     for row in rows:
         assert set(row) == {"name", "slots", *KEYS, "stateless", "plain_sum", "gathers"}
-        assert tuple(row[key] for key in KEYS) == COSTS[row["name"]], row["name"]
-        assert row["stateless"] == (row["client_state"] == 0) and row["plain_sum"] and not row["gathers"]
-    assert rows[-2]["slots"]["drift"] == "FedDyn(mu=0.1)"
+        if row["name"] in COSTS:
+            assert tuple(row[key] for key in KEYS) == COSTS[row["name"]], row["name"]
+        assert row["plain_sum"] != row["gathers"]
+        assert not (row["stateless"] and row["client_state"])
+    found = {row["name"]: row for row in rows}
+    assert found["fedfft-d"]["slots"]["drift"] == "FedDyn(mu=0.1)"
+    assert {name for name, row in found.items() if row["gathers"]} >= {"median", "krum", "fedawa", "feddisco"}
+    assert not any(found[name]["gathers"] for name in ("fednova", "fednolowe", "q-fedavg", "fedlw"))
 
 
 def test_a_gathering_rule_says_so() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from registry import BAD, BLOCKS, SPECTRAL, Bad
+from registry import BAD, BLOCKS, HOSTS, SPECTRAL, Bad
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.block import Aggregation, Block, Correction, Perturbation
@@ -19,7 +19,7 @@ PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instan
 
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
 def test_block_keeps_the_contract(slot: str, block: Block) -> None:
-    check_block(block, slot)
+    check_block(block, slot, HOSTS.get(type(block)))
 
 
 @pytest.mark.parametrize("spectral", SPECTRAL, ids=str)

@@ -32,7 +32,7 @@ from undrift.wire import WireError
 # The same bits
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not make(name).aggregation.judges])
 def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> None:
     expected = fingerprint(reference(name))
     for nodes in (1, 3, 8):

@@ -16,8 +16,11 @@ LAYERS = [
     {"blocks"},
     {"algorithm"},
     {"client", "reduce", "gate", "server", "wire"},
-    {"algorithms", "engine"},
+    {"algorithms", "engine", "literals"},
+    {"compose"},
+    {"cards"},
     {"experiment", "template"},
+    {"report"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -20,6 +20,11 @@ def test_pair_stays_finite_or_is_refused(pair) -> None:
         with pytest.raises(TypeError, match=r"needs one, for example perturbation=SAM\(0.1\)"):
             Algorithm(**pair)
         return
+    needed = [(slot, name) for block in pair.values() for slot, name in block.requires.items()]
+    if any(type(pair.get(slot)).__name__ != name for slot, name in needed):
+        with pytest.raises(TypeError, match=r"reads the state of the \w+ slot and needs"):
+            Algorithm(**pair)
+        return
     algorithm = Algorithm(**pair)
     local = Local(lr=0.05, weight_decay=1e-3, epochs=1, batch_size=4)
     simulation = Simulation(algorithm, Clinic(), local, cohort=4, seed=3)

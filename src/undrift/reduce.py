@@ -179,9 +179,13 @@ class Total:
                 sizes[f"{slot}.{name}"] = block.sizes()[name] if kind == "array" else lengths[kind]
         return sizes
 
+    def weight(self) -> float:
+        """The sum of the weights."""
+        return self._number("weight") if self.clients else 0.0
+
     def norm(self) -> float:
         """The norm of the weighted mean of the displacements."""
-        weight = self._number("weight") if self.clients else 0.0
+        weight = self.weight()
         if weight == 0:
             return 0.0
         total = self.sums.get("delta")
@@ -217,7 +221,7 @@ class Total:
         if self._uses("slope"):
             moved = delta if total is None else total
             steep = slope(value("paced"), moved, w0, self.lr, self.local.weight_decay, cohort.size)
-        buffers = (self.sums["buffers"].value() / (self._number("weight") or 1.0)).to(dtype)
+        buffers = (self.sums["buffers"].value() / (self.weight() or 1.0)).to(dtype)
         assert self.counts is not None
         return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts)
 
@@ -226,7 +230,7 @@ class Total:
         names = self.algorithm.aggregation.extra
         return Weighted(
             delta=self.sums["delta"].value(),
-            weight=self._number("weight"),
+            weight=self.weight(),
             extra={name: self.sums[f"extra.{name}"].value() for name in names},
             weights={name: self._number(f"weights.{name}") for name in names},
             up=up,

@@ -69,7 +69,8 @@ def close(
     if algorithm.server_optimizer.Server is not None:
         parts["server_optimizer"] = stepped
 
-    averaged = not algorithm.keeps_buffers(local)
+    # Where no client has a weight there is no mean: the statistics stay, else a variance would become zero.
+    averaged = not algorithm.keeps_buffers(local) and total.weight() > 0
     return ServerState(
         round=state.round + 1,
         params=params,

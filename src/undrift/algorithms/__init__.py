@@ -4,24 +4,66 @@ from collections.abc import Callable
 from difflib import get_close_matches
 
 from undrift.algorithm import Algorithm
+from undrift.algorithms.apfl import apfl
+from undrift.algorithms.bulyan import bulyan
+from undrift.algorithms.ditto import ditto
+from undrift.algorithms.fedadagrad import fedadagrad
+from undrift.algorithms.fedadam import fedadam
+from undrift.algorithms.fedala import fedala
 from undrift.algorithms.fedasam import fedasam
 from undrift.algorithms.fedavg import fedavg
+from undrift.algorithms.fedavg_ft import fedavg_ft
 from undrift.algorithms.fedavgm import fedavgm
+from undrift.algorithms.fedawa import fedawa
+from undrift.algorithms.fedbn import fedbn
 from undrift.algorithms.fedcm import fedcm
+from undrift.algorithms.feddc import feddc
+from undrift.algorithms.feddisco import feddisco
 from undrift.algorithms.feddyn import feddyn
 from undrift.algorithms.fedfft import fedfft
 from undrift.algorithms.fedfft_d import fedfft_d
 from undrift.algorithms.fedfft_s import fedfft_s
+from undrift.algorithms.fedfsa import fedfsa
+from undrift.algorithms.fedfsa_random import fedfsa_random
+from undrift.algorithms.fedfsa_reverse import fedfsa_reverse
 from undrift.algorithms.fedgamma import fedgamma
+from undrift.algorithms.fedgloss import fedgloss
+from undrift.algorithms.fedlaw import fedlaw
 from undrift.algorithms.fedlesam import fedlesam
 from undrift.algorithms.fedlesam_d import fedlesam_d
 from undrift.algorithms.fedlesam_s import fedlesam_s
+from undrift.algorithms.fedlw import fedlw
+from undrift.algorithms.fedlws import fedlws
+from undrift.algorithms.fedlwsam import fedlwsam
+from undrift.algorithms.fednolowe import fednolowe
+from undrift.algorithms.fednova import fednova
+from undrift.algorithms.fedper import fedper
+from undrift.algorithms.fedper_fft import fedper_fft
 from undrift.algorithms.fedprox import fedprox
+from undrift.algorithms.fedrep import fedrep
 from undrift.algorithms.fedsam import fedsam
+from undrift.algorithms.fedscam import fedscam
+from undrift.algorithms.fedscam_sam import fedscam_sam
+from undrift.algorithms.fedscam_wa import fedscam_wa
+from undrift.algorithms.fedsmoo import fedsmoo
+from undrift.algorithms.fedsol import fedsol
 from undrift.algorithms.fedspeed import fedspeed
+from undrift.algorithms.fedwmsam import fedwmsam
+from undrift.algorithms.fedyogi import fedyogi
+from undrift.algorithms.geometric_median import geometric_median
+from undrift.algorithms.gradfilter_feddyn import gradfilter_feddyn
+from undrift.algorithms.krum import krum
+from undrift.algorithms.median import median
 from undrift.algorithms.mofedsam import mofedsam
+from undrift.algorithms.moon import moon
+from undrift.algorithms.multi_krum import multi_krum
+from undrift.algorithms.norm_clip import norm_clip
+from undrift.algorithms.pfedme import pfedme
+from undrift.algorithms.q_fedavg import q_fedavg
 from undrift.algorithms.scaffold import scaffold
+from undrift.algorithms.scaffold_i import scaffold_i
 from undrift.algorithms.specgrad import specgrad
+from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -29,21 +71,63 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "uniform": uniform,
     "fedprox": fedprox,
     "scaffold": scaffold,
+    "scaffold-i": scaffold_i,
     "feddyn": feddyn,
+    "feddc": feddc,
     "fedcm": fedcm,
     "fedavgm": fedavgm,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
+    "fednova": fednova,
+    "q-fedavg": q_fedavg,
+    "fedlw": fedlw,
+    "fednolowe": fednolowe,
+    "feddisco": feddisco,
+    "fedawa": fedawa,
+    "fedlws": fedlws,
+    "fedlaw": fedlaw,
+    "median": median,
+    "trimmed-mean": trimmed_mean,
+    "krum": krum,
+    "multi-krum": multi_krum,
+    "bulyan": bulyan,
+    "norm-clip": norm_clip,
+    "geometric-median": geometric_median,
+    "moon": moon,
     "fedsam": fedsam,
     "fedasam": fedasam,
     "mofedsam": mofedsam,
     "fedgamma": fedgamma,
     "fedspeed": fedspeed,
+    "fedsmoo": fedsmoo,
+    "fedgloss": fedgloss,
+    "fedsol": fedsol,
+    "fedlwsam": fedlwsam,
     "fedlesam": fedlesam,
     "fedlesam-s": fedlesam_s,
     "fedlesam-d": fedlesam_d,
+    "fedfsa": fedfsa,
+    "fedfsa-random": fedfsa_random,
+    "fedfsa-reverse": fedfsa_reverse,
+    "fedwmsam": fedwmsam,
+    "fedscam": fedscam,
+    "fedscam-wa": fedscam_wa,
+    "fedscam-sam": fedscam_sam,
     "fedfft": fedfft,
     "fedfft-s": fedfft_s,
     "fedfft-d": fedfft_d,
     "specgrad": specgrad,
+    "gradfilter-feddyn": gradfilter_feddyn,
+    "fedavg-ft": fedavg_ft,
+    "fedper": fedper,
+    "fedrep": fedrep,
+    "fedbn": fedbn,
+    "fedala": fedala,
+    "ditto": ditto,
+    "apfl": apfl,
+    "pfedme": pfedme,
+    "fedper-fft": fedper_fft,
 }
 """Name -> the function that makes it, in the order in which `undrift list` shows them."""
 

@@ -16,6 +16,9 @@ def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
         rho: the radius in units of T; 0 gives FedAvg.
         eta: what keeps T away from zero.
 
+    Limits:
+        rho = 0 gives FedAvg.
+
     Example:
         >>> fedasam()
         Algorithm(perturbation=ASAM(rho=0.7, eta=0.2))

@@ -12,6 +12,10 @@ def fedavg() -> Algorithm:
         client:  w <- w - lr g
         server:  w <- w + sum_i n_i delta_i / sum_i n_i
 
+    Limits:
+        With equal numbers of examples it is FedAvg with equal weights.
+        With one client a round it is SGD on that client's data.
+
     Example:
         >>> fedavg()
         Algorithm()

@@ -16,6 +16,9 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algor
         lr: server learning rate; scale it by 1 - beta for steps as long as FedAvg's.
         nesterov: look ahead.
 
+    Limits:
+        beta = 0 and lr = 1 gives FedAvg.
+
     Example:
         >>> fedavgm()
         Algorithm(server_optimizer=HeavyBall(beta=0.9, lr=1.0, nesterov=False))

@@ -15,6 +15,10 @@ def fedcm(a: float = 0.1) -> Algorithm:
     Args:
         a: share of the client's own gradient; 1 gives FedAvg with equal weights.
 
+    Limits:
+        a = 1 gives FedAvg with equal weights.
+        With one full-batch step a round m is a moving average of gradients, with decay 1 - a.
+
     Example:
         >>> fedcm()
         Algorithm(momentum=ServerMomentum(a=0.1), aggregation=Uniform())

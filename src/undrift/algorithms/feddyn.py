@@ -16,6 +16,10 @@ def feddyn(mu: float = 0.1) -> Algorithm:
     Args:
         mu: strength of the proximal term, alpha in the paper.
 
+    Limits:
+        Round 0, in which all duals are zero, has the local models of FedProx with the same mu.
+        h is the mean of all clients' h_i.
+
     Example:
         >>> feddyn()
         Algorithm(drift=FedDyn(mu=0.1), aggregation=Uniform())

@@ -17,6 +17,10 @@ def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:
         r: share of the spectrum removed, safe from 0.005 to 0.04; 0 gives FedSAM.
         rho: the radius before the filter; 0 gives FedAvg with equal weights.
 
+    Limits:
+        r = 0 gives FedSAM.
+        rho = 0 gives FedAvg with equal weights.
+
     Example:
         >>> fedfft().spectral
         Spectral(perturbation=high_pass(r=0.01), gradient=None)

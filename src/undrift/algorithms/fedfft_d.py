@@ -17,6 +17,10 @@ def fedfft_d(r: float = 0.01, rho: float = 0.1, mu: float = 0.1) -> Algorithm:
         rho: the radius before the filter; 0 gives FedDyn.
         mu: strength of the proximal term, 1/beta in the paper.
 
+    Limits:
+        r = 0 gives FedSpeed.
+        rho = 0 gives FedDyn.
+
     Example:
         >>> fedfft_d().drift
         FedDyn(mu=0.1)

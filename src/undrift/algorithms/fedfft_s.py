@@ -16,6 +16,10 @@ def fedfft_s(r: float = 0.01, rho: float = 0.1) -> Algorithm:
         r: share of the spectrum removed; 0 gives FedGAMMA.
         rho: the radius before the filter; 0 gives SCAFFOLD.
 
+    Limits:
+        r = 0 gives FedGAMMA.
+        rho = 0 gives SCAFFOLD.
+
     Example:
         >>> fedfft_s().drift
         Scaffold()

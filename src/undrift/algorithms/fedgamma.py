@@ -15,6 +15,9 @@ def fedgamma(rho: float = 0.01) -> Algorithm:
     Args:
         rho: the radius; 0 gives SCAFFOLD.
 
+    Limits:
+        rho = 0 gives SCAFFOLD.
+
     Example:
         >>> fedgamma()
         Algorithm(perturbation=SAM(rho=0.01, blend=1.0), drift=Scaffold(), aggregation=Uniform())

@@ -16,6 +16,10 @@ def fedlesam(rho: float = 0.1) -> Algorithm:
     Args:
         rho: the radius; 0 gives FedAvg with equal weights.
 
+    Limits:
+        rho = 0 gives FedAvg with equal weights.
+        A client's first round is that of FedAvg.
+
     Example:
         >>> fedlesam()
         Algorithm(perturbation=StaleGlobal(rho=0.1), aggregation=Uniform())

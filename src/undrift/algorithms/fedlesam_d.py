@@ -18,6 +18,9 @@ def fedlesam_d(rho: float = 0.1, mu: float = 0.1) -> Algorithm:
         rho: the radius; 0 gives FedDyn.
         mu: strength of the proximal term.
 
+    Limits:
+        rho = 0 gives FedDyn.
+
     Example:
         >>> fedlesam_d()
         Algorithm(perturbation=StaleGlobal(rho=0.1), drift=FedDyn(mu=0.1), aggregation=Uniform())

@@ -16,6 +16,9 @@ def fedlesam_s(rho: float = 0.1) -> Algorithm:
     Args:
         rho: the radius; 0 gives SCAFFOLD.
 
+    Limits:
+        rho = 0 gives SCAFFOLD.
+
     Example:
         >>> fedlesam_s()
         Algorithm(perturbation=StaleGlobal(rho=0.1), drift=Scaffold(), aggregation=Uniform())

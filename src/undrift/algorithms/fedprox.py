@@ -15,6 +15,10 @@ def fedprox(mu: float = 0.01) -> Algorithm:
     Args:
         mu: strength of the pull; 0 gives FedAvg.
 
+    Limits:
+        mu = 0 gives FedAvg.
+        With one local step a round it is FedAvg.
+
     Example:
         >>> fedprox(0.1)
         Algorithm(objective=Proximal(mu=0.1))

@@ -15,6 +15,9 @@ def fedsam(rho: float = 0.1) -> Algorithm:
     Args:
         rho: the radius; 0 gives FedAvg with equal weights.
 
+    Limits:
+        rho = 0 gives FedAvg with equal weights.
+
     Example:
         >>> fedsam(0.05)
         Algorithm(perturbation=SAM(rho=0.05, blend=1.0), aggregation=Uniform())

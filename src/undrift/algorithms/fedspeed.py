@@ -18,6 +18,9 @@ def fedspeed(rho: float = 0.1, mu: float = 0.1, blend: float = 1.0) -> Algorithm
         mu: strength of the proximal term.
         blend: share of the perturbed gradient; 0 gives FedDyn.
 
+    Limits:
+        rho = 0 or blend = 0 gives FedDyn.
+
     Example:
         >>> fedspeed()
         Algorithm(perturbation=SAM(rho=0.1, blend=1.0), drift=FedDyn(mu=0.1), aggregation=Uniform())

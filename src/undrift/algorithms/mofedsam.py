@@ -16,6 +16,10 @@ def mofedsam(rho: float = 0.1, a: float = 0.1) -> Algorithm:
         rho: the radius; 0 gives FedCM.
         a: share of the client's own gradient; 1 gives FedSAM.
 
+    Limits:
+        rho = 0 gives FedCM.
+        a = 1 gives FedSAM.
+
     Example:
         >>> mofedsam()
         Algorithm(perturbation=SAM(rho=0.1, blend=1.0), momentum=ServerMomentum(a=0.1), aggregation=Uniform())

@@ -13,6 +13,10 @@ def scaffold() -> Algorithm:
         client:  g <- g - c_i + c;   at the end c_i <- c_i - c - delta_i / (steps lr)
         server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/m sum_i delta_i
 
+    Limits:
+        With variates held at zero it is FedAvg with equal weights.
+        With one full-batch step a round it is SCAFFOLD I.
+
     Example:
         >>> scaffold()
         Algorithm(drift=Scaffold(), aggregation=Uniform())

@@ -21,6 +21,10 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         host: the algorithm to filter; None is FedAvg with equal weights.
         filter: another filter than high_pass(r), such as moving_average(r) or gaussian(r).
 
+    Limits:
+        r = 0 gives the host.
+        Without weight decay the low frequencies of every tensor keep their initial values.
+
     Example:
         >>> specgrad(0.05)
         Algorithm(spectral=Spectral(perturbation=None, gradient=high_pass(r=0.05)), aggregation=Uniform())

@@ -11,6 +11,9 @@ def uniform() -> Algorithm:
 
         server:  w <- w + 1/m sum_i delta_i
 
+    Limits:
+        With equal numbers of examples it is FedAvg.
+
     Example:
         >>> uniform()
         Algorithm(aggregation=Uniform())

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
-from undrift.cli.runs import Device, Engine, Workers, settings
+from undrift.cli.runs import Device, Engine, Workers, settings, slug
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.compare import Comparison, Job, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
@@ -99,7 +99,7 @@ def tune_method(
         base.pop("method", None)
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
-        folder = out or Path("runs") / f"tune-{file.stem if file else what}"
+        folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         with stoppable("the same command"), Progress(None) as progress:
             told = tune(tuning, folder, _Watch(progress).trial)
     if as_json:

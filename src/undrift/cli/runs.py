@@ -1,5 +1,6 @@
 """Runs: `undrift run` and `undrift resume`."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ Device = Annotated[str | None, typer.Option(help="cpu; data sets and models do n
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="An algorithm's name, as undrift list shows it.")] = None,
+    method: Annotated[str | None, typer.Argument(help="A name that undrift list shows, or a composition.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="A TOML file; flags change what it says.")
     ] = None,
@@ -71,7 +72,7 @@ def run(
     with reported("run", ConfigError, RunError, CheckpointError):
         values = read_toml(config) if config else {}
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
-        folder = out or _free(Path("runs"), f"{built.method}-{built.data}-seed{built.seed}")
+        folder = out or _free(Path("runs"), f"{slug(built.method)}-{built.data}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.row)
     _tell(outcome)
@@ -114,6 +115,11 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def slug(text: str) -> str:
+    """A text as a part of a folder's name: "scaffold + sam(rho=0.05)" is scaffold-sam-rho-0.05."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text)[:80].strip("-.") or "run"
 
 
 def _free(root: Path, name: str) -> Path:

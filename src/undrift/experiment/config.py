@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from undrift.algorithm import Algorithm
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
+from undrift.compose import parse
 from undrift.types import Local
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -68,13 +69,17 @@ class OutputConfig(Strict):
     checkpoint_every: Count = 1
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
     track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
+    lens_every: Annotated[int, Field(ge=0, le=10_000_000)] = 5
+    lens_clients: Annotated[int, Field(ge=2, le=10_000_000)] = 4
+    lens: tuple[Literal["spectrum", "divergence"], ...] = ("spectrum", "divergence")
 
 
 class Config(Strict):
     """A run.
 
     Args:
-        method: an algorithm's name, as `undrift list` shows it; `arguments` are its arguments.
+        method: an algorithm's name, as `undrift list` shows it; `arguments` are its arguments. Or a composition such as
+            "scaffold + sam(rho=0.05)", which has its arguments in it.
         data: a dataset's name; `partition` says how it is split over `clients`: 100 if None, or as many as there are
             in natural data.
         model: a model's name; None takes one that fits the data.
@@ -116,7 +121,8 @@ class Config(Strict):
         try:
             judges = self.algorithm().aggregation.judges
         except TypeError as error:
-            raise ValueError(f"arguments of {self.method}: {error}") from error
+            where = "method" if self._composed else f"arguments of {self.method}"
+            raise ValueError(f"{where}: {error}") from error
         if judges and not self.proxy:
             raise ValueError(f"proxy: {self.method} judges models on data of the server's; set proxy = 200")
         return self
@@ -133,10 +139,17 @@ class Config(Strict):
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights asked for."""
-        algorithm = make(self.method, **self.arguments)
+        algorithm = parse(self.method) if self._composed else make(self.method, **self.arguments)
+        if self._composed and self.arguments:
+            raise ValueError("arguments: a composition has them in it; write method = \"scaffold + sam(rho=0.05)\"")
         if self.weights == "paper":
             return algorithm
         return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())
+
+    @property
+    def _composed(self) -> bool:
+        """Whether the method is a composition and no name."""
+        return any(sign in self.method for sign in "+(:")
 
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on: not where it runs, nor for how many rounds."""

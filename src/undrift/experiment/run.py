@@ -16,6 +16,7 @@ from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.files import write
 from undrift.experiment.folder import RunError, RunFolder, read_summary
+from undrift.experiment.live import Live
 from undrift.experiment.measure import Measure, best
 from undrift.experiment.setup import Setup, engine, environment, prepare
 from undrift.experiment.tracking import trackers
@@ -135,10 +136,12 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         run.audit.write("resume" if found else "begin", round=state.round, sha256=fingerprint(state))
         run.metrics.rewind(state.round)
         measure = Measure(setup, simulation)
+        live = Live(simulation.job, config.output, run.path / "lens.jsonl")
+        live.rewind(state.round)
         with trackers(config.output.track, run.path, config) as tell:
             begun = perf_counter()
             for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
-                row = measure.row(state, record, perf_counter() - begun)
+                row = measure.row(state, record, perf_counter() - begun) | live.after(state, record)
                 _commit(run, kept, config, state, record, row)
                 tell(row)
                 if watch is not None:

@@ -1,8 +1,18 @@
 """The contract suite, for everyone who adds a block or an algorithm, and small tasks to try them on."""
 
+from undrift.testing.blobs import Projected, blobs
 from undrift.testing.contract import check_algorithm, check_block
 from undrift.testing.rounds import ContractError
 from undrift.testing.tasks import Clinic, Quadratics
 from undrift.wire import fingerprint
 
-__all__ = ["Clinic", "ContractError", "Quadratics", "check_algorithm", "check_block", "fingerprint"]
+__all__ = [
+    "Clinic",
+    "ContractError",
+    "Projected",
+    "Quadratics",
+    "blobs",
+    "check_algorithm",
+    "check_block",
+    "fingerprint",
+]

@@ -1,6 +1,41 @@
 """How uploads are weighed or combined."""
 
-from undrift.blocks.aggregation.median import CoordinateMedian
+from undrift.blocks.aggregation.agreement import ByAgreement
+from undrift.blocks.aggregation.clip import MedianClip, NormClip, QuantileClip
+from undrift.blocks.aggregation.discrepancy import ByDiscrepancy
+from undrift.blocks.aggregation.fair import QFair
+from undrift.blocks.aggregation.geometric import GeometricMedian
+from undrift.blocks.aggregation.krum import Bulyan, Krum
+from undrift.blocks.aggregation.last_loss import ByLastLoss, LastLossComplement
+from undrift.blocks.aggregation.loss import ByLoss, LossComplement
+from undrift.blocks.aggregation.median import CoordinateMedian, TrimmedMean
+from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.aggregation.proxy import ByProxy
+from undrift.blocks.aggregation.score import ByScore, Dampened
+from undrift.blocks.aggregation.shrinking import LayerShrinking
 from undrift.blocks.aggregation.weights import ByExamples, Uniform
 
-__all__ = ["ByExamples", "CoordinateMedian", "Uniform"]
+__all__ = [
+    "Bulyan",
+    "ByAgreement",
+    "ByDiscrepancy",
+    "ByExamples",
+    "ByLastLoss",
+    "ByLoss",
+    "ByProxy",
+    "ByScore",
+    "CoordinateMedian",
+    "Dampened",
+    "GeometricMedian",
+    "Krum",
+    "LastLossComplement",
+    "LayerShrinking",
+    "LossComplement",
+    "MedianClip",
+    "NormClip",
+    "Normalized",
+    "QFair",
+    "QuantileClip",
+    "TrimmedMean",
+    "Uniform",
+]

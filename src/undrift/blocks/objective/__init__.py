@@ -1,5 +1,6 @@
 """Terms added to the clients' loss."""
 
+from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.proximal import Proximal
 
-__all__ = ["Proximal"]
+__all__ = ["Contrast", "Proximal"]

@@ -1,5 +1,12 @@
 """Which part of the model is shared."""
 
+from undrift.blocks.personalization.adaptive import AdaptiveAggregation
+from undrift.blocks.personalization.alternating import Alternating
+from undrift.blocks.personalization.ditto import Ditto
+from undrift.blocks.personalization.latest import Latest
+from undrift.blocks.personalization.mixture import Mixture
+from undrift.blocks.personalization.norms import PrivateNorms
 from undrift.blocks.personalization.private import Private
+from undrift.blocks.personalization.tuned import Tuned
 
-__all__ = ["Private"]
+__all__ = ["AdaptiveAggregation", "Alternating", "Ditto", "Latest", "Mixture", "Private", "PrivateNorms", "Tuned"]

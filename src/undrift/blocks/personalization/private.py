@@ -1,14 +1,13 @@
 """A private part of the model."""
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from undrift.block import Personalization
+from undrift.blocks.personalization.part import Part, check, epochs, mask
 from undrift.types import Array, Run
 from undrift.vector import Layout, Vector
 
@@ -20,49 +19,63 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Private(Personalization):
-    """client:  the tensors named stay with the client; corrections and filters act on the others only
-
-    Args:
-        names: name patterns of the private tensors, for example ("head.*",); () shares everything.
-    """
+class Kept(Personalization):
+    """client:  what `own` chooses stays with the client; corrections and filters act on the rest only"""
 
     Client = Own
 
-    names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.names, str):
-            raise TypeError(
-                f"Private: names must be a tuple of patterns, got the string {self.names!r}; write ({self.names!r},)"
-            )
+    def own(self, layout: Layout) -> Tensor | None:
+        """A boolean vector, true where the model is private; None if nothing is."""
+        return None
 
     def init_client(self, w: Vector) -> Own:
         """Nothing: the first round starts from the common initial values."""
         return Own(torch.empty(0, dtype=w.dtype))
 
     def shared(self, layout: Layout) -> Tensor | None:
-        """Everything that is not named."""
-        return _shared(self.names, layout) if self.names else None
+        """Everything that is not private."""
+        own = self.own(layout)
+        return None if own is None else ~own
 
     def start(self, params: Vector, kept: Own, layout: Layout) -> Vector:
         """The shared model with the client's own values in it."""
-        start = params.clone()
-        mask = self.shared(layout)
-        if mask is not None and len(kept.values):
-            start[~mask] = kept.values
+        start, own = params.clone(), self.own(layout)
+        if own is not None and len(kept.values):
+            start[own] = kept.values
         return start
 
     def finish(self, local: Own, run: Run) -> tuple[None, Own]:
         """Keep the private values."""
-        mask = self.shared(run.layout)
-        return None, Own(run.w[:0].clone() if mask is None else run.w[~mask])
+        own = self.own(run.layout)
+        return None, Own(run.w[:0].clone() if own is None else run.w[own])
 
 
-@lru_cache(maxsize=64)
-def _shared(names: tuple[str, ...], layout: Layout) -> Tensor:
-    """The shared elements of a layout; every pattern must name something."""
-    for pattern in names:
-        if not any(fnmatchcase(name, pattern) for name in layout.names):
-            raise ValueError(f"Private: no tensor is named {pattern!r}; the model has {', '.join(layout.names)}")
-    return ~layout.mask(lambda name, _: any(fnmatchcase(name, pattern) for pattern in names))
+@dataclass(frozen=True)
+class Private(Kept):
+    """client:  the tensors named stay with the client; corrections and filters act on the others only
+
+    Args:
+        names: the private tensors: name patterns such as ("head.*",), "last" for those of the last module, "all" for
+            purely local training; () shares everything.
+        tuned: epochs in which the private part alone is trained before a client is evaluated; 0 evaluates as it is.
+    """
+
+    names: Part = ()
+    tuned: int = 0
+
+    def __post_init__(self) -> None:
+        check(type(self).__name__, self.names)
+        epochs(type(self).__name__, "tuned", self.tuned)
+
+    def own(self, layout: Layout) -> Tensor | None:
+        """The tensors named."""
+        return mask(type(self).__name__, self.names, layout) if self.names else None
+
+    @property
+    def tuning(self) -> int:
+        """The epochs given."""
+        return self.tuned
+
+    def scope(self, layout: Layout) -> Tensor:
+        """The private part, nothing if there is none."""
+        return mask(type(self).__name__, self.names, layout)

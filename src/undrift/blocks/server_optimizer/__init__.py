@@ -1,5 +1,7 @@
 """What the server does with the displacement."""
 
+from undrift.blocks.server_optimizer.adaptive import Adagrad, Adam, Yogi
 from undrift.blocks.server_optimizer.heavy_ball import Average, HeavyBall
+from undrift.blocks.server_optimizer.server_sam import ServerSAM
 
-__all__ = ["Average", "HeavyBall"]
+__all__ = ["Adagrad", "Adam", "Average", "HeavyBall", "ServerSAM", "Yogi"]

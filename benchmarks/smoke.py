@@ -1,0 +1,76 @@
+"""A short accuracy smoke of every method: does each learn, with its defaults, where FedAvg does?
+
+Fashion-MNIST, 4,000 training examples over 20 clients (Dirichlet 0.3), 10 of them in each of 10 rounds, two epochs, the
+small CNN, one seed. It shows that a method works, not how good it is: `undrift compare` does that.
+
+    python benchmarks/smoke.py --json > benchmarks/results/smoke.json
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from undrift import Local, Simulation, make
+from undrift.algorithms import ALGORITHMS
+from undrift.data import Dataset, DataTask, Split, load
+from undrift.data.partition import partition
+from undrift.models import build
+
+LOCAL = Local(lr=0.1, epochs=2, batch_size=50, weight_decay=1e-3, clip=10.0)
+ROUNDS, CLIENTS, COHORT = 10, 20, 10
+
+
+def small(dataset: Dataset, train: int, test: int) -> Dataset:
+    """The first examples of a data set."""
+
+    def cut(split: Split, count: int) -> Split:
+        return Split(split.inputs[:count], split.targets[:count])
+
+    return replace(dataset, train=cut(dataset.train, train), test=cut(dataset.test, test))
+
+
+def smoke_task() -> DataTask:
+    """The task all methods share; 100 of the training examples are the server's."""
+    dataset = small(load("fashion-mnist"), 4100, 1000)
+    clients = partition("dirichlet:0.3", dataset.train.targets[:4000].numpy(), clients=CLIENTS, seed=0).clients
+    make_model = partial(build, "small-cnn", classes=10, channels=1, image=28)
+    return DataTask(dataset, clients, make_model, reserved=torch.arange(4000, 4100))
+
+
+def smoke(name: str, task: DataTask) -> dict[str, Any]:
+    """Train one method and test its global model, and clients' own models if it has some."""
+    begun = time.perf_counter()
+    simulation = Simulation(make(name), task, LOCAL, cohort=COHORT)
+    state = simulation.run(ROUNDS)
+    told: dict[str, Any] = {"name": name, "accuracy": round(task.test(simulation.module(state)).accuracy, 4)}
+    if simulation.algorithm.personalized:
+        own = [task.own_score(simulation.personal(state, client), client).accuracy for client in range(CLIENTS)]
+        told["personal"] = round(sum(own) / CLIENTS, 4)
+    return {**told, "seconds": round(time.perf_counter() - begun, 1)}
+
+
+def main() -> None:
+    """Run all methods, or those named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("names", nargs="*", help="methods; without any, all of undrift list")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    task, rows = smoke_task(), []
+    for name in arguments.names or ALGORITHMS:
+        rows.append(smoke(name, task))
+        print(json.dumps(rows[-1]), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.json:
+        environment = {"python": platform.python_version(), "torch": torch.__version__}
+        print(json.dumps({"rows": rows, "environment": environment}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Ditto."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Ditto
+
+
+def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:
+    """Ditto: FedAvg, and beside it every client trains a model of its own that is pulled towards the global one.
+
+    A personal model is between local training and the global model; the pull says where. The global model does not
+    know of it, so any robust rule may make it.
+
+        client:  w <- w - lr g(w);   v_i <- v_i - lr_p (g(v_i) + lam (v_i - w0)), w0 the received model
+        server:  FedAvg
+        evaluation:  v_i
+
+    Args:
+        lam: strength of the pull; 0 makes v_i purely local, large makes it the received model while lr_p lam < 1.
+        lr: lr_p, the rate of v_i; None takes that of the global model.
+
+    Limits:
+        The global model is FedAvg's, whatever lam.
+        lam=0 makes v_i local training.
+
+    Example:
+        >>> ditto(0.1)
+        Algorithm(personalization=Ditto(lam=0.1, lr=None))
+
+    References:
+        Li et al., Ditto: fair and robust federated learning through personalization, ICML 2021.
+
+    Note:
+        The anchor is the received model and not the one just trained. Both models see the same batches, clip and
+        weight decay. v_i starts from the first model a client receives. Weights are by examples under uniform
+        sampling; the authors' code samples by size and averages uniformly. Its choice of lam by validation loss is not
+        built in: lam from 0.1 to 2 is what it tries. lr_p lam above 2 diverges.
+    """
+    return Algorithm(personalization=Ditto(lam, lr))

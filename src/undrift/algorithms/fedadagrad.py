@@ -1,0 +1,39 @@
+"""FedAdagrad."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Adagrad
+
+
+def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Algorithm:
+    """FedAdagrad: the mean displacement is a gradient for Adagrad on the server.
+
+    Every coordinate's rate falls with the sum of its squares, so those that rarely move keep long steps and the
+    others settle by themselves.
+
+        server:  D = sum_i n_i delta_i / sum_i n_i
+                 m <- beta1 m - (1 - beta1) D;   v <- v + D^2
+                 w <- w - lr m / (sqrt(v) + tau), element by element
+
+    Args:
+        lr: server learning rate.
+        beta1: momentum; 0 switches it off, as in the paper.
+        tau: what keeps the root away from zero, a setting to tune from 1e-5 to 1e-1; large tau switches adapting off.
+
+    Limits:
+        With beta1 = 0 and lr = 2 tau, both large, it is FedAvg: v stays near tau^2.
+        With the same D in every round and beta1 = 0, the t-th step is lr sign(D) / sqrt(t), tau aside.
+        A round that moves nothing leaves the model where it is.
+
+    Example:
+        >>> fedadagrad()
+        Algorithm(server_optimizer=Adagrad(lr=0.1, beta1=0.0, tau=0.001))
+
+    References:
+        Reddi et al., Adaptive federated optimization, ICLR 2021.
+
+    Note:
+        v starts at tau^2 and the root has tau added outside; a common port takes sqrt(v + eps). Weights are by
+        examples, as in the experiments; the paper's box averages equally. The first step of every coordinate is about
+        lr, however small D: choose it by the size of the weights, 0.01 to 0.1 for networks.
+    """
+    return Algorithm(server_optimizer=Adagrad(lr=lr, beta1=beta1, tau=tau))

@@ -1,0 +1,46 @@
+"""FedALA."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import AdaptiveAggregation
+
+
+def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: float = 0.01) -> Algorithm:
+    """FedALA: before it trains, a client mixes its last model into the received one, element by element.
+
+    The received model helps a client in some directions and undoes its own progress in others; the weights, learned on
+    its own data, say which.
+
+        client:  in the top layers  w = w_i + W (w0 - w_i);   W <- W - rate g(w) (w0 - w_i), cut to [0, 1], some epochs
+                 below  w = w0;   then  w <- w - lr g(w), as FedAvg;   at the end keep w_i = w and W
+        server:  w <- sum_i n_i/n w_i
+
+    W starts at 1. A client's first round has no w_i and learns nothing; in its second, epochs are repeated until the
+    mean losses of the last 10 have a standard deviation below the threshold, 100 at most; later there is one epoch.
+
+    Args:
+        rate: step size of W; 0 keeps W at 1 and gives FedAvg.
+        sample: share of a client's examples that an epoch of W uses, in (0, 1].
+        layers: how many modules, from the last, are mixed.
+        threshold: on the standard deviation of the losses.
+
+    Limits:
+        rate=0 gives FedAvg.
+        W held at 0 in all layers is local training.
+
+    Example:
+        >>> fedala().personalization
+        AdaptiveAggregation(rate=1.0, sample=0.8, layers=1, threshold=0.01)
+
+    References:
+        Zhang et al., FedALA: adaptive local aggregation for personalized federated learning, AAAI 2023.
+
+    Note:
+        The code counts tensors where the paper counts layers (p = 2 tensors is the last linear layer); its threshold
+        is 0.1, the paper's 0.01. It finds the first round by a difference that sums to zero; here a counter is kept.
+        Its loss of an epoch is that of the last batch; here the mean. It mixes on all clients in every round, here
+        those that take part do, which is the same if all do. Its sample is a contiguous slice at a random place; here
+        it is the start of a random order, in whole batches, the same in all epochs of a round. The authors evaluate
+        after they have learned W once more; here a client is evaluated with the newest global model, its last model
+        and the W of its last round.
+    """
+    return Algorithm(personalization=AdaptiveAggregation(rate, sample, layers, threshold))

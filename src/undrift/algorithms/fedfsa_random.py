@@ -1,0 +1,41 @@
+"""FedFSA with another choice of layers, a control."""
+
+from dataclasses import replace
+
+from undrift.algorithm import Algorithm
+from undrift.algorithms.fedfsa import fedfsa
+from undrift.blocks import FSA
+
+
+def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
+    """FedFSA-Random: FedFSA that perturbs layers further which it draws at random.
+
+    The paper's first control: if FedFSA does not beat it, the choice of layers does not matter, only the larger radius.
+
+        client:  offset_k = rho_k g1_k / ||g1||, rho_k = larger for the tensors k in Top_i, else rho
+                 g <- a g(w + offset) + (1 - a) m
+                 at the end Top_i <- count tensors drawn at random, anew in every round
+        server:  m <- mean_i -delta_i / (steps_i lr);   w <- w + mean_i delta_i
+
+    Args:
+        rho: the radius of most tensors.
+        larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
+        count: how many tensors Top_i holds; 0 gives MoFedSAM.
+        a: share of the client's own gradient; 1 switches the momentum off.
+
+    Limits:
+        larger = rho, or count = 0, gives MoFedSAM.
+        count at or above the number of layers that may be chosen gives FedFSA.
+
+    Example:
+        >>> fedfsa_random().perturbation
+        FSA(rho=0.1, larger=0.2, count=2, choice='random', measure='normalized', blend=1.0)
+
+    References:
+        Xing et al., Flexible sharpness-aware personalized federated learning, AAAI 2025, ablation.
+
+    Note:
+        The tensors are drawn at the end of a client's round for its next one, as FedFSA chooses them, from the client's
+        own generator; its first round has the radius rho everywhere. Else as FedFSA.
+    """
+    return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="random"))

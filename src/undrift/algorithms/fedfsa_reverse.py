@@ -1,0 +1,40 @@
+"""FedFSA with another choice of layers, a control."""
+
+from dataclasses import replace
+
+from undrift.algorithm import Algorithm
+from undrift.algorithms.fedfsa import fedfsa
+from undrift.blocks import FSA
+
+
+def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
+    """FedFSA-Reverse: FedFSA that perturbs the layers further which its training changes least.
+
+    The paper's second control: the layers FedFSA would choose last.
+
+        client:  offset_k = rho_k g1_k / ||g1||, rho_k = larger for the tensors k in Top_i, else rho
+                 g <- a g(w + offset) + (1 - a) m
+                 at the end Top_i <- the count tensors with the smallest s_k that are not zero
+        server:  m <- mean_i -delta_i / (steps_i lr);   w <- w + mean_i delta_i
+
+    Args:
+        rho: the radius of most tensors.
+        larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
+        count: how many tensors Top_i holds; 0 gives MoFedSAM.
+        a: share of the client's own gradient; 1 switches the momentum off.
+
+    Limits:
+        larger = rho, or count = 0, gives MoFedSAM.
+        count at or above the number of layers that may be chosen gives FedFSA, if all have changed.
+
+    Example:
+        >>> fedfsa_reverse().perturbation
+        FSA(rho=0.1, larger=0.2, count=2, choice='smallest', measure='normalized', blend=1.0)
+
+    References:
+        Xing et al., Flexible sharpness-aware personalized federated learning, AAAI 2025, ablation.
+
+    Note:
+        A tensor that did not change at all, as one without gradient, is left out. Else as FedFSA.
+    """
+    return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="smallest"))

@@ -1,0 +1,34 @@
+"""FedNolowe."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import LossComplement
+
+
+def fednolowe() -> Algorithm:
+    """FedNolowe: weights that fall linearly with a client's share of the cohort's training loss.
+
+    Milder than the inverse loss: no client gets more than 1 / (m - 1), and in large cohorts the weights are nearly
+    equal whatever the losses.
+
+        client:  L_i = mean loss over all examples and epochs of the round, each measured before its step
+        server:  S = sum_i L_i;   w <- w + sum_i (S - L_i) delta_i / ((m - 1) S)
+
+    Limits:
+        With equal losses it is FedAvg with equal weights.
+        With two clients a round it is FedLW.
+        With one client, or losses that are all zero, weights are equal.
+
+    Example:
+        >>> fednolowe()
+        Algorithm(aggregation=LossComplement())
+
+    References:
+        Le et al., FedNolowe: a normalized loss-based weighted aggregation strategy for robust federated learning in
+        heterogeneous environments, PLOS ONE 2025.
+
+    Note:
+        The server needs two sums over one upload, by 1 and by L_i, and not every upload apart. The released code keeps
+        a client's optimizer, momentum included, over all rounds; here it is fresh in every round. It divides by zero
+        for one client; here that client counts. Losses below zero are refused.
+    """
+    return Algorithm(aggregation=LossComplement())

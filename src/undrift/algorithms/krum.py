@@ -1,0 +1,37 @@
+"""Krum."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import Krum
+
+
+def krum(f: float = 0.1) -> Algorithm:
+    """Krum: the model moves as the one client with the nearest neighbours did.
+
+    Honest uploads lie together; a bad one that is near enough to be chosen does little harm. The others are thrown
+    away.
+
+        server:  s_i = the sum of the m - f - 2 smallest ||delta_i - delta_j||^2 over j != i
+                 w <- w + delta_i of the smallest s_i; ties go to the lowest client
+
+    Args:
+        f: how many uploads may be bad: a whole number, or a share of the cohort below 1/2, rounded up; 0 trusts all.
+
+    Limits:
+        The result is one of the uploads, to the bit.
+        Equal uploads give that upload.
+
+    Example:
+        >>> krum()
+        Algorithm(aggregation=Krum(f=0.1, q=1))
+
+    References:
+        Blanchard et al., Machine learning with adversaries: Byzantine tolerant gradient descent, NeurIPS 2017.
+
+    Note:
+        Krum needs m >= 2f + 3 uploads. A smaller cohort takes the largest f it allows, (m - 3) // 2 or 0, and counts
+        one neighbour at least: the run goes on, and of one or two uploads the lowest client's is taken. Under label
+        skew honest updates differ much and the choice of one of them is noisy: report the accuracy of honest
+        minorities, too, and prefer Multi-Krum. All clients count alike. Running statistics are averaged plainly, so
+        prefer GroupNorm where clients are not trusted.
+    """
+    return Algorithm(aggregation=Krum(f))

@@ -1,0 +1,30 @@
+"""Coordinate-wise median."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import CoordinateMedian
+
+
+def median() -> Algorithm:
+    """Median: every coordinate of the update is the median over the clients.
+
+    Fewer than half of the uploads may be arbitrary, and each coordinate still lies between honest ones.
+
+        server:  w_j <- w_j + median_i delta_ij; of an even number, the mean of the two in the middle
+
+    Limits:
+        One or two clients give equal weights.
+        Equal uploads give that upload.
+
+    Example:
+        >>> median()
+        Algorithm(aggregation=CoordinateMedian())
+
+    References:
+        Yin et al., Byzantine-robust distributed learning: towards optimal statistical rates, ICML 2018.
+
+    Note:
+        All clients count alike: an attacker can lie about its size. Uploads that are not finite never enter the median.
+        Under label skew honest updates differ much, and a median favours the majority in each coordinate. Running
+        statistics are averaged plainly, so prefer GroupNorm where clients are not trusted.
+    """
+    return Algorithm(aggregation=CoordinateMedian())

@@ -1,0 +1,35 @@
+"""Coordinate-wise trimmed mean."""
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import TrimmedMean
+
+
+def trimmed_mean(f: float = 0.1) -> Algorithm:
+    """Trimmed mean: every coordinate of the update is a mean without its extremes.
+
+    Up to f bad uploads cannot move a coordinate beyond the honest ones, and more of the honest ones are averaged than
+    in a median.
+
+        server:  w_j <- w_j + the mean over i of delta_ij without the f largest and the f smallest
+
+    Args:
+        f: how many uploads may be bad: a whole number, or a share of the cohort below 1/2, rounded up; 0 trims none.
+
+    Limits:
+        f = 0 gives equal weights.
+        f of half the cohort or more gives the median.
+        Equal uploads give that upload.
+
+    Example:
+        >>> trimmed_mean()
+        Algorithm(aggregation=TrimmedMean(f=0.1))
+
+    References:
+        Yin et al., Byzantine-robust distributed learning: towards optimal statistical rates, ICML 2018.
+
+    Note:
+        A cohort of m uploads, m <= 2f, trims (m - 1) // 2 on each side instead of f: the run goes on, with the median.
+        All clients count alike: an attacker can lie about its size. Running statistics are averaged plainly, so prefer
+        GroupNorm where clients are not trusted.
+    """
+    return Algorithm(aggregation=TrimmedMean(f))

@@ -1,0 +1,103 @@
+"""Weights that fall with the skew of a client's labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from undrift.block import Aggregation
+from undrift.blocks.aggregation.rows import mean
+from undrift.types import Gathered, Run, Upload
+from undrift.vector import Vector
+
+
+class Skew(NamedTuple):
+    """How far a client's labels are from the reference: one number, not the counts."""
+
+    d: float
+
+
+@dataclass(frozen=True)
+class ByDiscrepancy(Aggregation):
+    """client:  d_i = KL(P_i || T) or ||P_i - T||_2, P_i the shares of the classes in its data, T the reference
+    server:  d_i <- d_i / sum_j d_j (kl only);   r_i = max(0, p_i - a d_i + b),   p_i = n_i / sum_j n_j
+             delta = sum_i r_i delta_i / sum_i r_i;   by p_i if all r_i are 0
+
+    Args:
+        a: what skew costs.
+        b: added to every weight.
+        metric: "kl" or "l2".
+        reference: the share of each class; () takes all classes alike.
+    """
+
+    Up = Skew
+    gathers = True
+
+    a: float = 0.5
+    b: float = 0.1
+    metric: str = "kl"
+    reference: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in {"a": self.a, "b": self.b}.items():
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"ByDiscrepancy: {name} must be 0 or more and finite, got {value}")
+        if self.metric not in ("kl", "l2"):
+            raise ValueError(f'ByDiscrepancy: metric must be "kl" or "l2", got {self.metric!r}')
+        if self.reference and (min(self.reference) <= 0 or abs(sum(self.reference) - 1) > 1e-6):
+            raise ValueError(f"ByDiscrepancy: reference must be positive shares that sum to 1, got {self.reference}")
+
+    def finish(self, local: None, run: Run) -> tuple[Skew, None]:
+        """Measure the skew of the client's labels."""
+        return Skew(skew(*self._shares(run), self.metric)), None
+
+    def weigh(self, upload: Upload) -> float:
+        """The number of examples, which weighs running statistics; an impossible skew is refused."""
+        if _told(upload) < 0:
+            raise ValueError(f"ByDiscrepancy: a discrepancy is 0 or more, got {_told(upload)}")
+        return float(upload.examples)
+
+    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, None]:
+        """Weigh by size less skew."""
+        examples = [float(upload.examples) for upload in uploads]
+        return mean(uploads, self.shares(examples, [_told(upload) for upload in uploads])), None
+
+    def shares(self, examples: Sequence[float], skews: Sequence[float]) -> list[float]:
+        """The weights of a cohort, which sum to one."""
+        whole = (sum(skews) or 1.0) if self.metric == "kl" else 1.0
+        sizes = [n / sum(examples) for n in examples]
+        raw = [max(0.0, p - self.a * d / whole + self.b) for p, d in zip(sizes, skews, strict=True)]
+        return [r / sum(raw) for r in raw] if any(raw) else sizes
+
+    def _shares(self, run: Run) -> tuple[Tensor, Tensor]:
+        """The client's shares of the classes and the reference, equally long."""
+        counts = run.labels()
+        if counts is None:
+            raise ValueError("ByDiscrepancy: the examples have no class labels; give the task histogram(client)")
+        if not self.reference and run.histogram is None:
+            raise ValueError(
+                "ByDiscrepancy: the batches do not tell how many classes there are; "
+                "give the task histogram(client), or reference= one share per class"
+            )
+        classes = len(self.reference) or len(counts)
+        if len(counts) > classes:
+            raise ValueError(f"ByDiscrepancy: reference has {classes} classes, the client's data {len(counts)}")
+        own = torch.zeros(classes, dtype=torch.float64)
+        own[: len(counts)] = counts.double() / counts.sum()
+        return own, torch.tensor(self.reference or [1 / classes] * classes, dtype=torch.float64)
+
+
+def _told(upload: Upload) -> float:
+    """The discrepancy a client told."""
+    part = upload.parts["aggregation"]
+    assert isinstance(part, Skew)
+    return part.d
+
+
+def skew(own: Tensor, reference: Tensor, metric: str) -> float:
+    """KL(own || reference), with 0 log 0 = 0, or the distance of the two."""
+    if metric == "l2":
+        return float(torch.linalg.vector_norm(own - reference))
+    return max(0.0, float(torch.special.xlogy(own, own / reference).sum()))

@@ -1,0 +1,56 @@
+"""q-FedAvg's weights: the worse a client is served, the more it counts."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Aggregation
+from undrift.types import Cohort, Run, Upload, Weighted
+from undrift.vector import Vector
+
+
+class Fair(NamedTuple):
+    """A client's weight and its share of the denominator."""
+
+    weight: float
+    h: float
+
+
+@dataclass(frozen=True)
+class QFair(Aggregation):
+    """client:  F_i = the loss at the received model over all its data, plus 1e-10
+    server:  delta = sum_i F_i^q delta_i / sum_i (F_i^q + q F_i^(q-1) ||delta_i||^2 / lr)
+
+    Args:
+        q: how much worse losses count for more; 0 gives equal weights.
+    """
+
+    Up = Fair
+
+    q: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.q < float("inf"):
+            raise ValueError(f"QFair: q must be 0 or more and finite, got {self.q}")
+
+    def begin(self, sent: None, kept: None, run: Run) -> float:
+        """The loss before training."""
+        return run.mean_loss(run.w0) + 1e-10
+
+    def finish(self, local: float, run: Run) -> tuple[Fair, None]:
+        """The weight, and the local bound on the curvature of the objective times the learning rate."""
+        # In tensors an overflow is an infinity, which the gate refuses, and no error that ends the run.
+        loss = torch.tensor(local, dtype=torch.float64)
+        weight, square = loss**self.q, run.delta.double().square().sum().cpu()
+        return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / run.lr)), None
+
+    def weigh(self, upload: Upload) -> float:
+        """The loss to the power q."""
+        told = upload.parts["aggregation"]
+        assert isinstance(told, Fair)
+        return told.weight
+
+    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+        """A step as long as the bound allows."""
+        return sums.delta / (sums.up.h or 1.0)

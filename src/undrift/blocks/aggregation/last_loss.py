@@ -1,0 +1,45 @@
+"""Weights that fall with a client's training loss in its last epoch."""
+
+from dataclasses import dataclass
+
+import torch
+
+from undrift.blocks.aggregation.loss import ByLoss, Loss, LossComplement
+from undrift.types import Run
+
+
+def last_loss(run: Run) -> float:
+    """The mean loss over all examples of the last epoch, each measured before its step; short batches count less."""
+    batches = run.steps // run.local.epochs
+    losses = torch.stack(run.losses[-batches:]).double().cpu()
+    sizes = torch.full_like(losses, run.local.batch_size)
+    sizes[-1] = run.examples - (batches - 1) * run.local.batch_size
+    return float(losses @ sizes) / run.examples
+
+
+@dataclass(frozen=True)
+class ByLastLoss(ByLoss):
+    """server:  delta = sum_i a_i delta_i / sum_i a_i,  a_i = 1 / (L_i + 1e-8) or exp(-L_i / temperature)
+
+    L_i is the mean training loss over the examples of the last epoch; with one epoch it is ByLoss.
+
+    Args:
+        rule: "inverse" or "softmax".
+        temperature: of the softmax; a large one gives equal weights.
+    """
+
+    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+        """The loss of the last epoch."""
+        return Loss(last_loss(run)), None
+
+
+@dataclass(frozen=True)
+class LastLossComplement(LossComplement):
+    """server:  delta = sum_i (S - L_i) delta_i / ((m - 1) S),  S = sum_i L_i;   uniform if S = 0 or m = 1
+
+    L_i is the mean training loss over the examples of the last epoch; with one epoch it is LossComplement.
+    """
+
+    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+        """The loss of the last epoch."""
+        return Loss(last_loss(run)), None

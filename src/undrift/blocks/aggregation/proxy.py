@@ -1,0 +1,79 @@
+"""Weights and a shrink factor learned on proxy data at the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from undrift.block import Aggregation
+from undrift.blocks.aggregation.adam import Adam
+from undrift.blocks.aggregation.rows import blend
+from undrift.types import Gathered, Upload
+from undrift.vector import Vector
+
+
+@dataclass(frozen=True)
+class ByProxy(Aggregation):
+    """server:  w <- gamma sum_i lam_i (w0 + delta_i);   gamma, lam by Adam on the loss of this model on proxy data
+             exp:   lam = softmax(T), gamma = e^s,   from T_i = log(n_i / sum_j n_j), s = 0
+             quad:  lam_i = T_i^2 / sum_j T_j^2, gamma = s^2,   from T_i = 1 / sqrt(m), s = 1
+
+    Args:
+        epochs: passes over the proxy data in a round; 0 gives ByExamples ("exp") or Uniform ("quad").
+        lr: Adam's rate, halved after every 20 epochs.
+        form: "exp" or "quad".
+        shrink: whether gamma is learned; otherwise it is 1.
+    """
+
+    gathers = judges = True
+
+    epochs: int = 20
+    lr: float = 0.01
+    form: str = "exp"
+    shrink: bool = True
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise ValueError(f"ByProxy: epochs must be 0 or more, got {self.epochs}")
+        if not 0 < self.lr < float("inf"):
+            raise ValueError(f"ByProxy: lr must be positive and finite, got {self.lr}")
+        if self.form not in ("exp", "quad"):
+            raise ValueError(f'ByProxy: form must be "exp" or "quad", got {self.form!r}')
+
+    def weigh(self, upload: Upload) -> float:
+        """The number of examples, which weighs running statistics."""
+        return float(upload.examples)
+
+    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, None]:
+        """Learn the factors of the clients' models, then add the models up."""
+        factors = self._factors(self._learn(uploads, gathered))
+        return (factors.sum() - 1) * gathered.w0 + blend(uploads, factors.tolist()), None
+
+    def _learn(self, uploads: Sequence[Upload], gathered: Gathered) -> Tensor:
+        """One step of Adam for every batch of proxy data."""
+        w0, judge, theta = gathered.w0, gathered.judge, self._start(uploads)
+        assert judge is not None
+        adam = Adam(len(theta))
+        for epoch in range(self.epochs):
+            for batch in judge.data(f"epoch {epoch}"):
+                factors = self._factors(theta.requires_grad_())
+                point = factors.detach().sum() * w0 + blend(uploads, factors.tolist())
+                slope = judge.at(point.to(w0.dtype), batch)
+                uphill = torch.stack([slope @ (w0 + upload.delta) for upload in uploads])
+                (slopes,) = torch.autograd.grad(factors, theta, uphill.double())
+                theta = adam.step(theta.detach(), slopes, self.lr * 0.5 ** (epoch // 20))
+        return theta
+
+    def _start(self, uploads: Sequence[Upload]) -> Tensor:
+        """T and s where they begin."""
+        if self.form == "quad":
+            return torch.tensor([len(uploads) ** -0.5] * len(uploads) + [1.0], dtype=torch.float64)
+        sizes = torch.tensor([upload.examples for upload in uploads], dtype=torch.float64)
+        return torch.cat([(sizes / sizes.sum()).log(), torch.zeros(1, dtype=torch.float64)])
+
+    def _factors(self, theta: Tensor) -> Tensor:
+        """gamma lam_i from T and s."""
+        t, s = theta[:-1], theta[-1]
+        shares, gamma = (t.softmax(0), s.exp()) if self.form == "exp" else (t.square() / (t @ t), s.square())
+        return shares * gamma if self.shrink else shares

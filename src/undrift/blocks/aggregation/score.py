@@ -1,0 +1,139 @@
+"""FedSCAM's weights: less for steep clients, more for those that follow the last global step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from undrift.block import Aggregation
+from undrift.blocks.score import Compass, Score, Scoring, sketch
+from undrift.types import Cohort, Gathered, Run, Tree, Upload, Weighted
+from undrift.vector import Vector, unit
+
+
+@dataclass(frozen=True)
+class ByScore(Scoring, Aggregation):
+    """server:  delta = sum_i S_i delta_i / sum_i S_i;   S_i = n_i / (1 + gamma steepness_i) max(0, 1 + beta c_i)
+             if all S_i are zero, the number of examples n_i weighs.   Steepness and c_i: see Scoring.
+
+    A score that the perturbation has found is used as it is.
+
+    Args:
+        gamma: how much steepness lowers the weight; 0 leaves it out.
+        beta: how much agreement with the last global step raises it; 0 leaves it out.
+        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        length: how many numbers a sketch has.
+    """
+
+    Up = Score
+    extra = ("examples",)
+
+    gamma: float = 1.0
+    beta: float = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("gamma", self.gamma)
+        self.positive("beta", self.beta)
+
+    def begin(self, sent: Compass, kept: None, run: Run) -> Score:
+        """The score the perturbation has found, or one of its own."""
+        known = getattr(run.locals["perturbation"], "score", None)
+        return known if isinstance(known, Score) else self.look(sent, run)
+
+    def finish(self, local: Score, run: Run) -> tuple[Score, None]:
+        """The score."""
+        return local, None
+
+    def weigh(self, upload: Upload) -> float:
+        """The weight; a claimed score can make it 1 + beta times the number of examples at most."""
+        score = upload.parts["aggregation"]
+        assert isinstance(score, Score)
+        follows = max(0.0, 1 + self.beta * min(max(score.c, -1.0), 1.0))
+        return upload.examples * follows / (1 + self.gamma * self.steepness(score))
+
+    def weights(self, upload: Upload) -> Mapping[str, float]:
+        """The number of examples, in case all weights are zero."""
+        return {"examples": float(upload.examples)}
+
+    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+        """The mean by score, or by examples if no client has a weight."""
+        if sums.weight == 0:
+            return sums.extra["examples"] / sums.weights["examples"]
+        return sums.delta / sums.weight
+
+
+@dataclass(frozen=True)
+class Dampened(ByScore):
+    """server:  delta = sum_i S_i m_i delta_i / sum_i S_i, S_i as ByScore;   m_i = damp or 1
+             z_i = U(Proj(delta_i)) is put into clusters by k-means; of every pair in a cluster with <z_i, z_j> < 0
+             the shorter delta_i has m_i = damp, once (a tie: the larger client number); nothing is renormalised
+
+    Args:
+        gamma: how much steepness lowers the weight; 0 leaves it out.
+        beta: how much agreement with the last global step raises it; 0 leaves it out.
+        clusters: how many clusters there are, at most as many as uploads.
+        damp: the factor on a dampened displacement; 1 gives ByScore.
+        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        length: how many numbers a sketch has.
+    """
+
+    gathers = True
+
+    clusters: int = 2
+    damp: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.clusters, int) or self.clusters < 1:
+            raise ValueError(
+                f"Dampened: clusters must be a whole number of 1 or more, got {self.clusters}; ByScore dampens nothing"
+            )
+        if not 0 <= self.damp <= 1:
+            raise ValueError(f"Dampened: damp must be in [0, 1], got {self.damp}")
+
+    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Tree]:
+        """The mean by score of the displacements, those in conflict dampened."""
+        weights = [self.weigh(upload) for upload in uploads]
+        if sum(weights) == 0:
+            weights = [float(upload.examples) for upload in uploads]
+        directions = torch.stack([unit(sketch(upload.delta, self.length)) for upload in uploads])
+        norms = [float(torch.linalg.vector_norm(upload.delta)) for upload in uploads]
+        total = torch.zeros_like(gathered.w0, dtype=torch.float64)
+        for upload, weight, lost in zip(uploads, weights, losers(directions, norms, self.clusters), strict=True):
+            total.add_(upload.delta, alpha=weight / sum(weights) * (self.damp if lost else 1.0))
+        return total, gathered.server
+
+
+def losers(directions: Tensor, norms: Sequence[float], clusters: int) -> list[bool]:
+    """Who is the shorter one, or at a tie the later one, of a pair in one cluster that points apart.
+
+    Args:
+        directions: one unit vector per row.
+        norms: how long each displacement is.
+        clusters: how many clusters there are.
+    """
+    labels, cosines = cluster(directions, clusters), directions @ directions.T
+    together = labels.unsqueeze(0) == labels.unsqueeze(1)
+    apart = together & (cosines < 0)
+    order = {i: rank for rank, i in enumerate(sorted(range(len(norms)), key=lambda i: (-norms[i], i)))}
+    return [any(bool(apart[i, j]) and order[j] < order[i] for j in range(len(norms))) for i in range(len(norms))]
+
+
+def cluster(points: Tensor, count: int) -> Tensor:
+    """The number of each point's cluster by k-means, from centres chosen with a fixed seed; an empty one stays."""
+    order = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))
+    centres = points[order[:count]].clone()
+    labels = torch.full((len(points),), -1)
+    for _ in range(100):
+        found = torch.cdist(points, centres).argmin(dim=1)
+        if torch.equal(found, labels):
+            break
+        labels = found
+        for k in range(len(centres)):
+            if bool((labels == k).any()):
+                centres[k] = points[labels == k].mean(dim=0)
+    return labels

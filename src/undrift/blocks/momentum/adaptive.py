@@ -1,0 +1,83 @@
+"""FedWMSAM's momentum: FedCM's, with a share that follows how well clients agree with it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Correction
+from undrift.types import Cohort, Run, Summed
+from undrift.vector import Vector, unit
+
+
+class Blend(NamedTuple):
+    """The mean direction of the last round, in gradient units, and the share of a client's own direction."""
+
+    m: Vector
+    a: float
+
+
+class Turn(NamedTuple):
+    """How far a client turned away from the momentum: one less the cosine between them."""
+
+    turn: float
+
+
+@dataclass(frozen=True)
+class AdaptiveMomentum(Correction):
+    """client:  g <- a g + (1 - a) m;   at the end turn_i = 1 - cos(-delta_i, m), 0 if m = 0
+    server:  m <- mean_i slope_i;   a <- (1 - pace) a + pace min(max(mean_i turn_i, least), most)
+
+    Args:
+        a: the first share of the client's own direction; 1 switches the momentum off while it lasts.
+        pace: how fast the share follows; 0 keeps it, which is ServerMomentum.
+        least: the smallest share it follows to.
+        most: the largest.
+    """
+
+    Server = Sent = Blend
+    Up = Turn
+    uses = frozenset({"slope"})
+
+    a: float = 0.1
+    pace: float = 0.01
+    least: float = 0.1
+    most: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 < self.a <= 1:
+            raise ValueError(f"AdaptiveMomentum: a must be in (0, 1], got {self.a}")
+        if not 0 <= self.pace <= 1:
+            raise ValueError(f"AdaptiveMomentum: pace must be in [0, 1], got {self.pace}")
+        if not 0 < self.least <= self.most <= 1:
+            raise ValueError(
+                f"AdaptiveMomentum: least and most must be in order in (0, 1], got {self.least} and {self.most}"
+            )
+
+    def init_server(self, w: Vector) -> Blend:
+        """No momentum: in round 0 the model moves a times as far."""
+        return Blend(torch.zeros_like(w), self.a)
+
+    def send(self, server: Blend) -> Blend:
+        """The momentum and the share."""
+        return server
+
+    def begin(self, sent: Blend, kept: None, run: Run) -> Blend:
+        """Both are constant in a round."""
+        return sent
+
+    def correct(self, grad: Vector, local: Blend, run: Run) -> Vector:
+        """Mix the momentum in."""
+        return grad.mul_(local.a).add_(local.m, alpha=1 - local.a)
+
+    def finish(self, local: Blend, run: Run) -> tuple[Turn, None]:
+        """Compare the client's displacement, turned uphill, with the momentum."""
+        if not bool(torch.any(local.m != 0)):
+            return Turn(0.0), None
+        return Turn(1.0 + float(unit(run.delta) @ unit(local.m))), None
+
+    def receive(self, server: Blend, total: Summed, up: Turn, cohort: Cohort) -> Blend:
+        """The mean slope of this round, and the share moved towards the mean turn."""
+        assert total.slope is not None
+        wanted = min(max(up.turn / cohort.size, self.least), self.most)
+        return Blend(total.slope / cohort.size, (1 - self.pace) * server.a + self.pace * wanted)

@@ -1,0 +1,107 @@
+"""FedALA: a client mixes its last model into the received one before it trains, with learned weights."""
+
+from dataclasses import dataclass
+from itertools import islice
+from statistics import pstdev
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from undrift.block import Personalization
+from undrift.types import Array, Run
+from undrift.vector import Layout, Vector
+
+WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
+
+
+class Adapted(NamedTuple):
+    """A client's last model, the weights of the received model in its top layers, and how often it took part."""
+
+    w: Vector
+    weights: Array
+    rounds: int
+
+
+@dataclass(frozen=True)
+class AdaptiveAggregation(Personalization):
+    """client:  before training, in the top layers, w_i the client's last model and w0 the received one:
+             w = w_i + W (w0 - w_i);   W <- W - rate g(w) (w0 - w_i), cut to [0, 1], on a share of its batches
+    W starts at 1. When a client takes part a second time, epochs are repeated until their mean losses agree; later
+    there is one; the first time there is no last model and nothing to learn.
+
+    Args:
+        rate: step size of W; 0 keeps W at 1 and leaves FedAvg.
+        sample: share of the client's examples that an epoch uses, in (0, 1].
+        layers: how many modules, from the last, are mixed; those below take the received values.
+        threshold: standard deviation of the last 10 epochs' losses below which W is learned; 100 epochs at most.
+    """
+
+    Client = Adapted
+
+    rate: float = 1.0
+    sample: float = 0.8
+    layers: int = 1
+    threshold: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, value in (("rate", self.rate), ("threshold", self.threshold)):
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"AdaptiveAggregation: {name} must be 0 or more and finite, got {value}")
+        if not 0 < self.sample <= 1:
+            raise ValueError(f"AdaptiveAggregation: sample must be in (0, 1], got {self.sample}")
+        if not isinstance(self.layers, int) or self.layers < 1:
+            raise ValueError(f"AdaptiveAggregation: layers must be a whole number of 1 or more, got {self.layers}")
+
+    def init_client(self, w: Vector) -> Adapted:
+        """No weights yet."""
+        return Adapted(w, torch.empty(0, dtype=w.dtype), 0)
+
+    def begin(self, sent: None, kept: Adapted, run: Run) -> Adapted:
+        """Learn the weights and start from the mixture."""
+        top, weights = _top(self.layers, run.layout), kept.weights.clone()
+        if kept.rounds == 0:
+            weights = torch.ones_like(run.w[top])
+        else:
+            self._learn(weights, kept.w[top], top, run, CAP if kept.rounds == 1 else 1)
+        run.w[top] = torch.lerp(kept.w[top], run.w0[top], weights)
+        return Adapted(kept.w, weights, kept.rounds + 1)
+
+    def finish(self, local: Adapted, run: Run) -> tuple[None, Adapted]:
+        """Keep the model and the weights."""
+        return None, local._replace(w=run.w.clone())
+
+    def personal(self, params: Vector, kept: Adapted, layout: Layout) -> Vector:
+        """The latest global model with the client's last one mixed in by the weights of its last round."""
+        if kept.rounds == 0:
+            return params
+        top, mixed = _top(self.layers, layout), params.clone()
+        mixed[top] = torch.lerp(kept.w[top], params[top], kept.weights)
+        return mixed
+
+    def _learn(self, weights: Tensor, own: Tensor, top: slice, run: Run, cap: int) -> None:
+        """Epochs of descent of the weights, in place."""
+        losses: list[float] = []
+        while len(losses) < cap and not (len(losses) >= WINDOW and pstdev(losses[-WINDOW:]) < self.threshold):
+            losses.append(self._epoch(weights, own, top, run))
+
+    def _epoch(self, weights: Tensor, own: Tensor, top: slice, run: Run) -> float:
+        """One epoch of it, the same batches every time, and its mean loss."""
+        point, losses, sizes = run.w0.clone(), list[Tensor](), list[int]()
+        count = max(1, -(-int(self.sample * run.examples) // run.local.batch_size))
+
+        def note(loss: Tensor) -> Tensor:
+            losses.append(loss.detach())
+            return loss
+
+        for batch in islice(run.data("adapt"), count):
+            point[top] = torch.lerp(own, run.w0[top], weights)
+            slope = run.at(point, batch, of=note)[top] * (run.w0[top] - own)
+            weights.sub_(slope, alpha=self.rate).clamp_(0, 1)
+            sizes.append(run.examples_of(batch))
+        return sum(float(loss) * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
+
+
+def _top(layers: int, layout: Layout) -> slice:
+    """Where the last layers lie, all if there are fewer."""
+    return slice(layout.layers[-min(layers, len(layout.layers))].start, layout.size)

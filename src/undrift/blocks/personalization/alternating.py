@@ -1,0 +1,40 @@
+"""FedRep's two phases: first the private part of the model, then the shared one."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from undrift.blocks.personalization.part import epochs, mask
+from undrift.blocks.personalization.private import Private
+from undrift.types import Run
+
+
+@dataclass(frozen=True)
+class Alternating(Private):
+    """client:  steps 0 to K E_h/(E_h + E_b) - 1 move the private part only, the others the shared part only
+
+    K is the number of local steps, so that with E_h + E_b local epochs the phases are E_h and E_b epochs long; the
+    boundary is rounded down, which leaves the shared part one step at least.
+
+    Args:
+        names: the private tensors, as in `Private`; () moves nothing in the first phase.
+        tuned: epochs in which the private part alone is trained before a client is evaluated; 0 evaluates as it is.
+        head_epochs: E_h; 0 never moves the private part.
+        body_epochs: E_b; 0 never moves the shared part.
+    """
+
+    head_epochs: int = 10
+    body_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        epochs("Alternating", "head_epochs", self.head_epochs)
+        epochs("Alternating", "body_epochs", self.body_epochs)
+        if self.head_epochs + self.body_epochs == 0:
+            raise ValueError("Alternating: head_epochs and body_epochs must not both be 0: nothing would be trained")
+
+    def active(self, run: Run) -> Tensor:
+        """The private part in the first phase, the shared part in the second."""
+        own = mask("Alternating", self.names, run.layout)
+        turn = run.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
+        return own if run.step < turn else ~own

@@ -1,0 +1,71 @@
+"""Ditto: a second model that a client trains beside the global one, on the same batches."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from undrift.block import Personalization
+from undrift.types import Run
+from undrift.vector import Layout, Vector
+
+
+class Model(NamedTuple):
+    """A client's own model."""
+
+    v: Vector
+
+
+@dataclass(frozen=True)
+class Ditto(Personalization):
+    """client:  v <- v - lr (g(v) + lam (v - w0)), w0 the received model;   the global model as without it
+
+    Args:
+        lam: strength of the pull towards the received model; 0 trains v alone.
+        lr: the rate of v's steps; None takes that of the global model.
+    """
+
+    Client = Model
+
+    lam: float = 1.0
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lam < float("inf"):
+            raise ValueError(f"Ditto: lam must be 0 or more and finite, got {self.lam}")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise ValueError(f"Ditto: lr must be positive and finite, or None, got {self.lr}")
+
+    @property
+    def gradients(self) -> int:
+        """One more, at v."""
+        return 1
+
+    def init_client(self, w: Vector) -> Model:
+        """The first model received."""
+        return Model(w)
+
+    def begin(self, sent: None, kept: Model, run: Run) -> Vector:
+        """A copy to train."""
+        return kept.v.clone()
+
+    def step(self, grad: Vector, local: Vector, run: Run) -> None:
+        """A step of v."""
+        pull = gradient(local, run.batch, run).add_(local - run.w0, alpha=self.lam)
+        local.sub_(pull, alpha=run.lr if self.lr is None else self.lr)
+
+    def finish(self, local: Vector, run: Run) -> tuple[None, Model]:
+        """Keep v."""
+        return None, Model(local)
+
+    def personal(self, params: Vector, kept: Model, layout: Layout) -> Vector:
+        """Evaluate v."""
+        return kept.v
+
+
+def gradient(point: Vector, batch: Any, run: Run) -> Vector:
+    """The gradient at a point beside the model as the loop treats its own: the data part clipped, then weight decay."""
+    grad = run.at(point, batch)
+    if run.local.clip is not None:
+        grad.mul_((run.local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
+    return grad.add_(point, alpha=run.local.weight_decay)

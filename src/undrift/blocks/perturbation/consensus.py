@@ -1,0 +1,87 @@
+"""FedSMOO's perturbation: a dual on each client makes all perturbations agree on a global one."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import Perturbation
+from undrift.blocks.perturbation.sam import radius
+from undrift.types import Cohort, Run, Summed
+from undrift.vector import Vector, unit
+
+
+class Agreed(NamedTuple):
+    """The perturbation that the clients agree on, as long as the radius, or zero."""
+
+    s: Vector
+
+
+class Multiplier(NamedTuple):
+    """The dual of a client's perturbation, in parameter units."""
+
+    d: Vector
+
+
+class _Pair(NamedTuple):
+    """The dual as it moves, and what it is compared with."""
+
+    d: Vector
+    s: Vector
+
+
+@dataclass(frozen=True)
+class Consensus(Perturbation):
+    """client:  offset = rho U(g1 - d_i - s), g1 the gradient at w;   d_i <- d_i + offset - s, at every step
+    server:  s <- rho U(mean_i d_i), over the clients that took part
+
+    Args:
+        rho: the radius; 0 switches the perturbation off.
+    """
+
+    Server = Sent = Agreed
+    Client = Up = Multiplier
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        radius("Consensus", self.rho)
+
+    @property
+    def gradients(self) -> int:
+        """One more, unless the radius is zero."""
+        return int(self.rho > 0)
+
+    def init_server(self, w: Vector) -> Agreed:
+        """Zero."""
+        return Agreed(torch.zeros_like(w))
+
+    def init_client(self, w: Vector) -> Multiplier:
+        """Zero."""
+        return Multiplier(torch.zeros_like(w))
+
+    def send(self, server: Agreed) -> Agreed:
+        """The perturbation agreed on."""
+        return server
+
+    def begin(self, sent: Agreed, kept: Multiplier, run: Run) -> _Pair:
+        """The dual goes on from the client's last round."""
+        return _Pair(kept.d.clone(), sent.s)
+
+    def perturb(self, local: _Pair, run: Run) -> Vector | None:
+        """The gradient less dual and agreement, scaled to the radius; then the dual's step."""
+        if self.rho == 0:
+            return None
+        offset = run.gradient().sub_(local.d).sub_(local.s)
+        # Of length rho to the last bit, so that opposite clients cancel in s.
+        offset.div_(torch.linalg.vector_norm(offset).clamp_min(torch.finfo(offset.dtype).tiny)).mul_(self.rho)
+        local.d.add_(offset).sub_(local.s)
+        return offset
+
+    def finish(self, local: _Pair, run: Run) -> tuple[Multiplier, Multiplier]:
+        """The dual is uploaded and kept."""
+        return Multiplier(local.d), Multiplier(local.d)
+
+    def receive(self, server: Agreed, total: Summed, up: Multiplier, cohort: Cohort) -> Agreed:
+        """The direction of the mean dual."""
+        return Agreed(self.rho * unit(up.d / cohort.size))

@@ -1,0 +1,152 @@
+"""FSA: a larger radius for the layers that local training changes most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isnan
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from undrift.block import Perturbation
+from undrift.blocks.perturbation.sam import SAM, radius
+from undrift.types import Array, Run
+from undrift.vector import Layout, Vector
+
+CHOICES = ("largest", "smallest", "random")
+MEASURES = ("normalized", "raw")
+
+
+class Top(NamedTuple):
+    """The tensors a client perturbs more, by their place in the layout; none before its first round ends."""
+
+    tensors: Array
+
+
+class _Radii(NamedTuple):
+    """The radius of every coordinate in a round, and what SAM keeps within a step."""
+
+    rho: Vector
+    first: Any
+
+
+@dataclass(frozen=True)
+class FSA(Perturbation):
+    """client:  offset_k = rho_k g1_k / ||g1||, ||g1|| over the whole model; rho_k = larger on the tensors k in Top_i
+             at the end Top_i <- the count tensors with the largest s_k
+             s_k = mean_j (mm(w_k) - mm(w0_k))_j^2, mm(u) = (u - min u)/(max u - min u);   raw: without mm
+
+    It takes the place of SAM in any host. Only weights of convolutions and linear maps are chosen, none of a shortcut.
+
+    Args:
+        rho: the radius of most tensors.
+        larger: the radius of the tensors in Top_i; rho gives SAM.
+        count: how many tensors Top_i holds, at most all that may be chosen; 0 gives SAM.
+        choice: "largest" changes, or "smallest" (zeros left out) or "random" tensors, the paper's ablations.
+        measure: "normalized", the released code, or "raw", the paper's formula.
+        blend: share of the gradient at the perturbed point; 1 is SAM.
+    """
+
+    Client = Top
+
+    rho: float = 0.1
+    larger: float = 0.2
+    count: int = 2
+    choice: str = "largest"
+    measure: str = "normalized"
+    blend: float = 1.0
+
+    def __post_init__(self) -> None:
+        radius("FSA", self.rho)
+        if not 0 <= self.larger < float("inf"):
+            raise ValueError(f"FSA: larger must be 0 or more and finite, got {self.larger}")
+        if not isinstance(self.count, int) or self.count < 0:
+            raise ValueError(f"FSA: count must be a whole number of 0 or more, got {self.count}")
+        for name, known in (("choice", CHOICES), ("measure", MEASURES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"FSA: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if not 0 <= self.blend <= 1:
+            raise ValueError(f"FSA: blend must be in [0, 1], got {self.blend}")
+
+    @property
+    def gradients(self) -> int:
+        """One more, unless all radii are zero."""
+        return int(self.rho > 0 or (self.larger > 0 and self.count > 0))
+
+    @property
+    def _along(self) -> SAM:
+        """The direction, of length one."""
+        return SAM(1.0, self.blend)
+
+    def init_client(self, w: Vector) -> Top:
+        """None: the first round has one radius."""
+        return Top(torch.empty(0, dtype=torch.int64))
+
+    def begin(self, sent: None, kept: Top, run: Run) -> _Radii:
+        """The radii of the round."""
+        rho = torch.full_like(run.w, self.rho)
+        tensors = run.layout.split(rho)
+        for k in kept.tensors.tolist():
+            tensors[k].fill_(self.larger)
+        return _Radii(rho, self._along.begin(None, None, run))
+
+    def perturb(self, local: _Radii, run: Run) -> Vector | None:
+        """The gradient at `w`, each tensor scaled to its radius."""
+        if not self.gradients:
+            return None
+        offset = self._along.perturb(local.first, run)
+        assert offset is not None
+        return offset.mul_(local.rho)
+
+    def mix(self, grad: Vector, local: _Radii, run: Run) -> Vector:
+        """The gradient at the perturbed point, or its mixture with the one at `w`."""
+        return self._along.mix(grad, local.first, run) if self.gradients else grad
+
+    def finish(self, local: _Radii, run: Run) -> tuple[None, Top]:
+        """Choose the tensors of the client's next round."""
+        places = eligible(run.layout)
+        if self.choice == "random":
+            scores = torch.rand(len(places), generator=run.random("fsa")).tolist()
+        else:
+            pairs = zip(run.layout.split(run.w0), run.layout.split(run.w), strict=True)
+            changes = [pair for i, pair in enumerate(pairs) if i in places]
+            scores = [sensitivity(before, after, self.measure) for before, after in changes]
+        chosen = ranked(scores, smallest=self.choice == "smallest")[: self.count]
+        return None, Top(torch.tensor([places[i] for i in chosen], dtype=torch.int64))
+
+
+def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> float:
+    """How much a tensor has changed: the mean squared change of its values, each scaled to [0, 1] or "raw".
+
+    A tensor whose values are all alike cannot be scaled; its change is not a number.
+    """
+    old, new = (x.double() if measure == "raw" else _scaled(x.double()) for x in (before, after))
+    return float((new - old).square().mean())
+
+
+def _scaled(x: Tensor) -> Tensor:
+    """The values of a tensor, from zero for the smallest to one for the largest."""
+    return (x - x.min()) / (x.max() - x.min())
+
+
+def ranked(scores: Sequence[float], *, smallest: bool = False) -> list[int]:
+    """The places of the scores, largest first or smallest first without zeros; ties in order, NaN last."""
+    places = [i for i, score in enumerate(scores) if not (smallest and score == 0)]
+    sign = 1 if smallest else -1
+    return sorted(places, key=lambda i: float("inf") if isnan(scores[i]) else sign * scores[i])
+
+
+@lru_cache(maxsize=64)
+def eligible(layout: Layout) -> tuple[int, ...]:
+    """The tensors that may be chosen: weights of two axes or more, none of a norm, an embedding or a shortcut."""
+    owners = layout.owners or ("",) * len(layout.names)
+    tensors = enumerate(zip(layout.names, layout.shapes, owners, strict=True))
+    return tuple(
+        i
+        for i, (name, shape, owner) in tensors
+        if "weight" in name.rpartition(".")[2]
+        and len(shape) >= 2
+        and not any(word in owner for word in ("Norm", "Embedding"))
+        and not any(word in name for word in ("downsample", "shortcut"))
+    )

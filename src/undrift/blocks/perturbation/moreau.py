@@ -1,0 +1,82 @@
+"""pFedMe: the gradient of the Moreau envelope, whose proximal point is the client's own model."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from undrift.block import Perturbation
+from undrift.types import Run
+from undrift.vector import Layout, Vector
+
+
+class Point(NamedTuple):
+    """A client's proximal point, for evaluation only."""
+
+    theta: Vector
+
+
+@dataclass(eq=False)
+class _Inner:
+    """The proximal point as it moves, carried over from step to step."""
+
+    theta: Vector
+
+
+@dataclass(frozen=True)
+class Moreau(Perturbation):
+    """client:  theta = w0;   each step, K times on one batch:  theta <- theta - lr (g(theta) + lam (theta - w))
+             then g <- lam (w - theta), the gradient of the envelope
+
+    Args:
+        lam: stiffness of the envelope, positive; large keeps theta near w.
+        inner: K, how many inner steps.
+        lr: their rate, below 2 / (lam + the curvature).
+    """
+
+    Client = Point
+
+    lam: float = 15.0
+    inner: int = 5
+    lr: float = 0.09
+
+    def __post_init__(self) -> None:
+        for name, value in (("lam", self.lam), ("lr", self.lr)):
+            if not 0 < value < float("inf"):
+                raise ValueError(f"Moreau: {name} must be positive and finite, got {value}")
+        if not isinstance(self.inner, int) or self.inner < 1:
+            raise ValueError(f"Moreau: inner must be a whole number of 1 or more, got {self.inner}")
+
+    @property
+    def gradients(self) -> int:
+        """All inner steps but the last."""
+        return self.inner - 1
+
+    def init_client(self, w: Vector) -> Point:
+        """The first model received."""
+        return Point(w)
+
+    def begin(self, sent: None, kept: Point, run: Run) -> _Inner:
+        """Every round starts from the received model."""
+        return _Inner(run.w0.clone())
+
+    def perturb(self, local: _Inner, run: Run) -> Vector:
+        """All inner steps but the last, for which the loop takes the gradient."""
+        for _ in range(self.inner - 1):
+            self._move(run.gradient(local.theta - run.w), local, run)
+        return local.theta - run.w
+
+    def mix(self, grad: Vector, local: _Inner, run: Run) -> Vector:
+        """The last inner step, then the gradient of the envelope."""
+        self._move(grad, local, run)
+        return self.lam * (run.w - local.theta)
+
+    def finish(self, local: _Inner, run: Run) -> tuple[None, Point]:
+        """Keep the proximal point."""
+        return None, Point(local.theta)
+
+    def personal(self, params: Vector, kept: Point, layout: Layout) -> Vector:
+        """Evaluate the proximal point."""
+        return kept.theta
+
+    def _move(self, grad: Vector, local: _Inner, run: Run) -> None:
+        """One inner step."""
+        local.theta.sub_(grad.add_(local.theta - run.w, alpha=self.lam), alpha=self.lr)

@@ -1,0 +1,90 @@
+"""FedSOL's perturbation: along the gradient of a proximal loss, to where the client has left the global model."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div, log_softmax, normalize, softmax
+
+from undrift.block import Perturbation
+from undrift.blocks.personalization.part import Part, check, mask
+from undrift.blocks.perturbation.sam import radius
+from undrift.types import Run
+from undrift.vector import Vector, unit
+
+
+@dataclass(frozen=True)
+class ProximalAscent(Perturbation):
+    """client:  offset = rho U(grad p(w)), none where w = w0
+             p(w) = KL(softmax(z(w0)/T) || softmax(z(w)/T)) on the batch, z the scores;  or ||w - w0||^2 / 2
+             adaptive:  offset <- offset * |w - w0| element by element, of length one along the first axis of a tensor
+
+    Args:
+        rho: the radius; 0 switches the perturbation off.
+        adaptive: perturb each element by its share of the distance to the received model.
+        temperature: T, of both softmaxes.
+        distance: "scores", axis 1 of what the model gives out, or "weights", which needs no further gradient.
+        names: what is perturbed: "all", "last" (the head) or a tuple of name patterns.
+    """
+
+    rho: float = 1.0
+    adaptive: bool = False
+    temperature: float = 3.0
+    distance: str = "scores"
+    names: Part = "all"
+
+    def __post_init__(self) -> None:
+        radius("ProximalAscent", self.rho)
+        check("ProximalAscent", self.names)
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"ProximalAscent: temperature must be positive and finite, got {self.temperature}")
+        if self.distance not in ("scores", "weights"):
+            raise ValueError(f'ProximalAscent: distance must be "scores" or "weights", got {self.distance!r}')
+
+    @property
+    def gradients(self) -> int:
+        """One more for a distance of scores, unless the radius is zero."""
+        return int(self.rho > 0 and self.distance == "scores")
+
+    def begin(self, sent: None, kept: None, run: Run) -> None:
+        """Watch the scores."""
+        if self.gradients:
+            run.tap("")
+
+    def perturb(self, local: None, run: Run) -> Vector | None:
+        """The gradient of the proximal loss, scaled to the radius."""
+        # At w0 the gradient of the distance is zero, and rounding must not be scaled up to the radius.
+        if self.rho == 0 or torch.equal(run.w, run.w0):
+            return None
+        moved = run.w - run.w0
+        away = moved if self.distance == "weights" else self._away(run)
+        if self.names != "all":
+            away = torch.where(mask("ProximalAscent", self.names, run.layout).to(away.device), away, 0)
+        offset = unit(away).mul_(self.rho)
+        return offset.mul_(run.layout.map(_shares, moved)) if self.adaptive else offset
+
+    def _away(self, run: Run) -> Vector:
+        """The gradient of the distance between the scores at `w` and those of the received model."""
+        run.loss(run.w0, run.batch)
+        target = softmax(self._scores(run) / self.temperature, dim=1)
+
+        def distance(_: Tensor) -> Tensor:
+            return kl_div(log_softmax(self._scores(run) / self.temperature, dim=1), target, reduction="batchmean")
+
+        return run.at(run.w, run.batch, of=distance)
+
+    def _scores(self, run: Run) -> Tensor:
+        """What the model gave out in the last forward pass."""
+        z = run.seen.get("")
+        if not isinstance(z, Tensor) or z.dim() < 2:
+            found = f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+            raise TypeError(
+                f"ProximalAscent: the model must give out scores, one row an example, got {found}; "
+                f'distance="weights" needs none'
+            )
+        return z
+
+
+def _shares(moved: Tensor) -> Tensor:
+    """The size of every element, of length one along the first axis."""
+    return normalize(moved.abs().view(-1, 1) if moved.dim() == 0 else moved.abs(), dim=0).view(moved.shape)

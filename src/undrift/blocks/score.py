@@ -1,0 +1,105 @@
+"""FedSCAM's score of a client: how steep its loss is where it starts, and how well it follows the last global step."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.block import Block
+from undrift.types import Array, Cohort, Run, Summed
+from undrift.vector import Vector, unit
+
+
+class Compass(NamedTuple):
+    """A sketch of the last global step, downhill; zero before the first."""
+
+    u: Array
+
+
+class Score(NamedTuple):
+    """The mean norm of a client's gradients at the received model, and its cosine with the last global step."""
+
+    h: float
+    c: float
+
+
+@dataclass(frozen=True)
+class Scoring(Block):
+    """client:  h_i = mean of ||g(w0)|| over the first batches;   v_i = -g(w0 + rho/2/(1 + alpha h_i) U(g(w0)))
+             c_i = cos(Proj(v_i), u), 0 if u = 0;   steepness_i = h_i max(0, 1 - kappa c_i)
+    server:  u <- Proj(U(delta))
+
+    Args:
+        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        length: how many numbers a sketch has; the cosine is off by about 1/sqrt(length).
+    """
+
+    Server = Sent = Compass
+
+    kappa: float = field(default=0.5, kw_only=True)
+    batches: int = field(default=3, kw_only=True)
+    length: int = field(default=256, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.positive("kappa", self.kappa)
+        for name, value in (("batches", self.batches), ("length", self.length)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be a whole number of 1 or more, got {value}")
+
+    def positive(self, name: str, value: float) -> None:
+        """Refuse a strength that is not a finite number of 0 or more."""
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{type(self).__name__}: {name} must be 0 or more and finite, got {value}")
+
+    def init_server(self, w: Vector) -> Compass:
+        """Zero: in round 0 all clients agree alike."""
+        return Compass(torch.zeros(self.length, dtype=w.dtype))
+
+    def send(self, server: Compass) -> Compass:
+        """The sketch."""
+        return server
+
+    def receive(self, server: Compass, total: Summed, up: Any, cohort: Cohort) -> Compass:
+        """The sketch of this round's step."""
+        return Compass(sketch(unit(total.delta), self.length).to(total.delta.dtype))
+
+    def look(self, sent: Compass, run: Run, rho: float = 0.0, alpha: float = 0.0) -> Score:
+        """Score the client at the model it received."""
+        looked = list(islice(run.data("batches"), self.batches))
+        first = run.at(run.w0, looked[0]).clone()
+        others = [float(torch.linalg.vector_norm(run.at(run.w0, batch))) for batch in looked[1:]]
+        h = (float(torch.linalg.vector_norm(first)) + sum(others)) / len(looked)
+        if rho > 0:
+            first = run.at(run.w0 + unit(first) * (0.5 * rho / (1 + alpha * h)), looked[0])
+        # The step u goes downhill, and so must the client's own.
+        c = -float(unit(sketch(first, self.length)) @ unit(sent.u.cpu().double()))
+        return Score(h, c)
+
+    def steepness(self, score: Score) -> float:
+        """The steepness of a score; whatever a client claims, it is not negative."""
+        return max(0.0, score.h) * max(0.0, 1 - self.kappa * min(max(score.c, -1.0), 1.0))
+
+
+def sketch(v: Vector, length: int) -> Tensor:
+    """A count sketch in double precision: Proj(v)_k is the sum of sign(j) v_j over all j with bucket(j) = k.
+
+    It is linear and the same on every node and in every round; inner products keep their value on average.
+    """
+    buckets, signs = _hashed(len(v), length)
+    return torch.zeros(length, dtype=torch.float64).index_add_(0, buckets, v.detach().cpu().double() * signs)
+
+
+@lru_cache(maxsize=8)
+def _hashed(size: int, length: int) -> tuple[Tensor, Tensor]:
+    """The bucket and the sign of every coordinate, from a hash of its number (splitmix64): no generator to agree on."""
+    x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
+    x ^= x >> np.uint64(31)
+    signs = (x & np.uint64(1)).astype(np.int8) * 2 - 1
+    return torch.from_numpy(((x >> np.uint64(1)) % np.uint64(length)).astype(np.int32)), torch.from_numpy(signs)

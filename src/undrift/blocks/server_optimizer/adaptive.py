@@ -1,0 +1,105 @@
+"""Adaptive steps of the server: every coordinate has its own rate."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.block import ServerOptimizer
+from undrift.blocks.server_optimizer.heavy_ball import rate
+from undrift.vector import Vector
+
+
+class Moments(NamedTuple):
+    """A moving average of the pseudo-gradient, uphill, and what its squares came to."""
+
+    m: Vector
+    v: Vector
+
+
+@dataclass(frozen=True)
+class _Adaptive(ServerOptimizer):
+    """server:  m <- beta1 m - (1 - beta1) delta;   w <- w - lr m / (sqrt(v) + tau);   no bias correction"""
+
+    Server = Moments
+
+    lr: float = 0.1
+    beta1: float = 0.9
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        rate(name, self.lr)
+        for label in ("beta1", "beta2"):
+            if not 0 <= getattr(self, label, 0.0) < 1:
+                raise ValueError(f"{name}: {label} must be in [0, 1), got {getattr(self, label)}")
+        if not 0 < self.tau < float("inf"):
+            raise ValueError(f"{name}: tau must be positive and finite, got {self.tau}; 1e-3 is the usual one")
+
+    def init_server(self, w: Vector) -> Moments:
+        """No momentum, and tau^2 where the squares start."""
+        return Moments(torch.zeros_like(w), torch.full_like(w, self.tau**2))
+
+    def step(self, params: Vector, delta: Vector, server: Moments) -> tuple[Vector, Moments]:
+        """Accumulate, then move."""
+        m = self.beta1 * server.m - (1 - self.beta1) * delta
+        v = self._squares(server.v, delta.square())
+        return params - self.lr * m / (v.sqrt() + self.tau), Moments(m, v)
+
+    def _squares(self, v: Vector, square: Vector) -> Vector:
+        """The new v."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Adam(_Adaptive):
+    """server:  m <- beta1 m - (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
+             w <- w - lr m / (sqrt(v) + tau), element by element;   v starts at tau^2
+
+    Args:
+        lr: server learning rate, about the largest step of a coordinate.
+        beta1: momentum; 0 switches it off.
+        tau: what keeps the root away from zero; a large one switches adapting off.
+        beta2: memory of the squares.
+    """
+
+    beta2: float = 0.99
+
+    def _squares(self, v: Vector, square: Vector) -> Vector:
+        """A moving average."""
+        return self.beta2 * v + (1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class Yogi(_Adaptive):
+    """server:  as Adam, but v <- v - (1 - beta2) delta^2 sign(v - delta^2): it falls no faster than it rises
+
+    Args:
+        lr: server learning rate, about the largest step of a coordinate.
+        beta1: momentum; 0 switches it off.
+        tau: what keeps the root away from zero; a large one switches adapting off.
+        beta2: memory of the squares.
+    """
+
+    beta2: float = 0.99
+
+    def _squares(self, v: Vector, square: Vector) -> Vector:
+        """Towards the square by a share of the square."""
+        return v - (1 - self.beta2) * square * torch.sign(v - square)
+
+
+@dataclass(frozen=True)
+class Adagrad(_Adaptive):
+    """server:  as Adam, but v <- v + delta^2, which only grows
+
+    Args:
+        lr: server learning rate, the largest step of a coordinate.
+        beta1: momentum; 0 switches it off.
+        tau: what keeps the root away from zero; a large one switches adapting off.
+    """
+
+    beta1: float = 0.0
+
+    def _squares(self, v: Vector, square: Vector) -> Vector:
+        """The sum of all squares."""
+        return v + square

@@ -1,0 +1,46 @@
+"""FedGloSS's perturbation on the server: clients start where the global loss is thought to be higher."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from undrift.block import ServerOptimizer
+from undrift.blocks.warming import Warming
+from undrift.types import Cohort, Summed
+from undrift.vector import Vector, unit
+
+
+class Uphill(NamedTuple):
+    """The last pseudo-gradient, uphill, and the round it will shift the model in."""
+
+    g: Vector
+    round: int
+
+
+@dataclass(frozen=True)
+class ServerSAM(Warming, ServerOptimizer):
+    """server:  broadcast w + rho_t U(g), g = 0 in round 0;   g <- -delta;   w <- w + delta from the unshifted w
+             rho_t = first + (rho - first) min(1, t / warmup)
+
+    g is the mean displacement itself, before a drift correction changes it on the server.
+
+    Args:
+        rho: the radius once warm; 0 gives a plain step.
+        warmup: how many rounds the warm-up takes; 0 switches it off.
+        first: the radius of round 0; rho, if that is smaller.
+    """
+
+    Server = Uphill
+
+    def init_server(self, w: Vector) -> Uphill:
+        """Nothing is known: round 0 is not shifted."""
+        return Uphill(torch.zeros_like(w), 0)
+
+    def shift(self, params: Vector, server: Uphill) -> Vector:
+        """The model, moved uphill by the radius of the round."""
+        return params + self.radius(server.round) * unit(server.g) if self.rho > 0 else params
+
+    def receive(self, server: Uphill, total: Summed, up: Any, cohort: Cohort) -> Uphill:
+        """The pseudo-gradient of this round, for the next one."""
+        return Uphill(-total.delta, cohort.round + 1)

@@ -1,0 +1,211 @@
+"""Cards: what there is to know about each algorithm, read from its docstring, its signature and its cost.
+
+`python -m undrift.cards FOLDER` writes them as pages; nothing on a page is written anywhere else.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from inspect import cleandoc, signature
+from pathlib import Path
+from textwrap import dedent
+
+from undrift.algorithm import Algorithm, Cost, cost
+from undrift.algorithms import ALGORITHMS, make
+from undrift.block import Aggregation, Block
+from undrift.blocks import ByExamples, Uniform
+from undrift.compose import text
+
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
+"""The kinds of method, in the order in which `undrift list` shows them."""
+
+_MARK = "<!-- Made by `make cards` from the code: change the docstring, not this page. -->"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of an algorithm: its default and what it means."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """An algorithm on one page.
+
+    Args:
+        name: as `undrift list` shows it.
+        family: one of `FAMILIES`.
+        title: what it is, in a sentence.
+        idea: why it should work.
+        equations: what the client and the server do.
+        composition: its blocks as a line of text.
+        defaults: its arguments with their defaults.
+        cost: what it costs, with its blocks by slot.
+        limits: the cases in which it is another method, one each.
+        differences: where it differs from the paper or from released code.
+        references: where it comes from, one each.
+    """
+
+    name: str
+    family: str
+    title: str
+    idea: str
+    equations: str
+    composition: str
+    defaults: tuple[Argument, ...]
+    cost: Cost
+    limits: tuple[str, ...]
+    differences: str
+    references: tuple[str, ...]
+
+    @property
+    def slots(self) -> dict[str, str]:
+        """The blocks in which it differs from FedAvg, by slot."""
+        return self.cost.slots
+
+
+def family(algorithm: Algorithm) -> str:
+    """The family of an algorithm, from the slots in which it differs from FedAvg: the first rule that holds."""
+    own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
+    perturbation, aggregation = type(algorithm.perturbation), type(algorithm.aggregation)
+    rules = {
+        "spectral": "spectral" in own,
+        "sharpness": "perturbation" in own and perturbation.personal is Block.personal,
+        "personal": algorithm.personalized,
+        # A robust rule needs the uploads alone; a weight rule that gathers also asks for the model or for a judge.
+        "robust": algorithm.aggregation.gathers and aggregation.combine is not Aggregation.combine,
+        "weights": aggregation not in (ByExamples, Uniform),
+        "drift": not own.keys().isdisjoint({"drift", "momentum", "objective"}),
+        "server": "server_optimizer" in own,
+    }
+    return next((name for name, holds in rules.items() if holds), "weights")
+
+
+def card(name: str) -> Card:
+    """The card of a named algorithm.
+
+    Example:
+        >>> card("fedsam").limits
+        ('rho = 0 gives FedAvg with equal weights.',)
+    """
+    algorithm = make(name)
+    function = ALGORITHMS[name]
+    sections = _sections(cleandoc(function.__doc__ or ""))
+    paragraphs = "\n".join(sections[""]).split("\n\n")
+    equations = [part for part in paragraphs if part.startswith(" ")]
+    words = [" ".join(part.split()) for part in paragraphs if part.strip() and part not in equations]
+    meanings = dict(_arguments(sections.get("Args", [])))
+    return Card(
+        name=name,
+        family=family(algorithm),
+        title=words[0],
+        idea="\n\n".join(words[1:]),
+        equations="\n\n".join(dedent(part).rstrip() for part in equations),
+        composition=text(algorithm),
+        defaults=tuple(
+            Argument(p.name, repr(p.default), meanings.get(p.name, "")) for p in signature(function).parameters.values()
+        ),
+        cost=cost(algorithm),
+        limits=_entries(sections.get("Limits", [])),
+        differences=" ".join(" ".join(sections.get("Note", [])).split()),
+        references=_entries(sections.get("References", [])),
+    )
+
+
+def markdown(card: Card) -> str:
+    """A card as a page."""
+    parts = [f"# {card.name}", card.title, card.idea, f"```\n{card.equations}\n```", _run(card)]
+    if card.defaults:
+        arguments = [(f"`{a.name}`", f"`{a.default}`", a.meaning) for a in card.defaults]
+        parts += ["## Arguments", _table(("argument", "default", "meaning"), arguments)]
+    if card.slots:
+        filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
+        parts += ["## Blocks", _table(("slot", "block"), filled)]
+    parts += ["## Cost", "In multiples of the model; state and traffic of a client and a round.", _cost(card.cost)]
+    if card.limits:
+        parts += ["## Limiting cases", "\n".join(f"- {limit}" for limit in card.limits)]
+    parts += ["## Differences", card.differences] if card.differences else []
+    parts += ["## References", "\n".join(f"- {reference}" for reference in card.references)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page by the name of its file, the index first."""
+    found = [card(name) for name in ALGORITHMS]
+    out = {"README.md": f"{_MARK}\n\n{_index(found)}"}
+    return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in found}
+
+
+def write(folder: Path) -> None:
+    """Write every page into a folder, and remove those of algorithms that are gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in made and path.read_text(encoding="utf-8").startswith(_MARK):
+            path.unlink()
+    for name, page in made.items():
+        (folder / name).write_text(page, encoding="utf-8")
+
+
+def _sections(doc: str) -> dict[str, list[str]]:
+    """The lines of a docstring by section; those before the first section have none."""
+    out: dict[str, list[str]] = {"": []}
+    name = ""
+    for line in doc.splitlines():
+        heading = re.fullmatch(r"([A-Z][a-z]+):", line)
+        if heading:
+            name = heading[1]
+        out.setdefault(name, [])
+        if not heading:
+            out[name].append(line)
+    return out
+
+
+def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """The arguments of a section and their meanings."""
+    for entry in re.split(r"\n(?=\w)", dedent("\n".join(lines)).strip()):
+        name, _, meaning = entry.partition(":")
+        yield name, " ".join(meaning.split())
+
+
+def _entries(lines: list[str]) -> tuple[str, ...]:
+    """The entries of a section, one to a line; a line that ends in no full stop or semicolon goes on."""
+    joined = " ".join(line.strip() + ("\n" if line.rstrip().endswith((".", ";")) else "") for line in lines)
+    return tuple(entry.strip().removesuffix(";") for entry in joined.split("\n") if entry.strip())
+
+
+def _run(card: Card) -> str:
+    """How to run it: by name, and as a composition of its blocks."""
+    composed = f'\nundrift run "{card.composition}"' if "+" in card.composition or ":" in card.composition else ""
+    return f"```bash\nundrift run {card.name}{composed}\n```"
+
+
+def _cost(cost: Cost) -> str:
+    """The row of costs."""
+    headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
+    numbers = (cost.down, cost.up, cost.client_state, cost.server_state, cost.gradients_per_step)
+    kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
+    return _table(headings, [(*map(str, numbers), *kinds)])
+
+
+def _index(found: list[Card]) -> str:
+    """The index: a table for each family."""
+    parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
+    for name in FAMILIES:
+        rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in found if c.family == name]
+        parts += [f"## {name.capitalize()}", _table(("method", "what it is", "blocks"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [headings, ("---",) * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,125 @@
+"""What a run's clients share and how sharp its minimum is: `undrift lens`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from undrift.cli.app import app, reported
+from undrift.experiment import ConfigError
+from undrift.experiment.checkpoint import CheckpointError
+from undrift.experiment.folder import RunError
+
+_ROWS = 8  # of the layers that are shown
+_SOURCES = ("gradient", "update", "perturbation", "filtered")
+
+
+@app.command("lens")
+def look_at_run(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or going on.")],
+    parts: Annotated[
+        str | None, typer.Option(help="Some of spectrum,divergence,alignment,embedding,curvature,surface; all.")
+    ] = None,
+    clients: Annotated[int, typer.Option(help="At how many clients to look.")] = 10,
+    examples: Annotated[int, typer.Option(help="Test examples the model is judged on.")] = 500,
+    directions: Annotated[str, typer.Option(help="Of the surface: 'top eigenvectors' or random.")] = "top eigenvectors",
+    seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what lens.json holds instead of tables.")] = False,
+) -> None:
+    """Look at a run's clients and its minimum, and write RUN/lens.json.
+
+    What clients share band by band, in which layers they pull apart, how
+    alike their models see, how sharp the minimum is. The run is only read.
+
+    Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
+    """
+    from undrift.experiment.look import look
+
+    with reported("lens", ConfigError, RunError, CheckpointError):
+        wanted = [part.strip() for part in parts.split(",")] if parts else []
+        told = look(folder, clients=clients, parts=wanted, seed=seed, examples=examples, directions=directions)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
+    else:
+        _show(told)
+        typer.echo(folder / "lens.json")
+
+
+def _show(told: dict[str, Any]) -> None:
+    """Everything but the pictures, as tables and sentences."""
+    console = Console()
+    console.print(f"after {told['round']} rounds, {len(told['clients'])} clients", highlight=False)
+    if "spectrum" in told:
+        _spectrum(console, told["spectrum"])
+    if "divergence" in told:
+        _divergence(console, told["divergence"])
+    if "alignment" in told:
+        _say(console, told["alignment"]["reading"])
+    if "curvature" in told:
+        _curvature(console, told["curvature"])
+    if "surface" in told:
+        _surface(console, told["surface"])
+    for part, reason in told["skipped"].items():
+        _say(console, f"{part} is left out: {reason}")
+
+
+def _spectrum(console: Console, told: dict[str, Any]) -> None:
+    """The agreement of each band, a column for each kind of vector."""
+    shown = [source for source in _SOURCES if source in told]
+    table = _table("agreement in band", *shown)
+    for band in range(told["bands"]):
+        table.add_row(str(band), *(_number(told[source]["agreement"][band]) for source in shown))
+    console.print(table)
+    for source in shown:
+        _say(console, f"{source}: {told[source]['reading']}")
+
+
+def _divergence(console: Console, told: dict[str, Any]) -> None:
+    """The layers in which clients pull apart most."""
+    table = _table("layer", "relative", "update", "gradient")
+    rows = zip(told["layers"], told["relative"], told["update"], told["gradient"], strict=True)
+    # A layer whose mean is zero has no number: its clients only cancel out, and it comes first.
+    for name, *numbers in sorted(rows, key=lambda row: (row[1] is not None, -(row[1] or 0)))[:_ROWS]:
+        table.add_row(escape(name), *map(_number, numbers))
+    console.print(table)
+    _say(console, told["reading"])
+
+
+def _curvature(console: Console, told: dict[str, Any]) -> None:
+    """How sharp the minimum is, in a table of one row."""
+    table = _table("examples", "lambda 1", "lambda 2", "trace", "sharpness", "gradient norm")
+    trace = f"{_number(told['trace'])} ± {_number(told['trace_error'])}"
+    rest = (_number(told[name]) for name in ("sharpness", "gradient_norm"))
+    table.add_row(str(told["examples"]), *map(_number, told["top"]), trace, *rest)
+    console.print(table)
+
+
+def _surface(console: Console, told: dict[str, Any]) -> None:
+    """The loss in the middle of the surface and at its worst."""
+    sound = [x for row in told["loss"] for x in row if x is not None]
+    middle = told["loss"][len(told["a"]) // 2][len(told["b"]) // 2]
+    if sound and middle is not None:
+        far = f"over {told['directions']} up to {told['a'][-1]:g} away it lies in {min(sound):.3g} to {max(sound):.3g}"
+        _say(console, f"The loss is {middle:.3g}; {far}.")
+
+
+def _table(first: str, *others: str) -> Table:
+    """A table of numbers below a column of names."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(escape(text), highlight=False)

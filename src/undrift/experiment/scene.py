@@ -1,0 +1,127 @@
+"""A run where it stands: its last whole checkpoint, a few of its clients and some test examples, only to be read.
+
+Nothing of the run is touched, so it needs no lock and may go on meanwhile.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift import lens
+from undrift.block import Perturbation
+from undrift.data.evaluate import BATCH
+from undrift.engine.local import Simulation
+from undrift.engine.random import derive
+from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.config import Config, EngineConfig
+from undrift.experiment.folder import RunError
+from undrift.experiment.live import some
+from undrift.experiment.setup import Setup, engine, prepare
+from undrift.types import ServerState
+from undrift.vector import Layout, bind
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What the parts of a look need of a run, each made when first asked for.
+
+    Args:
+        setup: the run.
+        simulation: an engine in this process that finds the clients' states.
+        state: the server's, from the checkpoint.
+        clients: at whom to look.
+        seed: of the choice of examples and of all estimates.
+        examples: how many of the official test set the model is judged on.
+    """
+
+    setup: Setup
+    simulation: Simulation
+    state: ServerState
+    clients: list[int]
+    seed: int
+    examples: int
+
+    @cached_property
+    def gradients(self) -> Tensor:
+        """The clients' gradients at the state's model, one per row."""
+        return lens.probe(self.simulation, self.state, self.clients)
+
+    @cached_property
+    def updates(self) -> Tensor:
+        """What the clients would send in the next round."""
+        return lens.probe(self.simulation, self.state, self.clients, "update")
+
+    @cached_property
+    def perturbations(self) -> Tensor | None:
+        """The clients' perturbations; None if the method has none."""
+        if type(self.simulation.algorithm.perturbation) is Perturbation:
+            return None
+        return lens.probe(self.simulation, self.state, self.clients, "perturbation")
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The global model, in evaluation mode."""
+        return self.simulation.module(self.state)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The names and shapes of its tensors."""
+        return bind(self.setup.task.model()).layout
+
+    @cached_property
+    def test(self) -> tuple[Tensor, Tensor]:
+        """Some examples of the official test set, as the model takes them."""
+        task = self.setup.task
+        draw = Generator().manual_seed(derive(self.seed, "lens/test"))
+        chosen = torch.randperm(len(task.dataset.test), generator=draw)[: self.examples]
+        return task.prepare(task.dataset.test.inputs[chosen]), task.dataset.test.targets[chosen]
+
+    def objective(self, share: int = 1) -> lens.Objective:
+        """The loss over these examples, or over the first half, third, ... of them."""
+        pairs = zip(*(torch.split(x[: max(len(x) // share, 1)], BATCH) for x in self.test), strict=True)
+        return lens.Objective(self.module, self.setup.task.loss, pairs)
+
+    @cached_property
+    def eigen(self) -> lens.Eigen:
+        """The two leading eigenpairs of the Hessian over all these examples."""
+        return lens.top(self.objective(), 2, seed=self.seed)
+
+
+@contextmanager
+def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 500) -> Iterator[Scene]:
+    """A run's folder as a scene.
+
+    Args:
+        folder: the run's.
+        seed: of the choice of clients and examples, and of all estimates.
+        clients: at how many of its clients to look; all of them if there are fewer.
+        examples: how many of the official test set the model is judged on.
+    """
+    if not (folder / "config.toml").is_file():
+        raise RunError(f"{folder} is no run: there is no config.toml in it")
+    setup = prepare(Config.read(folder / "config.toml"))
+    _same_data(folder, setup)
+    # All engines keep clients' states alike, so that this process can read them whatever the run's own engine.
+    config = setup.config.model_copy(update={"engine": EngineConfig()})
+    with engine(replace(setup, config=config), folder / "clients") as simulation:
+        size = len(simulation.start().params)
+        state = Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()).latest()
+        if state is None:
+            raise RunError(f"{folder}: no round has been kept yet; look again after the first checkpoint")
+        chosen = some(setup.task, clients, seed)
+        if len(chosen) < 2:
+            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
+        yield Scene(setup, simulation, state, chosen, seed, examples)
+
+
+def _same_data(folder: Path, setup: Setup) -> None:
+    """Refuse other data than the run's."""
+    path = folder / "partition.json"
+    if path.is_file() and json.loads(path.read_text())["sha256"] != setup.partition.sha256:
+        raise RunError(f"{path}: the clients' data are not the run's; point UNDRIFT_DATA to the same files")

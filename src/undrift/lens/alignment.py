@@ -1,0 +1,224 @@
+"""Whether clients agree: cosines of their vectors, and linear CKA of what their models see, for few samples or many."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from undrift.lens.spectrum import Vectors, rows
+from undrift.vector import bind
+
+PENULTIMATE = "penultimate"
+"""The name of the features that go into the last linear layer."""
+
+
+def cosines(vectors: Vectors) -> Tensor:
+    """The cosine of every pair of clients' vectors; that with a vector of zero is zero."""
+    matrix = rows("cosines", vectors).double()
+    norms = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
+    units = torch.where(norms > 0, matrix / torch.where(norms > 0, norms, 1.0), 0.0)
+    return (units @ units.T).clamp(-1, 1)
+
+
+def off_diagonal(matrix: Tensor) -> dict[str, float]:
+    """Mean, least and largest entry off the diagonal of a symmetric matrix, and the share of negative ones."""
+    size = len(matrix)
+    if size < 2:
+        raise ValueError(f"off_diagonal: a pair needs two clients, got a matrix of shape {tuple(matrix.shape)}")
+    pairs = matrix[tuple(torch.triu_indices(size, size, offset=1))]
+    negative = float((pairs < 0).double().mean())
+    return {"mean": float(pairs.mean()), "min": float(pairs.min()), "max": float(pairs.max()), "negative": negative}
+
+
+def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batch: int = 250) -> dict[str, Tensor]:
+    """What a model makes of some inputs: the input of its classifier, or the outputs of layers, one row per input.
+
+    Images (sample, channel, height, width) are averaged over their pixels, sequences (sample, place, feature) over
+    their places. The model is put into evaluation mode meanwhile.
+
+    Args:
+        module: the model.
+        inputs: its inputs, first axis the sample.
+        layers: names of submodules, for example residual stages; none takes `PENULTIMATE`.
+        batch: how many inputs go through at once.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    seen: dict[str, list[Tensor]] = {name: [] for name in layers or (PENULTIMATE,)}
+    hooks = [_listen(module, name, seen[name]) for name in seen]
+    try:
+        module.eval()
+        with torch.no_grad():
+            for some in torch.split(inputs, batch):
+                module(some)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, training in modes:
+            part.training = training
+    return {name: torch.cat(found) for name, found in seen.items()}
+
+
+def _listen(module: nn.Module, name: str, found: list[Tensor]) -> Any:
+    """Keep what a layer gives out, or what goes into the last linear one."""
+    parts = dict(module.named_modules())
+    if name == PENULTIMATE and name not in parts:
+        linear = [part for part in parts.values() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise ValueError(f"features: {type(module).__name__} has no linear layer; name the layers to look at")
+        return linear[-1].register_forward_pre_hook(lambda _, given: found.append(_pooled(given[0])))
+    if name not in parts:
+        known = ", ".join(filter(None, parts))
+        raise ValueError(f"features: {type(module).__name__} has no layer {name!r}; it has {known}")
+    return parts[name].register_forward_hook(lambda _, __, gave: found.append(_pooled(gave)))
+
+
+def _pooled(x: Tensor) -> Tensor:
+    """Features as one row per sample."""
+    if x.dim() == 3:
+        return x.detach().mean(dim=1)
+    return x.detach().flatten(2).mean(dim=2) if x.dim() > 3 else x.detach().reshape(len(x), -1).clone()
+
+
+def client_features(
+    module: nn.Module, models: Vectors, inputs: Tensor, layers: Sequence[str] = (), batch: int = 250
+) -> list[dict[str, Tensor]]:
+    """The features of every client's model on the same inputs; the module itself is left alone.
+
+    Args:
+        module: the architecture; buffers are taken from it.
+        models: one vector of parameters per client, for example w + its update.
+        inputs: the samples.
+        layers: as for `features`.
+        batch: as for `features`.
+    """
+    bound = bind(deepcopy(module))
+    out = []
+    for w in rows("client_features", models, bound.layout):
+        bound.w.copy_(w)
+        out.append(features(bound.module, inputs, layers, batch))
+    return out
+
+
+def cka(x: Tensor, y: Tensor) -> float:
+    """Linear CKA of two feature matrices on the same samples: ||Y^T X||^2 / (||X^T X|| ||Y^T Y||), columns centred.
+
+    It is 1 if one is a rotation and scaling of the other; 0 if either is constant.
+
+    Args:
+        x: samples by features.
+        y: the same samples by other features.
+    """
+    return float(cka_matrix([x, y])[0, 1])
+
+
+def cka_matrix(found: Sequence[Tensor]) -> Tensor:
+    """The linear CKA of every pair of feature matrices on the same samples."""
+    _same("cka_matrix", found)
+    centred = [x.double() - x.double().mean(dim=0) for x in found]
+    if len(found[0]) <= max(x.shape[1] for x in found):
+        grams = torch.stack([(x @ x.T).flatten() for x in centred])
+        return normalise(grams @ grams.T)
+    inner = torch.empty(len(found), len(found), dtype=torch.float64)
+    for i, x in enumerate(centred):
+        for j, y in enumerate(centred[: i + 1]):
+            inner[i, j] = inner[j, i] = (y.T @ x).square().sum()
+    return normalise(inner)
+
+
+def hsic(found: Sequence[Tensor]) -> Tensor:
+    """The unbiased HSIC of every pair of feature matrices on one batch of samples, four at least.
+
+    1 / (n (n - 3)) * (<K, L> + sum K sum L / ((n - 1) (n - 2)) - 2 / (n - 2) * <K 1, L 1>)
+
+    K and L are the Gram matrices without their diagonals. Its mean over batches has no bias, whatever their size, so
+    that `CKAStream` needs no matrix of all samples.
+    """
+    _same("hsic", found)
+    count = len(found[0])
+    if count < 4:
+        raise ValueError(f"hsic: a batch must have 4 samples or more, got {count}; leave out a last short one")
+    # Unbiased HSIC does not depend on the origin; centred features only round better.
+    centred = [x.double() - x.double().mean(dim=0) for x in found]
+    grams = torch.stack([(x @ x.T).fill_diagonal_(0) for x in centred])
+    ones = grams.sum(dim=2)
+    sums = ones.sum(dim=1)
+    flat = grams.flatten(1)
+    whole = flat @ flat.T + torch.outer(sums, sums) / ((count - 1) * (count - 2)) - 2 / (count - 2) * (ones @ ones.T)
+    return whole / (count * (count - 3))
+
+
+def normalise(inner: Tensor) -> Tensor:
+    """Inner products as cosines; zero where a length is zero (or, of unbiased estimates, not positive)."""
+    lengths = inner.diagonal().clamp(min=0).sqrt()
+    scale = torch.outer(lengths, lengths)
+    return torch.where(scale > 0, inner / torch.where(scale > 0, scale, 1.0), 0.0)
+
+
+def _same(name: str, found: Sequence[Tensor]) -> None:
+    """Refuse features that are not matrices over the same samples."""
+    shapes = [tuple(x.shape) for x in found]
+    if not shapes or any(len(shape) != 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(f"{name}: features must be matrices with one row for each of the same samples, got {shapes}")
+
+
+class CKAStream:
+    """Linear CKA between models over any number of samples: the unbiased HSIC of each batch, summed.
+
+    Args:
+        models: how many models are compared.
+    """
+
+    def __init__(self, models: int) -> None:
+        self.total = torch.zeros(models, models, dtype=torch.float64)
+        self.batches = 0
+
+    def add(self, features: Sequence[Tensor]) -> None:
+        """Take one batch: the features of every model on the same samples, four at least."""
+        if len(features) != len(self.total):
+            raise ValueError(f"CKAStream: expected the features of {len(self.total)} models, got {len(features)}")
+        self.total += hsic(features)
+        self.batches += 1
+
+    def merge(self, other: "CKAStream") -> "CKAStream":
+        """Add the batches that another stream saw."""
+        if other.total.shape != self.total.shape:
+            raise ValueError(f"CKAStream: {len(self.total)} models cannot be merged with {len(other.total)}")
+        self.total += other.total
+        self.batches += other.batches
+        return self
+
+    def matrix(self) -> Tensor:
+        """The CKA of every pair of models."""
+        if not self.batches:
+            raise ValueError("CKAStream: no batch was added yet")
+        return normalise(self.total)
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The CKA of every pair of clients, by layer.
+
+    Args:
+        matrices: layer -> clients by clients.
+    """
+
+    matrices: Mapping[str, Tensor]
+
+    def as_dict(self) -> dict[str, float]:
+        """For each layer the mean, the least and the largest CKA of two different clients: `stage1/mean`."""
+        told = {layer: off_diagonal(matrix) for layer, matrix in self.matrices.items()}
+        return {f"{layer}/{name}": told[layer][name] for layer in told for name in ("mean", "min", "max")}
+
+
+def align(clients: Sequence[Mapping[str, Tensor]]) -> Alignment:
+    """Linear CKA between clients, layer by layer.
+
+    Args:
+        clients: what `client_features` gave.
+    """
+    if len(clients) < 2:
+        raise ValueError(f"align: a pair needs the features of two clients, got {len(clients)}")
+    return Alignment({layer: cka_matrix([client[layer] for client in clients]) for layer in clients[0]})

@@ -1,0 +1,209 @@
+"""How sharp a minimum is: leading eigenvalues and trace of the Hessian, SAM's sharpness, the gradient's norm.
+
+The products with the Hessian are our own: curvlinops gives the same numbers at the same speed (a test compares them),
+but goes forwards over backwards, which PyTorch's LSTM cannot, and needs torchvision to import without fault.
+"""
+
+from dataclasses import dataclass
+from inspect import signature
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from torch import Tensor
+
+from undrift.engine.random import derive
+from undrift.lens.landscape import Objective
+from undrift.vector import unit
+
+_ORDERS = {"magnitude": "LM", "value": "LA"}
+
+
+@dataclass(frozen=True, eq=False)
+class Eigen:
+    """Leading eigenpairs of a Hessian.
+
+    Args:
+        values: the eigenvalues, the leading one first.
+        vectors: their eigenvectors as rows of length one; the largest element of each is positive.
+        residuals: |H v - lambda v| of each, as a share of the leading |lambda|: an eigenvalue is not off by more.
+        products: how many products with the Hessian it took.
+    """
+
+    values: tuple[float, ...]
+    vectors: Tensor
+    residuals: tuple[float, ...]
+    products: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over draws and its standard error."""
+
+    mean: float
+    error: float
+    samples: int
+
+
+def top(
+    objective: Objective,
+    k: int = 2,
+    *,
+    order: str = "magnitude",
+    tolerance: float = 1e-4,
+    restarts: int = 100,
+    seed: int = 0,
+) -> Eigen:
+    """The k leading eigenvalues of the Hessian, by Lanczos iteration in double precision; of a tiny model, exactly.
+
+    Args:
+        objective: the loss.
+        k: how many.
+        order: "magnitude", which power iteration finds as well, or "value", which leaves negative ones for last.
+        tolerance: how far an eigenpair may be off, as a share of its eigenvalue; 0 is as exact as doubles are, and
+            only a float64 objective gets there.
+        restarts: of the iteration, at most.
+        seed: of the start vector.
+
+    Example:
+        >>> from undrift.testing.tasks import Quadratics
+        >>> task = Quadratics.scalar([3.0], [0.0], 1.0, [1])
+        >>> top(Objective(task.model(), task.loss, [0], sizes=[1]), 1).values
+        (3.0,)
+    """
+    size = objective.layout.size
+    if not 1 <= k <= size:
+        raise ValueError(f"top: k must be between 1 and the {size} parameters of the model, got {k}")
+    if order not in _ORDERS:
+        raise ValueError(f"top: order must be one of {', '.join(_ORDERS)}, got {order!r}")
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"top: tolerance must be a fraction in [0, 1), got {tolerance}")
+    if size <= _basis(k):  # Lanczos would span the whole space
+        values, vectors = torch.linalg.eigh(hessian(objective).double().cpu())
+        return _eigen(objective, values, vectors.T, k, order, size)
+    return _lanczos(objective, k, order, tolerance, restarts, seed)
+
+
+def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
+    """SciPy's implicitly restarted Lanczos iteration, from a start vector of our own."""
+    size, used = objective.layout.size, 0
+
+    def product(v: Any) -> Any:
+        nonlocal used
+        used += 1
+        along = torch.tensor(v.reshape(-1), dtype=objective.w.dtype, device=objective.w.device)
+        return objective.product(along).double().cpu().numpy()
+
+    operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+    draw = np.random.default_rng(derive(seed, "lanczos"))
+    start = draw.standard_normal(size)
+    if not product(start).any():  # SciPy refuses a matrix of zeros
+        return _eigen(objective, torch.zeros(k).double(), torch.eye(k, size).double(), k, order, used)
+    try:
+        values, vectors = eigsh(
+            operator,
+            k,
+            which=_ORDERS[order],
+            v0=start,
+            ncv=_basis(k),
+            tol=tolerance,
+            maxiter=restarts,
+            **_fresh(draw),
+        )
+    except ArpackNoConvergence as error:
+        raise RuntimeError(
+            f"top: {len(error.eigenvalues)} of {k} eigenvalues were found to {tolerance} in {restarts} restarts "
+            f"({used} products); allow more restarts or a larger tolerance"
+        ) from error
+    return _eigen(objective, torch.from_numpy(values), torch.from_numpy(vectors.T.copy()), k, order, used)
+
+
+def _basis(k: int) -> int:
+    """How many vectors Lanczos keeps: for the top two of a small CNN 12 take 16 products, SciPy's own 20 take 24."""
+    return 2 * k + 8
+
+
+def _fresh(draw: np.random.Generator) -> dict[str, np.random.Generator]:
+    """What SciPy draws from where a low rank ends the iteration early; before 1.17 it had a fixed stream of its own."""
+    return {"rng": draw} if "rng" in signature(eigsh).parameters else {}
+
+
+def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:
+    """The first k pairs in their order, signed, with what is left of H v - lambda v."""
+    rank = values.abs() if order == "magnitude" else values
+    chosen = rank.argsort(descending=True, stable=True)[:k]
+    values, rows = values[chosen], rows[chosen]
+    largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
+    vectors = (rows * largest.sign()).to(objective.w)
+    scale = max(float(values.abs().max()), 1e-300)
+    left = [objective.product(v).double() - float(x) * v.double() for x, v in zip(values, vectors, strict=True)]
+    residuals = tuple(float(torch.linalg.vector_norm(rest)) / scale for rest in left)
+    return Eigen(tuple(values.tolist()), vectors, residuals, used + k)
+
+
+def hessian(objective: Objective) -> Tensor:
+    """The whole matrix, made symmetric: one product for each parameter, so for models of a few hundred."""
+    rows = torch.stack([objective.product(e) for e in torch.eye(objective.layout.size).to(objective.w)])
+    return (rows + rows.T) / 2
+
+
+def trace(objective: Objective, samples: int = 30, *, seed: int = 0) -> Estimate:
+    """Hutchinson's estimate of the Hessian's trace: the mean of z^T H z over random signs z.
+
+    Args:
+        objective: the loss.
+        samples: how many draws, each one product with the Hessian; four times as many halve the error.
+        seed: of the signs.
+    """
+    if samples < 2:
+        raise ValueError(f"trace: samples must be 2 or more, so that there is an error to tell, got {samples}")
+    draw = torch.Generator().manual_seed(derive(seed, "trace"))
+    found = []
+    for _ in range(samples):
+        z = torch.randint(0, 2, (objective.layout.size,), generator=draw).mul(2).sub(1).to(objective.w)
+        found.append(float(z.double() @ objective.product(z).double()))
+    return Estimate(fmean(found), stdev(found) / sqrt(samples), samples)
+
+
+def sharpness(objective: Objective, rho: float = 0.05) -> float:
+    """By how much the loss grows over SAM's ascent step: L(w + rho g / |g|) - L(w), g the gradient over all examples.
+
+    Args:
+        objective: the loss.
+        rho: length of the step; 0 gives 0.
+    """
+    if not 0 <= rho < float("inf"):
+        raise ValueError(f"sharpness: rho must be 0 or more and finite, got {rho}")
+    return objective.value(objective.w + rho * unit(objective.gradient())) - objective.value()
+
+
+def gradient_norm(objective: Objective) -> float:
+    """The length of the gradient over all examples."""
+    return float(torch.linalg.vector_norm(objective.gradient()))
+
+
+def flatness(
+    objective: Objective, *, k: int = 2, samples: int = 30, rho: float = 0.05, seed: int = 0
+) -> dict[str, float]:
+    """All these numbers in one flat record: loss, slope, sharpness, leading eigenvalues, trace and its error.
+
+    Args:
+        objective: the loss.
+        k: eigenvalues, by magnitude: "lambda_1", "lambda_2", ...
+        samples: of the trace.
+        rho: of the sharpness.
+        seed: of all draws.
+    """
+    spread = trace(objective, samples, seed=seed)
+    values = top(objective, k, seed=seed).values
+    return {
+        "loss": objective.value(),
+        "gradient_norm": gradient_norm(objective),
+        "sharpness": sharpness(objective, rho),
+        **{f"lambda_{n}": value for n, value in enumerate(values, 1)},
+        "trace": spread.mean,
+        "trace_error": spread.error,
+    }

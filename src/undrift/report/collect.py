@@ -1,0 +1,242 @@
+"""What a report tells of: runs found in folders, those of one method over seeds put together."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from undrift.experiment.compare import Comparison, result
+from undrift.experiment.config import Config
+from undrift.experiment.metrics import Metrics
+from undrift.experiment.statistics import Result
+
+_SINGLE = "single runs"
+
+
+class ReportError(ValueError):
+    """Something that cannot be told; the message names the folder or file and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: where it is, what it is called in the report, its settings."""
+
+    folder: Path
+    name: str
+    setting: str
+    label: str
+    config: Config
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per round, of the rounds asked for."""
+        return Metrics(self.folder / "metrics.jsonl").rows()[: self.config.rounds]
+
+    @cached_property
+    def result(self) -> Result:
+        """What the table of a comparison tells of it."""
+        return result(self.folder, self.config)
+
+    @cached_property
+    def lens(self) -> Any:
+        """What the instruments saw; None if they were not used."""
+        return self.read("lens.json")
+
+    @cached_property
+    def stream(self) -> list[dict[str, Any]]:
+        """What the instruments saw round by round."""
+        return Metrics(self.folder / "lens.jsonl").rows()
+
+    def read(self, name: str) -> Any:
+        """A JSON file of the folder; None if there is none."""
+        path = self.folder / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise ReportError(f"{path}: damaged: it is not JSON; move it away and make it again") from None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method in one setting, by seed: one line of every figure.
+
+    Args:
+        setting: what the runs share; empty if the report has one setting only.
+        label: the method's name in the report.
+        style: the number of its colour, the same wherever the label appears.
+        runs: one per seed.
+    """
+
+    setting: str
+    label: str
+    style: int
+    runs: tuple[Run, ...]
+
+    @property
+    def results(self) -> dict[int, Result]:
+        """Seed -> what its run tells."""
+        return {run.config.seed: run.result for run in self.runs}
+
+    def lens(self, *keys: str) -> list[Any]:
+        """What the lens says under some keys, for each run that has it."""
+        return [found for run in self.runs if (found := dig(run.lens, *keys)) is not None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where runs come from: the command that makes them again, and the file it reads."""
+
+    name: str
+    command: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a report is made from."""
+
+    title: str
+    baseline: str
+    groups: tuple[Group, ...]
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings, in order."""
+        return list(dict.fromkeys(group.setting for group in self.groups))
+
+    @property
+    def labels(self) -> list[str]:
+        """The methods, in order."""
+        return list(dict.fromkeys(group.label for group in self.groups))
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs."""
+        return [run for group in self.groups for run in group.runs]
+
+    def within(self, setting: str) -> list[Group]:
+        """The methods of one setting."""
+        return [group for group in self.groups if group.setting == setting]
+
+
+def dig(tree: Any, *keys: str) -> Any:
+    """What lies under some keys of nested tables; None if anything on the way is missing."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def collect(paths: Sequence[Path]) -> Material:
+    """Find the runs in some folders.
+
+    Args:
+        paths: folders of runs or of comparisons, or folders that have runs anywhere below them.
+    """
+    given = list(dict.fromkeys(path.resolve() for path in paths))
+    compared = {path: Comparison.read(path / "compare.toml") for path in given if (path / "compare.toml").is_file()}
+    alone = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
+    many = len(compared) + bool(alone) > 1
+    runs = [run for path, it in compared.items() for run in _jobs(path, it, it.name if many else "")]
+    runs += _alone(alone, _SINGLE if many else "")
+    notes = [note for path in compared for note in _failures(path)]
+    notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
+    notes += [_unfinished(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
+    groups = _groups([run for run in runs if run.rows])
+    if not groups:
+        raise ReportError(f"{', '.join(map(str, paths)) or 'no folder'}: no run with a round in it; see undrift run")
+    labels = [group.label for group in groups]
+    wanted = [*(it.baseline for it in compared.values()), "fedavg", labels[0]]
+    title = next(iter(compared.values())).name if len(compared) == 1 else "Report"
+    sources = [_comparison_source(path, it) for path, it in compared.items()] + [_run_source(run) for run in alone]
+    return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(sources), tuple(notes))
+
+
+def _below(path: Path) -> list[Path]:
+    """The folders of runs at or below a path."""
+    if (path / "config.toml").is_file():
+        return [path]
+    found = sorted(file.parent for file in path.rglob("config.toml"))
+    if not found:
+        raise ReportError(f"{path} holds no run: there is neither a config.toml nor a compare.toml in it or below")
+    return found
+
+
+def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[Run]:
+    """The runs of a comparison that were started, in the order of its table."""
+    order = [entry.label for entry in comparison.methods]
+    jobs = sorted(comparison.jobs(), key=lambda job: order.index(job.label))
+    runs = []
+    for job in jobs:
+        folder, setting = path / job.name, ": ".join(filter(None, (prefix, job.setting)))
+        if (folder / "config.toml").is_file():
+            asked = {"rounds": job.config.rounds, "target": job.config.target}
+            config = Config.read(folder / "config.toml").model_copy(update=asked)
+            runs.append(Run(folder, job.name, setting, job.label, config))
+    return runs
+
+
+def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
+    """Runs named one by one: a setting is whatever they differ in, but for the method and the seed."""
+    configs = {folder: Config.read(folder / "config.toml") for folder in folders}
+    values = {folder: _shared(config) for folder, config in configs.items()}
+    varying = [key for key in _shared(Config()) if len({str(value[key]) for value in values.values()}) > 1]
+    runs = []
+    for folder, config in configs.items():
+        own = ", ".join(f"{key} {values[folder][key]}" for key in varying)
+        arguments = ", ".join(f"{name}={value}" for name, value in config.arguments.items())
+        label = f"{config.method}({arguments})" if arguments else config.method
+        runs.append(Run(folder, folder.name, ": ".join(filter(None, (prefix, own))), label, config))
+    return runs
+
+
+def _shared(config: Config) -> dict[str, Any]:
+    """What runs of one setting share, flat."""
+    values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
+    return values | {f"local.{name}": value for name, value in config.local}
+
+
+def _groups(runs: Sequence[Run]) -> list[Group]:
+    """Runs by setting and method, in order of appearance; a seed counts once."""
+    styles = {label: n for n, label in enumerate(dict.fromkeys(run.label for run in runs))}
+    groups: dict[tuple[str, str], Group] = {}
+    for setting in dict.fromkeys(run.setting for run in runs):
+        for run in (run for run in runs if run.setting == setting):
+            before = groups.get((setting, run.label)) or Group(setting, run.label, styles[run.label], ())
+            twin = next((other for other in before.runs if other.config.seed == run.config.seed), None)
+            if twin:
+                raise ReportError(
+                    f"{twin.folder} and {run.folder} are both {run.label} with seed {run.config.seed}: leave one out"
+                )
+            groups[setting, run.label] = replace(before, runs=(*before.runs, run))
+    return list(groups.values())
+
+
+def _failures(path: Path) -> list[str]:
+    """The runs of a comparison that failed, as its table tells."""
+    try:
+        table = json.loads((path / "table.json").read_text(encoding="utf-8"))
+        return [f"{failure['run']} failed: {failure['error']}" for failure in table["failures"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _unfinished(run: Run) -> str:
+    return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
+
+
+def _comparison_source(path: Path, comparison: Comparison) -> Source:
+    command = f"undrift compare compare.toml --out {quote(path.name)}"
+    return Source(path.name, command, "compare.toml", comparison.toml())
+
+
+def _run_source(folder: Path) -> Source:
+    command = f"undrift run --config config.toml --out {quote(folder.name)}"
+    return Source(folder.name, command, "config.toml", Config.read(folder / "config.toml").toml())

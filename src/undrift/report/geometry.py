@@ -1,0 +1,88 @@
+"""Figures of where clients and models lie: updates and features on a plane, and the loss landscape."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from undrift.report.assemble import Matrix, numbers, side_by_side
+from undrift.report.collect import Group, Material
+from undrift.report.drawing import Axis, Figure, Grid, Points, titled
+
+Kind = Literal["contour", "surface"]
+
+_KINDS: tuple[tuple[Kind, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
+WIDE = 20  # a landscape whose highest loss is so many times its lowest is drawn in logarithms
+
+
+def plane(material: Material) -> Iterator[Figure]:
+    """Clients' updates, and their features, on a plane."""
+    for setting in material.settings:
+        groups = material.within(setting)
+        yield from side_by_side(
+            [(group.label, _scatter(group, "pca_update", "clients", "principal direction")) for group in groups],
+            ("updates", setting),
+            titled("Clients' updates on their two main directions", setting),
+            "Each point is a client: points close together moved the model the same way.",
+            "updates",
+        )
+        yield from side_by_side(
+            [(group.label, _scatter(group, "tsne_features", "labels", "t-SNE direction")) for group in groups],
+            ("features", setting),
+            titled("Features of test examples", setting),
+            "Colours are classes: separate islands are classes that the model tells apart; distances between islands "
+            "mean nothing.",
+            "features",
+        )
+
+
+def landscape(material: Material) -> Iterator[Figure]:
+    """The loss around each method's final model, on one scale, from above and as a surface."""
+    for setting in material.settings:
+        groups = material.within(setting)
+        log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
+        for kind, words in _KINDS:
+            yield from side_by_side(
+                [(group.label, _loss(group, kind, log)) for group in groups],
+                ("landscape", kind, setting),
+                titled(f"Loss around the final model, {words}", setting),
+                "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
+                "narrow one is sharp.",
+                words,
+            )
+
+
+def _wide(losses: list[Matrix]) -> bool:
+    """Whether losses differ by so much that only logarithms show the basins."""
+    finite = np.concatenate([x[np.isfinite(x)] for x in losses]) if losses else np.array([])
+    return bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > WIDE)
+
+
+def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None:
+    """The points of the first seed that has them; clients are named, labels are coloured."""
+    found = group.lens("embedding", kind)
+    if not found or not found[0].get("points"):
+        return None
+    points = found[0]["points"]
+    told = found[0].get(key) or range(len(points))
+    shares = [f", {share:.0%} of the variance" for share in (found[0].get("explained") or [])[:2]] or ["", ""]
+    x, y = (Axis(f"{direction} {n} (no unit{share})") for n, share in enumerate(shares, start=1))
+    groups = [int(label) for label in told] if key == "labels" else [group.style] * len(points)
+    return Points(x, y, points, [f"{key.removesuffix('s')} {name}" for name in told], groups)
+
+
+def _loss(group: Group, kind: Kind, log: bool) -> Grid | None:
+    """The landscape of the first seed that has one."""
+    found = group.lens("surface")
+    if not found:
+        return None
+    values = np.array(found[0]["loss"], dtype=float)
+    values = np.log10(values) if log else values
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return None
+    word = " direction" if kind == "contour" else ""  # beside a surface there is little room
+    x, y = Axis(f"first{word} (weights)"), Axis(f"second{word} (weights)")
+    scale = "log10 of the loss (nats)" if log else "loss (nats)"
+    low, high = float(finite.min()), float(finite.max())
+    return Grid(x, y, found[0]["a"], found[0]["b"], numbers(values.T), scale, low, high, kind)

@@ -1,0 +1,215 @@
+"""Figures of what the lens saw of clients: spectrum, layers and alignment."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from undrift.report.assemble import LAYER, Matrix, lines, mean, numbers, side_by_side
+from undrift.report.collect import Group, Material, dig
+from undrift.report.drawing import Axis, Figure, Grid, Series, titled
+
+_FREQUENCY = Axis("frequency (share of the highest)")
+_SOURCES = {
+    "update": "updates",
+    "gradient": "gradients",
+    "perturbation": "perturbations",
+    "filtered": "filtered gradients",
+}
+_DIVERGENCE = {
+    "relative": (
+        "distance / length of the mean",
+        "The further right a layer, the less clients agree on it; 1 means that they differ by as much as they move "
+        "together.",
+    ),
+    "update": (
+        "distance of updates from their mean (weights)",
+        "The further right a layer, the more clients' updates differ in it; large layers lie there by size alone.",
+    ),
+    "gradient": (
+        "distance of gradients from their mean",
+        "The further right a layer, the more clients' gradients differ in it; large layers lie there by size alone.",
+    ),
+}
+
+
+def spectrum(material: Material) -> Iterator[Figure]:
+    """Band by band: what clients share, how far apart they are, and the same by layer."""
+    for source, words in _SOURCES.items():
+        for setting in material.settings:
+            groups = material.within(setting)
+            yield from _shared(groups, source, words, setting)
+            yield from _apart(groups, source, words, setting)
+            yield from _apart_by_layer(groups, source, words, setting)
+    for setting in material.settings:
+        yield from side_by_side(
+            [(group.label, _over_rounds(group, "shared energy", "consensus")) for group in material.within(setting)],
+            ("consensus-rounds", setting),
+            titled("What clients' gradients share over the rounds", setting),
+            "Rows that grow darker to the right are frequencies of which clients share less and less.",
+            "over rounds",
+        )
+
+
+def _shared(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+    return lines(
+        [_bands(group, False, "spectrum", source, "consensus") for group in groups],
+        ("consensus", source, setting),
+        titled(f"What clients' {words} share", setting),
+        "1 means that clients share all of a frequency and 1 / clients that they share nothing of it: a filter can "
+        "help where it removes what is low here.",
+        (_FREQUENCY, Axis("energy of the mean / mean energy")),
+        words,
+    )
+
+
+def _apart(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+    return lines(
+        [_bands(group, True, "spectrum", source, "overall", "distance") for group in groups],
+        ("distance", source, setting),
+        titled(f"How far apart clients' {words} are", setting),
+        "A line that rises to the right belongs to clients that differ most in high frequencies; lines are scaled to "
+        "length one, so compare their shapes.",
+        (_FREQUENCY, Axis("distance of clients (length one)")),
+        words,
+    )
+
+
+def _apart_by_layer(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+    return side_by_side(
+        [(group.label, _by_layer(group, source)) for group in groups],
+        ("spectrum-layers", source, setting),
+        titled(f"Distance of clients' {words} by layer", setting),
+        "Brighter cells are the frequencies in which clients differ most; each row is scaled to length one.",
+        words,
+    )
+
+
+def divergence(material: Material) -> Iterator[Figure]:
+    """Layer by layer how far clients are from their mean, over the rounds, too; and the angles between them."""
+    for setting in material.settings:
+        groups = material.within(setting)
+        for key, (axis, reading) in _DIVERGENCE.items():
+            found = [_layers(group, "divergence", key) for group in groups]
+            title = titled(f"Divergence by layer, {key}", setting)
+            yield from lines(found, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
+        yield from side_by_side(
+            [(group.label, _over_rounds(group, "distance / mean", "divergence", "relative")) for group in groups],
+            ("divergence-rounds", setting),
+            titled("Divergence by layer over the rounds", setting),
+            "Rows that grow brighter to the right are layers on which clients agree less and less.",
+            "over rounds",
+        )
+        yield from _angles(groups, setting)
+
+
+def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
+    keys = ("divergence", "cosine", "matrix"), ("clients",)
+    return side_by_side(
+        [(group.label, _square(group, "cosine", -1, *keys)) for group in groups],
+        ("cosine", setting),
+        titled("Angles between clients' updates", setting),
+        "Red pairs of clients pull the same way, blue ones against each other, white ones are at right angles.",
+        "angles",
+    )
+
+
+def alignment(material: Material) -> Iterator[Figure]:
+    """How alike the representations of clients' models are (linear CKA)."""
+    for setting in material.settings:
+        groups = material.within(setting)
+        keys = ("alignment", "matrix"), ("alignment", "clients")
+        yield from side_by_side(
+            [(group.label, _square(group, "CKA", 0, *keys)) for group in groups],
+            ("cka", setting),
+            titled("Alignment of clients' representations", setting),
+            "1 means that two clients' models see the same examples in the same way: the brighter, the less drift.",
+            "pairs of clients",
+        )
+        yield from lines(
+            [_aligned(group) for group in groups],
+            ("cka-layers", setting),
+            titled("Alignment by layer", setting),
+            "The further left a layer, the more clients' models have grown apart in it.",
+            (Axis("mean CKA of pairs of clients"), LAYER),
+            "layers",
+        )
+
+
+def _bands(group: Group, unit: bool, *keys: str) -> Series | None:
+    """A value per band, over the bands' middles."""
+    values = mean(group.lens(*keys))
+    if values is None:
+        return None
+    if unit:
+        values = values / (np.sqrt(np.square(values).sum()) or 1.0)
+    middles = (np.arange(len(values)) + 0.5) / len(values)
+    return Series(group.label, group.style, middles.tolist(), values.tolist())
+
+
+def _layers(group: Group, part: str, key: str) -> Series | None:
+    """A value per layer."""
+    values = mean(group.lens(part, key))
+    names = (group.lens(part, "layers") or [[]])[0]
+    if values is None or len(names) != len(values):
+        return None
+    return Series(group.label, group.style, values.tolist(), [str(name) for name in names])
+
+
+def _aligned(group: Group) -> Series | None:
+    """The mean alignment of each layer; a layer may tell it or its whole matrix."""
+    layers = (group.lens("alignment", "layers") or [None])[0]
+    if not isinstance(layers, dict) or not layers:
+        return None
+    values = [_off_diagonal(np.array(value, dtype=float)) for value in layers.values()]
+    return Series(group.label, group.style, values, list(map(str, layers)))
+
+
+def _off_diagonal(value: Matrix) -> float:
+    if value.ndim < 2 or len(value) < 2:
+        return float(value.mean())
+    return float(value[~np.eye(len(value), dtype=bool)].mean())
+
+
+def _by_layer(group: Group, source: str) -> Grid | None:
+    """Layers by bands, each layer of length one."""
+    values = mean(group.lens("spectrum", source, "normalised"))
+    layers = (group.lens("spectrum", source, "layers") or [[]])[0]
+    if values is None or len(layers) != len(values):
+        return None
+    columns = (np.arange(values.shape[1]) + 0.5) / values.shape[1]
+    high = float(np.nanmax(values))
+    return _cells(_FREQUENCY, columns.tolist(), "layer", list(layers), values, "distance (unit rows)", high)
+
+
+def _over_rounds(group: Group, scale: str, *keys: str) -> Grid | None:
+    """Rounds by layers or by bands, from the first run that was watched; rows of another length are left out."""
+    watched = next((run.stream for run in group.runs if run.stream), [])
+    rows = [(row, found) for row in watched if (found := dig(row, *keys))]
+    if not rows:
+        return None
+    first, shown = rows[0]
+    layers = dig(first, "divergence", "layers") if "divergence" in keys else None
+    names = list(layers or [f"{(n + 0.5) / len(shown):.2g}" for n in range(len(shown))])
+    kept = [(row["round"] + 1, found) for row, found in rows if len(found) == len(names)]
+    values = np.array([found for _, found in kept], dtype=float).T
+    high = float(np.max(values, initial=0, where=np.isfinite(values)))
+    title = "layer" if layers else _FREQUENCY.title
+    return _cells(Axis("round"), [round for round, _ in kept], title, names, values, scale, high) if high else None
+
+
+def _square(group: Group, scale: str, low: float, keys: tuple[str, ...], names: tuple[str, ...]) -> Grid | None:
+    """Clients by clients, of the first seed that has them."""
+    found = group.lens(*keys)
+    if not found:
+        return None
+    values = np.array(found[0], dtype=float)
+    told = (group.lens(*names) or [[]])[0]
+    clients = [str(name) for name in (told if len(told) == len(values) else range(len(values)))]
+    axis, rows = Axis("client", tuple(clients)), numbers(values)
+    return Grid(axis, axis, clients, clients, rows, scale, low, 1, diverging=low < 0)
+
+
+def _cells(x: Axis, columns: list[Any], title: str, rows: list[Any], values: Matrix, scale: str, high: float) -> Grid:
+    names = [str(name) for name in rows]
+    return Grid(x, Axis(title, tuple(names)), columns, names, numbers(values), scale, 0, high)

@@ -1,0 +1,120 @@
+"""The page: one HTML file that needs nothing else, asks for nothing and runs no script but its own."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from undrift import __version__
+from undrift.algorithm import cost
+from undrift.algorithms import ALGORITHMS
+from undrift.cards import Card, card, family
+from undrift.experiment.config import Config
+from undrift.experiment.files import write
+from undrift.report.collect import Material, ReportError, Run
+from undrift.report.drawing import Table
+from undrift.report.figures import colour, plotly
+from undrift.report.sections import Section, sections
+
+SHORT = 16  # digits of a hash that are shown
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the report: its label, colour and card, and the arguments that were set."""
+
+    label: str
+    colour: str
+    card: Card
+    arguments: dict[str, Any]
+
+
+def write_page(material: Material, path: Path, parts: Sequence[Section] | None = None) -> Path:
+    """Write the report of some runs.
+
+    Args:
+        material: what `collect` found.
+        path: the HTML file.
+        parts: what `sections(material)` gave, for those who have it already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, render(material, parts))
+    return path
+
+
+def render(material: Material, parts: Sequence[Section] | None = None) -> str:
+    """The whole report as HTML."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise ReportError(f"a report needs {error.name}: pip install 'undrift[report]'") from None
+
+    scripts = [_closed(get_plotlyjs()), _closed(_file("page.js"))]
+    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters["plotly"] = plotly
+    return made.from_string(_file("page.html.j2")).render(
+        material=material,
+        sections=sections(material) if parts is None else parts,
+        methods=methods(material),
+        runs=_runs(material.runs),
+        environments=_environments(material.runs),
+        configs={run.name: run.config.toml() for run in material.runs},
+        style=_file("page.css"),
+        scripts=scripts,
+        hashes=" ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts),
+        version=__version__,
+    )
+
+
+def methods(material: Material) -> list[Method]:
+    """The methods with their cards; settings share them, so the first one's arguments are shown."""
+    first = {group.label: group for group in reversed(material.groups)}
+    return [
+        Method(label, colour(first[label].style), _card(config), dict(config.arguments))
+        for label in material.labels
+        for config in [first[label].runs[0].config]
+    ]
+
+
+def _card(config: Config) -> Card:
+    """The card of a method; a composition has none of its own, but blocks and a cost."""
+    if config.method in ALGORITHMS:
+        return card(config.method)
+    algorithm = config.algorithm()
+    title = "A composition of blocks."
+    return Card(config.method, family(algorithm), title, "", "", config.method, (), cost(algorithm), (), "", ())
+
+
+def _runs(runs: Sequence[Run]) -> Table:
+    """Every run with the hashes that tell whether another one is the same to the bit."""
+    rows = []
+    for run in runs:
+        summary, split = run.read("summary.json") or {}, run.read("partition.json") or {}
+        hashes = [str(told.get("sha256", "-"))[:SHORT] for told in (split, summary)]
+        rows.append([run.name, run.label, str(run.config.seed), str(len(run.rows)), *hashes])
+    headings = ["run", "method", "seed", "rounds", "sha256 of the partition", "sha256 of the final state"]
+    reading = "A run made again is the same if its hashes are, given the same torch, kind of device and threads."
+    return Table(headings, rows, reading, keys=2)
+
+
+def _environments(runs: Sequence[Run]) -> list[tuple[list[str], dict[str, str]]]:
+    """What the runs ran on, each kind once: the names of the runs, and what is known."""
+    found: dict[str, tuple[list[str], dict[str, str]]] = {}
+    for run in runs:
+        told = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}
+        found.setdefault(str(sorted(told.items())), ([], told))[0].append(run.name)
+    return [(names, told) for names, told in found.values() if told]
+
+
+def _file(name: str) -> str:
+    """A file of this package."""
+    return (files("undrift.report") / name).read_text(encoding="utf-8")
+
+
+def _closed(script: str) -> str:
+    """A script that cannot end its element early; line ends as a browser hashes them."""
+    return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,109 @@
+"""The parts of a report, in the order in which they are read."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from shlex import quote
+
+from undrift.report import geometry, instruments, training
+from undrift.report.collect import Material
+from undrift.report.drawing import Figure, Table
+from undrift.report.tables import curvature, reach, summary
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report.
+
+    Args:
+        key: its name in links.
+        title: its heading.
+        text: what it is about, in a sentence or two.
+        tables: shown first.
+        figures: shown below, one tab at a time.
+        missing: a command that would give its figures, or more of them; empty if it was given.
+    """
+
+    key: str
+    title: str
+    text: str
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    missing: str = ""
+
+    @property
+    def tabs(self) -> dict[str, list[Figure]]:
+        """The figures by tab, in order."""
+        out: dict[str, list[Figure]] = {}
+        for figure in self.figures:
+            out.setdefault(figure.tab, []).append(figure)
+        return out
+
+
+Figures = Callable[[Material], Iterator[Figure]]
+
+_LENS: tuple[tuple[str, str, str, Figures], ...] = (
+    (
+        "spectrum",
+        "Spectrum",
+        "Clients' vectors as sequences, band by band: what do they share, and what sets them apart?",
+        instruments.spectrum,
+    ),
+    ("layers", "Layers", "Where in the model clients pull apart.", instruments.divergence),
+    ("alignment", "Alignment", "How alike clients' models see the same examples, by CKA.", instruments.alignment),
+    ("landscape", "Landscape", "How sharp the minimum is that each method found.", geometry.landscape),
+    ("plane", "Plane", "Clients and examples on a plane.", geometry.plane),
+)
+
+
+def sections(material: Material) -> list[Section]:
+    """All parts that have something to show, or a command that would give it."""
+    learning = tuple(training.learning(material))
+    split, clients = tuple(training.partitions(material)), tuple(training.fairness(material))
+    found = [
+        Section("summary", "Summary", _facts(material), (summary(material),)),
+        Section("curves", "Learning curves", "How fast each method learns, by what it costs.", (), learning),
+        Section("target", "Rounds to a target", "What it takes to be good enough.", (reach(material),)),
+        Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
+        Section("clients", "Clients", "A mean hides whom a model fails: here is every client.", (), clients),
+        *(_seen(material, *told) for told in _LENS),
+    ]
+    return _distinct([part for part in found if part.tables or part.figures or part.missing])
+
+
+def _seen(material: Material, key: str, title: str, text: str, draw: Figures) -> Section:
+    """A part that the lens gives, or the command that would give it."""
+    figures = tuple(draw(material))
+    sharp = curvature(material) if key == "landscape" else None
+    looked = figures and any(run.lens for run in material.runs)
+    command = "" if looked else f"undrift lens {quote(material.runs[0].name)}"
+    return Section(key, title, text, (sharp,) if sharp else (), figures, command)
+
+
+def _facts(material: Material) -> str:
+    """What was compared, in a sentence."""
+    runs = material.runs
+    seeds = len({run.config.seed for run in runs})
+    data = ", ".join(dict.fromkeys(run.config.data for run in runs))
+    models = ", ".join(dict.fromkeys(run.config.model for run in runs if run.config.model))
+    return (
+        f"{_count(len(material.labels), 'method')}, {_count(len(material.settings), 'setting')}, "
+        f"{_count(seeds, 'seed')}: {_count(len(runs), 'run')} on {data}" + (f" with {models}." if models else ".")
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _distinct(parts: Sequence[Section]) -> list[Section]:
+    """Give every figure a file name of its own."""
+    seen: dict[str, int] = {}
+    out = []
+    for part in parts:
+        figures = []
+        for figure in part.figures:
+            seen[figure.name] = seen.get(figure.name, 0) + 1
+            count = seen[figure.name]
+            figures.append(figure if count == 1 else replace(figure, name=f"{figure.name}-{count}"))
+        out.append(replace(part, figures=tuple(figures)))
+    return out

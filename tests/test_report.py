@@ -1,0 +1,318 @@
+"""Reports: the runs' own numbers in tables and figures, nothing that leaves the page, nothing in it that runs."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from math import nan
+from pathlib import Path
+from statistics import stdev
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from report_support import COMPARISON, write_run
+from undrift.cli import app
+from undrift.experiment.compare import Comparison
+from undrift.experiment.config import Config
+from undrift.experiment.statistics import cells, summarise
+from undrift.report import Material, ReportError, collect, page, render, sections, write_page, write_prints
+from undrift.report.drawing import PALETTE, Axis, Boxes, Curves, Figure, Grid, Points, Series, slug
+from undrift.report.figures import colour, dash, plotly
+from undrift.report.page import methods
+from undrift.report.tables import curvature, reach, summary, target
+from undrift.report.training import fairness, partitions, series, thin
+
+pytest.importorskip("plotly")
+pytest.importorskip("jinja2")
+
+
+VISIT = """
+setTimeout(() => {
+  const wide = () => { if (root_width() > innerWidth) console.error("wider than the page", root_width(), innerWidth); };
+  const root_width = () => document.documentElement.scrollWidth;
+  for (const tab of document.querySelectorAll("[role=tab]")) if (tab.textContent !== "as a surface") tab.click();
+  document.getElementById("theme").click();
+  document.querySelectorAll("details").forEach((part) => { part.open = true; });
+  setTimeout(() => { wide(); document.querySelector("[role=tab]").click(); }, 1500);
+}, 1500);
+"""  # what a visitor does
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two methods, two settings and two seeds."""
+    out = tmp_path_factory.mktemp("report") / "toys"
+    comparison = Comparison.build(COMPARISON)
+    for job in comparison.jobs():
+        gain = 0.2 + 0.02 * job.config.seed - 0.1 * (job.label == "sam-0.1")
+        write_run(out / job.name, job.config, gain, lens=job.config.seed == 0 and job.setting == "even")
+    (out / "compare.toml").write_text(comparison.toml())
+    failure = {"run": "even/krum/seed-0", "error": "ValueError: <i>too few</i>", "trace": ""}
+    (out / "table.json").write_text(json.dumps({"failures": [failure]}))
+    return out
+
+
+@pytest.fixture(scope="module")
+def material(folder: Path) -> Material:
+    return collect([folder])
+
+
+@pytest.fixture(scope="module")
+def html(material: Material) -> str:
+    return render(material)
+
+
+def figure(material: Material, name: str) -> Figure:
+    return next(figure for part in sections(material) for figure in part.figures if figure.name == name)
+
+
+def test_a_comparison_is_found_whole(material: Material) -> None:
+    assert [(group.setting, group.label) for group in material.groups] == [
+        (setting, label) for setting in ("even", "skewed") for label in ("fedavg", "sam-0.1")
+    ]
+    assert all([run.config.seed for run in group.runs] == [0, 1] for group in material.groups)
+    assert [group.style for group in material.groups] == [0, 1, 0, 1]
+    assert material.baseline == "fedavg" and len(material.runs) == 8
+    assert material.notes == ("even/krum/seed-0 failed: ValueError: <i>too few</i>",)
+
+
+def test_single_runs_are_put_together_by_what_they_differ_in(tmp_path: Path) -> None:
+    made = [("fedavg", {}, 0, "iid"), ("fedavg", {}, 1, "iid"), ("fedprox", {"mu": 0.1}, 0, "dirichlet:0.1")]
+    for n, (method, arguments, seed, split) in enumerate(made):
+        values = {"method": method, "arguments": arguments, "seed": seed, "partition": split, "rounds": 2}
+        write_run(tmp_path / f"run-{n}", Config.build(values), 0.1)
+    found = collect([tmp_path, tmp_path / "run-0"])
+    assert [(group.setting, group.label, len(group.runs)) for group in found.groups] == [
+        ("partition iid", "fedavg", 2),
+        ("partition dirichlet:0.1", "fedprox(mu=0.1)", 1),
+    ]
+    assert [source.command for source in found.sources][2] == "undrift run --config config.toml --out run-2"
+    alone = collect([tmp_path / "run-2"])
+    assert alone.settings == [""] and alone.baseline == "fedprox(mu=0.1)"
+    assert [part.missing for part in sections(alone) if part.key == "spectrum"] == ["undrift lens run-2"]
+    assert "Run <code>undrift lens run-2</code> for this figure" in render(alone)
+
+
+def test_runs_that_cannot_be_told(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"holds no run: there is neither a config.toml nor a compare.toml"):
+        collect([tmp_path])
+    config = Config.build({"rounds": 3})
+    for name in ("one", "two"):
+        write_run(tmp_path / name, config, 0.1)
+    with pytest.raises(ReportError, match=r"one and .*two are both fedavg with seed 0: leave one out"):
+        collect([tmp_path])
+    (tmp_path / "two" / "metrics.jsonl").unlink()
+    lines = (tmp_path / "one" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "one" / "metrics.jsonl").write_text("".join(lines[:2]))
+    found = collect([tmp_path])
+    assert found.notes == ("two has no round yet and is left out", "one has not ended: 2 of 3 rounds")
+    (tmp_path / "one" / "lens.json").write_text("{")
+    with pytest.raises(ReportError, match=r"lens.json: damaged: it is not JSON"):
+        render(found)
+
+
+def test_the_summary_is_that_of_a_comparison(material: Material) -> None:
+    runs = {group.label: group.results for group in material.within("even")}
+    rows = [{"setting": "even", **row} for row in summarise(runs, "fedavg")]
+    table = summary(material)
+    assert list(table.rows[:2]) == cells(rows)[1] and table.keys == 2
+    assert table.headings[table.headings.index("best %")] == "best %" and table.rows[0][3] == "84.00 ± 5.66"
+
+
+def test_rounds_and_traffic_to_a_target(material: Material) -> None:
+    """FedAvg gains 20 and 22 points a round and needs 3 of them for 50 %; the other gains 10 and 12 and stays below."""
+    even = material.within("even")
+    assert target(even) == 0.5
+    rows = [dict(zip(reach(material).headings, row, strict=True)) for row in reach(material).rows]
+    assert (rows[0]["rounds"], rows[0]["reached"], rows[0]["MB to target"], rows[0]["s to target"]) == (
+        "3.0",
+        "2/2",
+        "12",
+        "6",
+    )
+    assert (rows[1]["rounds"], rows[1]["reached"], rows[1]["MB in all"]) == ("-", "0/2", "16")
+    open_ended = [
+        replace(g, runs=tuple(replace(r, config=r.config.model_copy(update={"target": None})) for r in g.runs))
+        for g in even
+    ]
+    assert target(open_ended) == 0.4
+
+
+def test_curves_are_means_with_bands(material: Material) -> None:
+    group = material.within("even")[0]
+    line = series(group, "accuracy", "traffic")
+    assert line is not None and line.low is not None and line.high is not None
+    assert line.x == [4.0, 8.0, 12.0, 16.0] and line.y == pytest.approx([0.21 * n for n in (1, 2, 3, 4)])
+    assert line.high[3] - line.y[3] == pytest.approx(stdev([0.8, 0.88])) == line.y[3] - line.low[3]
+    assert series(group, "accuracy", "seconds").x == [2.0, 4.0, 6.0, 8.0]  # type: ignore[union-attr]
+    assert series(replace(group, runs=group.runs[:1]), "accuracy", "rounds").low is None  # type: ignore[union-attr]
+    assert series(group, "personal_accuracy", "rounds") is None
+
+
+def test_curves_have_the_rounds_that_all_seeds_have(material: Material) -> None:
+    group = material.within("even")[0]
+    short, whole = replace(group.runs[0]), group.runs[1]
+    short.__dict__["rows"] = [*whole.rows[:2], {**whole.rows[2], "accuracy": nan}]
+    line = series(replace(group, runs=(short, whole)), "accuracy", "rounds")
+    assert line is not None and line.x == [1, 2] and line.y == pytest.approx([0.22, 0.44])
+
+
+def test_partition_and_clients(material: Material) -> None:
+    body = next(partitions(material)).parts[0][1]
+    assert isinstance(body, Grid) and body.high == 12
+    assert body.values == [[3, None, 1, 2], [None, 12, 1, 2]]
+    boxes = next(fairness(material)).parts[0][1]
+    assert isinstance(boxes, Boxes) and list(boxes.boxes[0][2]) == pytest.approx([0.2, 0.2, 0.2, 0.22, 0.8, 0.8])
+    assert thin(5, 9).tolist() == [0, 1, 2, 3, 4] and thin(9, 3).tolist() == [0, 4, 8]
+
+
+def test_many_clients_are_ordered_and_thinned(material: Material, tmp_path: Path) -> None:
+    run = replace(material.runs[0], folder=tmp_path)
+    histogram = [[n % 3 == c and n + 1 for c in range(3)] for n in range(600)]
+    (tmp_path / "partition.json").write_text(json.dumps({"histogram": np.array(histogram, dtype=int).tolist()}))
+    found = next(partitions(replace(material, groups=(replace(material.groups[0], runs=(run,)),))))
+    body = found.parts[0][1]
+    assert isinstance(body, Grid) and len(body.columns) == 400 and "400 of 600 clients" in found.reading
+    assert body.columns[0] == "597" and body.x.labels == body.columns
+    assert plotly(body)["layout"]["xaxis"]["categoryarray"] == list(body.columns)
+
+
+def test_what_the_lens_saw(material: Material) -> None:
+    apart = figure(material, "distance-update-even").parts[0][1]
+    assert isinstance(apart, Curves) and apart.series[0].x == [0.25, 0.75] and apart.series[0].y == [0.6, 0.8]
+    pairs = figure(material, "cka-even").parts[0][1]
+    assert isinstance(pairs, Grid) and pairs.columns == ["3", "17"] and pairs.values[0][1] == 0.25
+    layers = figure(material, "cka-layers-even").parts[0][1]
+    assert isinstance(layers, Curves) and layers.series[0].x == [0.9, 0.25] and layers.y.labels == ("conv", "fc")
+    rounds = figure(material, "divergence-rounds-even").parts[0][1]
+    assert isinstance(rounds, Grid) and rounds.columns == [1, 2] and rounds.values == [[0, 1], [1, 1], [None, None]]
+    features = figure(material, "features-even").parts[0][1]
+    assert isinstance(features, Points) and features.groups == [0, 1, 9] and features.names[2] == "label 9"
+    table = curvature(material)
+    assert table is not None and list(table.rows[0][:4]) == ["even", "fedavg", "7.5, 4.25", "52 ± 3"]
+
+
+def test_landscapes_share_one_scale(material: Material) -> None:
+    drawn = figure(material, "landscape-contour-even")
+    grids = [body for _, body in drawn.parts if isinstance(body, Grid)]
+    assert [caption for caption, _ in drawn.parts] == ["fedavg", "sam-0.1"]
+    assert [(grid.low, grid.high) for grid in grids] == [(1.0, pytest.approx(2.2))] * 2
+    assert grids[0].values[0][2] == pytest.approx(1 + 0.2 * (1 - 2 + 3))  # x is the first direction, y the second
+    assert figure(material, "landscape-surface-even").parts[0][1].high == grids[0].high  # type: ignore[union-attr]
+
+
+def test_every_figure_has_axes_and_one_sentence(material: Material) -> None:
+    found = [figure for part in sections(material) for figure in part.figures]
+    assert len({figure.name for figure in found}) == len(found) > 20
+    for one in found:
+        assert one.reading.endswith(".") and one.reading.count(". ") == 0, one.name
+        for _, body in one.parts:
+            assert body.x.title and body.y.title, one.name
+
+
+def test_plotly_takes_every_figure(material: Material) -> None:
+    from plotly.graph_objects import Figure as Checked
+
+    for part in sections(material):
+        for one in part.figures:
+            for _, body in one.parts:
+                drawn = plotly(body)
+                json.dumps(drawn, allow_nan=False)
+                layout = {**drawn["layout"], "plot_bgcolor": "white"}  # ours is a name of the page's style
+                Checked({"data": drawn["data"], "layout": layout})
+
+
+def test_colours_and_texts_of_figures() -> None:
+    count = len(PALETTE)
+    assert len({(colour(n), dash(n)) for n in range(4 * count)}) == 4 * count
+    line = Series("<b>a</b>", 1, [1.0, nan], [0.5, None])
+    drawn = plotly(Curves(Axis("x"), Axis("y (%)", percent=True), (line,)))
+    assert drawn["data"][0]["name"] == "&lt;b&gt;a&lt;/b&gt;"
+    assert drawn["data"][0]["x"] == [1.0, None] and drawn["data"][0]["y"] == [50.0, None]
+    assert slug("A b", "", "c=0.1/../x") == "a-b-c-0-1-x"
+
+
+def test_the_page_stays_with_itself(html: str, material: Material) -> None:
+    assert html == render(material)
+    scripts = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    assert len(scripts) == 2 and html.count("<script") == 2 + html.count('<script type="application/json">')
+    own = html.replace(scripts[0], "")
+    assert not re.search(r"""(src|href|action)\s*=\s*["']?(https?:)?//""", own) and "@import" not in own
+    assert "default-src 'none'" in own and "url(" not in own and len(own) < 1_000_000
+    assert 'class="tabs"' in own and "prefers-color-scheme: dark" in own and "toImage" in own
+
+
+def test_nothing_from_files_runs(html: str, material: Material) -> None:
+    assert "<i>too few" not in html and "&lt;i&gt;too few" in html
+    assert "<b>Fashion" not in html and "&lt;b&gt;Fashion" in html
+    assert "&lt;script&gt;alert(" in html and "<script>alert" not in html
+    group = replace(
+        material.groups[0], label="</script><script>alert(1)</script>", setting="<img src=x onerror=alert(2)>"
+    )
+    other = render(replace(material, groups=(group,), baseline=group.label))
+    assert "<script>alert" not in other and "<img" not in other and "onerror=alert(2)&gt;" in other
+
+
+def test_methods_and_how_to_make_it_again(html: str, material: Material, folder: Path) -> None:
+    found = methods(material)
+    assert [(method.label, method.card.name, method.arguments) for method in found] == [
+        ("fedavg", "fedavg", {}),
+        ("sam-0.1", "fedsam", {"rho": 0.1}),
+    ]
+    assert "undrift compare compare.toml --out toys" in html and "abababababababab" in html
+    assert str(folder.parent) not in html
+    run = material.runs[0]
+    composed = Config.build({**run.config.model_dump(), "method": "scaffold + sam(rho=0.05)"})
+    group = replace(material.groups[0], runs=(replace(run, config=composed),))
+    assert methods(replace(material, groups=(group,)))[0].card.title == "A composition of blocks."
+
+
+def test_prints(material: Material, tmp_path: Path) -> None:
+    names = ("curve-accuracy-rounds-even", "partition-even", "clients-even", "landscape-contour-even", "updates-even")
+    chosen = [replace(figure(material, name), title="costs $5 and $6") for name in names]
+    written = write_prints([*chosen, figure(material, "landscape-surface-even")], tmp_path / "figures")
+    assert [path.name for path in written[:2]] == [f"{names[0]}.png", f"{names[0]}.pdf"] and len(written) == 12
+    with Image.open(written[0]) as picture:
+        assert picture.size[0] == 1950 and picture.info["dpi"][0] == pytest.approx(300, abs=0.1)
+    assert written[1].read_bytes().startswith(b"%PDF")
+
+
+def test_command(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "there" / "report.html"
+    result = CliRunner().invoke(app, ["report", str(folder), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "MB" in result.output and out.read_text().startswith("<!doctype html>")
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "nothing")])
+    assert result.exit_code == 2 and "holds no run" in result.output
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [390, 1400])
+def test_in_a_browser(material: Material, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tabs and both themes draw without a word on the console, and nothing is wider than the page.
+
+    A frame gives a phone's width, which a window cannot have. Surfaces stay hidden: without a GPU the browser complains.
+    """
+    read = page._file
+    monkeypatch.setattr(page, "_file", lambda name: read(name) + (VISIT if name == "page.js" else ""))
+    path = write_page(material, tmp_path / "report.html")
+    frame = tmp_path / "frame.html"
+    frame.write_text(
+        f'<body style="margin:0"><iframe src="report.html" style="width:{width}px;height:3000px;border:0">'
+    )
+    flags = "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-background-networking --v=0 "
+    flags += "--disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=8000 "
+    flags += (
+        f"--hide-scrollbars --window-size=1400,3000 --user-data-dir={tmp_path}/user --screenshot={tmp_path}/page.png"
+    )
+    done = subprocess.run(["chromium", *flags.split(), frame.as_uri()], capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    assert path.stat().st_size < 7e6
+    with Image.open(tmp_path / "page.png") as picture:
+        pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
+    blue = np.array([int(PALETTE[0][n : n + 2], 16) for n in (1, 3, 5)])
+    assert (np.abs(pixels.astype(int) - blue).max(axis=1) < 3).sum() > 50  # a curve was drawn in its colour
