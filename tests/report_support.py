@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
+from undrift.report import Material, collect
 
 ROUNDS = 4
 LAYERS = ["conv.weight", "fc.weight", "<script>alert('layer')</script>"]
@@ -70,3 +74,22 @@ def seen(scale: float) -> dict[str, Any]:
         "curvature": {"top": [7.5, 4.25], "trace": 52.0, "trace_error": 3.0, "sharpness": 0.5},
         "surface": {"a": grid, "b": grid, "loss": [[1 + scale * (x + 2 * y + 3) for y in grid] for x in grid]},
     }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison of two methods, two settings and two seeds."""
+    out = tmp_path_factory.mktemp("report") / "toys"
+    comparison = Comparison.build(COMPARISON)
+    for job in comparison.jobs():
+        gain = 0.2 + 0.02 * job.config.seed - 0.1 * (job.label == "sam-0.1")
+        write_run(out / job.name, job.config, gain, lens=job.config.seed == 0 and job.setting == "even")
+    (out / "compare.toml").write_text(comparison.toml())
+    failure = {"run": "even/krum/seed-0", "error": "ValueError: <i>too few</i>", "trace": ""}
+    (out / "table.json").write_text(json.dumps({"failures": [failure]}))
+    return out
+
+
+@pytest.fixture(scope="module")
+def material(folder: Path) -> Material:
+    return collect([folder])

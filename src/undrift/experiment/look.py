@@ -54,6 +54,7 @@ def look(
         directions: of the surface, one of `DIRECTIONS`.
     """
     _allow(clients, parts, examples, directions)
+    torch.set_num_threads(1)  # as in a run: the same bits, and small models lose by more
     measures = PARTS | {"surface": partial(_surface, points=points, directions=directions)}
     with open_scene(folder, seed, clients, examples) as scene:
         told: Told = {"round": scene.state.round, "clients": scene.clients, "seconds": {}, "skipped": {}}

@@ -20,7 +20,7 @@ def plane(material: Material) -> Iterator[Figure]:
     for setting in material.settings:
         groups = material.within(setting)
         yield from side_by_side(
-            [(group.label, _scatter(group, "pca_update", "clients", "principal direction")) for group in groups],
+            [(group.label, _scatter(group, "pca_update", "clients", "direction")) for group in groups],
             ("updates", setting),
             titled("Clients' updates on their two main directions", setting),
             "Each point is a client: points close together moved the model the same way.",
@@ -65,8 +65,8 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None
         return None
     points = found[0]["points"]
     told = found[0].get(key) or range(len(points))
-    shares = [f", {share:.0%} of the variance" for share in (found[0].get("explained") or [])[:2]] or ["", ""]
-    x, y = (Axis(f"{direction} {n} (no unit{share})") for n, share in enumerate(shares, start=1))
+    shares = [f"{share:.0%} of variance" for share in (found[0].get("explained") or [])[:2]]
+    x, y = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
     groups = [int(label) for label in told] if key == "labels" else [group.style] * len(points)
     return Points(x, y, points, [f"{key.removesuffix('s')} {name}" for name in told], groups)
 
