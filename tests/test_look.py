@@ -1,6 +1,7 @@
 """The lens on runs: what is written, that nothing else changes, that a run is watched without a bit of difference."""
 
 import json
+import shutil
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_parts_and_rounds_are_chosen(tmp_path: Path) -> None:
     folder = start(settings(rounds=3, output=output), tmp_path / "run").folder
     (row,) = rows(folder)
     assert set(row) == {"round", "seconds", "consensus"} and row["round"] == 1
-    assert all(1 / 3 - 0.34 < x <= 1 for x in row["consensus"])
+    assert all(0 < x <= 1 for x in row["consensus"])
 
 
 def test_resume_rewinds_the_rows(tmp_path: Path) -> None:
@@ -198,8 +199,9 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
         assert scene.clients == list(range(8))
         expected = scene.state.params + scene.updates.mean(dim=0)
         identity, algorithm = scene.setup.config.identity(), scene.simulation.algorithm
-    resume(ended, rounds=3)
-    state = Checkpoints(ended / "checkpoints", algorithm, len(expected), identity).load(3)
+    folder = shutil.copytree(ended, tmp_path / "run")
+    resume(folder, rounds=3)
+    state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)
     assert torch.allclose(state.params, expected, atol=1e-6) and not torch.allclose(state.params, scene.state.params)
 
 

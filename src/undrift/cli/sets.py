@@ -23,6 +23,8 @@ _EXTRAS = {
     "data": "datasets",
     "vision": "timm",
     "plots": "matplotlib",
+    "report": "plotly",
+    "analysis": "scikit-learn",
     "tensorboard": "tensorboard",
 }
 

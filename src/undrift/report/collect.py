@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os.path import commonpath
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -145,7 +146,8 @@ def collect(paths: Sequence[Path]) -> Material:
     alone = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
     many = len(compared) + bool(alone) > 1
     runs = [run for path, it in compared.items() for run in _jobs(path, it, it.name if many else "")]
-    runs += _alone(alone, _SINGLE if many else "")
+    single = _alone(alone, _SINGLE if many else "")
+    runs += single
     notes = [note for path in compared for note in _failures(path)]
     notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
     notes += [_unfinished(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
@@ -155,7 +157,7 @@ def collect(paths: Sequence[Path]) -> Material:
     labels = [group.label for group in groups]
     wanted = [*(it.baseline for it in compared.values()), "fedavg", labels[0]]
     title = next(iter(compared.values())).name if len(compared) == 1 else "Report"
-    sources = [_comparison_source(path, it) for path, it in compared.items()] + [_run_source(run) for run in alone]
+    sources = [_comparison_source(path, it) for path, it in compared.items()] + [_run_source(run) for run in single]
     return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(sources), tuple(notes))
 
 
@@ -179,7 +181,8 @@ def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[Run]:
         if (folder / "config.toml").is_file():
             asked = {"rounds": job.config.rounds, "target": job.config.target}
             config = Config.read(folder / "config.toml").model_copy(update=asked)
-            runs.append(Run(folder, job.name, setting, job.label, config))
+            name = f"{path.name}/{job.name}" if prefix else job.name
+            runs.append(Run(folder, name, setting, job.label, config))
     return runs
 
 
@@ -188,12 +191,13 @@ def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
     configs = {folder: Config.read(folder / "config.toml") for folder in folders}
     values = {folder: _shared(config) for folder, config in configs.items()}
     varying = [key for key in _shared(Config()) if len({str(value[key]) for value in values.values()}) > 1]
-    runs = []
+    root, runs = Path(commonpath([folder.parent for folder in folders])) if folders else Path(), []
     for folder, config in configs.items():
         own = ", ".join(f"{key} {values[folder][key]}" for key in varying)
         arguments = ", ".join(f"{name}={value}" for name, value in config.arguments.items())
         label = f"{config.method}({arguments})" if arguments else config.method
-        runs.append(Run(folder, folder.name, ": ".join(filter(None, (prefix, own))), label, config))
+        name = folder.relative_to(root).as_posix()
+        runs.append(Run(folder, name, ": ".join(filter(None, (prefix, own))), label, config))
     return runs
 
 
@@ -237,6 +241,6 @@ def _comparison_source(path: Path, comparison: Comparison) -> Source:
     return Source(path.name, command, "compare.toml", comparison.toml())
 
 
-def _run_source(folder: Path) -> Source:
-    command = f"undrift run --config config.toml --out {quote(folder.name)}"
-    return Source(folder.name, command, "config.toml", Config.read(folder / "config.toml").toml())
+def _run_source(run: Run) -> Source:
+    command = f"undrift run --config config.toml --out {quote(run.name)}"
+    return Source(run.name, command, "config.toml", run.config.toml())

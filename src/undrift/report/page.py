@@ -62,7 +62,7 @@ def render(material: Material, parts: Sequence[Section] | None = None) -> str:
         methods=methods(material),
         runs=_runs(material.runs),
         environments=_environments(material.runs),
-        configs={run.name: run.config.toml() for run in material.runs},
+        configs=_configs(material),
         style=_file("page.css"),
         scripts=scripts,
         hashes=" ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts),
@@ -87,6 +87,12 @@ def _card(config: Config) -> Card:
     algorithm = config.algorithm()
     title = "A composition of blocks."
     return Card(config.method, family(algorithm), title, "", "", config.method, (), cost(algorithm), (), "", ())
+
+
+def _configs(material: Material) -> list[tuple[str, str]]:
+    """Name and settings of the runs that are not shown as a source of their own."""
+    shown = {source.name for source in material.sources}
+    return [(run.name, run.config.toml()) for run in material.runs if run.name not in shown]
 
 
 def _runs(runs: Sequence[Run]) -> Table:

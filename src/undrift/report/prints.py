@@ -70,7 +70,7 @@ def draw(figure: Figure) -> "Sheet":
         if caption:
             axes.set_title(_plain(caption), fontsize=9)
         _draw(axes, body)
-        if n % columns and not surface:
+        if n % columns and not surface and body.y == figure.parts[n - 1][1].y:
             axes.set_ylabel("")
     _bar(sheet, figure)
     return sheet
@@ -157,6 +157,7 @@ def _surface(axes: Any, body: Grid) -> None:
     axes.set_zlim(body.low, body.high if body.high > body.low else None)
     axes.set(xlabel=_plain(body.x.title), ylabel=_plain(body.y.title))  # the height is the colour's
     axes.tick_params(labelsize=7, pad=-1)
+    axes.locator_params(nbins=4)
     axes.set_box_aspect(None, zoom=0.8)
 
 
