@@ -20,6 +20,7 @@ from undrift.experiment.folder import RunError, RunFolder
 from undrift.experiment.live import Live, glance, plain, some
 from undrift.experiment.look import PARTS
 from undrift.experiment.scene import open_scene
+from undrift.models import build
 from undrift.task import TensorTask
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -203,6 +204,14 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
     resume(folder, rounds=3)
     state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)
     assert torch.allclose(state.params, expected, atol=1e-6) and not torch.allclose(state.params, scene.state.params)
+
+
+def test_layers_to_align() -> None:
+    image, text = torch.zeros(2, 3, 32, 32), torch.zeros(2, 5, dtype=torch.int64)
+    stages = ["stem", "stages.0", "stages.1", "stages.2", "linear"]
+    assert look._outlets(build("resnet8", classes=10).eval(), image) == stages
+    # What an LSTM gives out is no tensor.
+    assert look._outlets(build("lstm", classes=9, symbols=9).eval(), text) == ["embedding", "head"]
 
 
 def test_a_part_that_fails_is_left_out(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,8 +161,8 @@ def _alignment(scene: Scene) -> Told:
 
 
 def _outlets(module: nn.Module, inputs: Tensor) -> list[str]:
-    """The outermost parts of a model that give out one tensor with a row for every input."""
-    found: dict[str, bool] = {}
+    """The stages of a model that give out one tensor with a row for every input."""
+    parts, found = dict(module.named_modules()), dict[str, bool]()
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_: nn.Module, __: Any, gave: Any) -> None:
@@ -170,7 +170,7 @@ def _outlets(module: nn.Module, inputs: Tensor) -> list[str]:
 
         return hook
 
-    hooks = [part.register_forward_hook(note(name)) for name, part in module.named_children()]
+    hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
         with torch.no_grad():
             module(inputs)
@@ -178,6 +178,15 @@ def _outlets(module: nn.Module, inputs: Tensor) -> list[str]:
         for hook in hooks:
             hook.remove()
     return [name for name, fits in found.items() if fits]
+
+
+def _stages(module: nn.Module) -> list[str]:
+    """The outermost parts of a model; a chain of blocks counts by its blocks."""
+    names: list[str] = []
+    for name, part in module.named_children():
+        blocks = part.named_children() if isinstance(part, nn.Sequential) else ()
+        names += [f"{name}.{n}" for n, block in blocks if list(block.children())] or [name]
+    return names
 
 
 def _embedding(scene: Scene) -> Told:

@@ -1,0 +1,91 @@
+"""Where in the spectrum do clients disagree? Our own data on the seeds' claim, raw and normalised.
+
+For two data sets and two models each: FedAvg (Dirichlet 0.1, 10 of 100 clients, one epoch), and at some rounds the
+gradients of 20 clients at the global model, read in ten bands of equal width. The write-up is docs/findings.
+
+    python benchmarks/findings.py --json > benchmarks/results/findings.json
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from functools import partial
+from typing import Any
+
+import torch
+
+from undrift import Local, Simulation, make
+from undrift.blocks import high_pass
+from undrift.data import DataTask, load
+from undrift.data.partition import partition
+from undrift.lens import consensus, filtering, probe, spread
+from undrift.models import build
+from undrift.vector import bind
+
+CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
+ROUNDS = (0, 5, 15)
+LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
+
+
+def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) -> dict[str, Any]:
+    """The numbers of one round."""
+    found: dict[str, Any] = {"round": state.round}
+    for what in ("gradient", "update"):
+        vectors = probe(simulation, state, clients, what, samples=200)
+        shared, apart = consensus(vectors, layout), spread(vectors, layout)
+        overall = shared.overall
+        found[what] = {
+            "distance": [round(x, 5) for x in apart.overall["distance"].tolist()],
+            "normalised": [round(x, 4) for x in apart.overall["normalised"].tolist()],
+            "energy_share": [round(x, 4) for x in overall["energy_share"].tolist()],
+            "agreement": [round(x, 4) for x in overall["agreement"].tolist()],
+            "disagreement_share": _shares(((shared.energy - shared.shared).sum(dim=0)).tolist()),
+            "filtering": {
+                f"r={r}": {k: round(v, 4) for k, v in filtering(vectors, layout, high_pass(r)).items()}
+                for r in (0.01, 0.05, 0.2)
+            },
+        }
+    return found
+
+
+def _shares(values: list[float]) -> list[float]:
+    return [round(x / sum(values), 4) for x in values]
+
+
+def case(data: str, model: str) -> dict[str, Any]:
+    """One data set with one model."""
+    dataset = load(data)
+    clients = partition("dirichlet:0.1", dataset.train.targets.numpy(), clients=100, seed=0).clients
+    channels, image = dataset.shape[0], dataset.shape[1]
+    task = DataTask(dataset, clients, partial(build, model, classes=10, channels=channels, image=image))
+    simulation = Simulation(make("fedavg"), task, LOCAL, cohort=10)
+    layout, watched = bind(task.model()).layout, list(range(20))
+    state, looks, begun = simulation.start(), [], time.perf_counter()
+    for number in range(max(ROUNDS) + 1):
+        if number in ROUNDS:
+            looks.append(look(simulation, state, watched, layout))
+        if number < max(ROUNDS):
+            state = simulation.run(1, state)
+    seconds = time.perf_counter() - begun
+    return {"data": dataset.title, "model": model, "rounds": looks, "seconds": round(seconds)}
+
+
+def main() -> None:
+    """Run all cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for data, model in CASES:
+        rows.append(case(data, model))
+        print(json.dumps(rows[-1]), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    if arguments.json:
+        environment = {"python": platform.python_version(), "torch": torch.__version__}
+        print(json.dumps({"rows": rows, "environment": environment}))
+
+
+if __name__ == "__main__":
+    main()
