@@ -141,7 +141,7 @@ class Config(Strict):
         """The method, with the weights asked for."""
         algorithm = parse(self.method) if self._composed else make(self.method, **self.arguments)
         if self._composed and self.arguments:
-            raise ValueError("arguments: a composition has them in it; write method = \"scaffold + sam(rho=0.05)\"")
+            raise ValueError('arguments: a composition has them in it; write method = "scaffold + sam(rho=0.05)"')
         if self.weights == "paper":
             return algorithm
         return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())
