@@ -34,4 +34,5 @@ cards:  ## the pages of docs/methods, from the docstrings; a test holds them up 
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
+	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
 	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json

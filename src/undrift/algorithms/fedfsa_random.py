@@ -36,6 +36,7 @@ def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: floa
 
     Note:
         The tensors are drawn at the end of a client's round for its next one, as FedFSA chooses them, from the client's
-        own generator; its first round has the radius rho everywhere. Else as FedFSA.
+        own generator; its first round has the radius rho everywhere. Else as FedFSA. It starts as slowly as FedFSA: see
+        there for radii that do not.
     """
     return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="random"))

@@ -35,6 +35,7 @@ def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: flo
         Xing et al., Flexible sharpness-aware personalized federated learning, AAAI 2025, ablation.
 
     Note:
-        A tensor that did not change at all, as one without gradient, is left out. Else as FedFSA.
+        A tensor that did not change at all, as one without gradient, is left out. Else as FedFSA. It starts as slowly
+        as FedFSA: see there for radii that do not.
     """
     return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="smallest"))

@@ -44,9 +44,10 @@ def fedsol(
         After the authors' code, which has two methods: fixed, the default here, and adaptive. Before the first step of
         a round the proximal gradient is zero; the fixed code scales its rounding errors up to the full radius, here
         that step is unperturbed. The authors train with momentum 0.9 and a rate of 0.01 that decays by 0.99 a round;
-        the momentum is momentum=LocalMomentum(0.9), left out here. Scores at w0 are taken in training mode, as those
-        at w, so that both agree where the models do; under dropout they differ by its noise. Running statistics and
-        the training loss are those of the pass at the perturbed point. distance="weights" is ours. A step costs two
-        gradients and one forward pass.
+        the momentum is momentum=LocalMomentum(0.9), left out here. Scores at w0 are taken in training mode, as those at
+        w, so that both agree where the models do; under dropout they differ by its noise. Running statistics and the
+        training loss are those of the pass at the perturbed point. distance="weights" is ours. A step costs two
+        gradients and one forward pass. In benchmarks/smoke.py the default reaches 50 % after 10 rounds where FedAvg has
+        63 %; rho = 0.3 gives 61 %.
     """
     return Algorithm(perturbation=ProximalAscent(rho, adaptive, temperature, distance, names))
