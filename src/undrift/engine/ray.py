@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Ray engine needs Ray: pip install 'undrift[ray]'") from error
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+
+_RESTART = 300.0  # seconds a worker may take to start again, torch and all, on a busy machine
 
 
 class _Actor:
@@ -95,14 +97,17 @@ class Pool:
 
     def pids(self) -> list[int]:
         """The process numbers of the workers."""
-        return [self._pid(actor) for actor in self.actors]
+        return [self.pid(actor) for actor in self.actors]
 
-    def _pid(self, actor: Any) -> int:
-        """The process number of a worker, of the new one if it has just died."""
+    def pid(self, actor: Any) -> int:
+        """The process number of a worker; of the new one, once it has started, if it has just died."""
+        deadline = monotonic() + _RESTART
         while True:
             try:
                 return int(ray.get(actor.pid.remote()))
             except RayActorError:
+                if monotonic() > deadline:
+                    raise
                 sleep(0.1)
 
 
@@ -174,6 +179,7 @@ class RaySimulation(Simulation):
             except RayActorError:
                 if tries == self.retries:
                     raise
+                self._pool.pid(actor)  # until it is back, any call would fail at once and use a try up
                 waiting.append((chunk, tries + 1))
                 continue
             part = Partial(gate.total()).restore(_tensors(tensors), told, len(broadcast.params))
