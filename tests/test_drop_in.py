@@ -65,15 +65,15 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A few images in the files of Fashion-MNIST: the brighter, the higher the class."""
-    random, folder = np.random.default_rng(0), tmp_path / "data"
-    folder.mkdir()
+    random, folder = np.random.default_rng(0), tmp_path / "data" / "fashion-mnist"
+    folder.mkdir(parents=True)
     for split, count in (("train", 300), ("t10k", 100)):
         labels = random.permutation(np.arange(count, dtype=np.uint8) % 10)
         images = (labels[:, None] * 25 + random.integers(0, 25, (count, 784))).astype(np.uint8)
         for kind, header, content in (("images-idx3", 16, images), ("labels-idx1", 8, labels)):
             packed = gzip.compress(bytes(header) + content.tobytes())
             (folder / f"{split}-{kind}-ubyte.gz").write_bytes(packed)
-    monkeypatch.setenv("UNDRIFT_DATA", str(folder))
+    monkeypatch.setenv("UNDRIFT_DATA", str(folder.parent))
     return folder
 
 

@@ -105,7 +105,7 @@ def test_what_cannot_be_seen_ends_no_run(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(*_: Any, **__: Any) -> None:
         raise ValueError("no tensor has the 18 elements that 10 bands need")
 
-    monkeypatch.setattr(live, "probe", refuse)
+    monkeypatch.setattr(live, "probes", refuse)
     folder = start(settings(rounds=1, output=EVERY), tmp_path / "run").folder
     assert rows(folder)[0]["skipped"].startswith("no tensor has the 18 elements")
 

@@ -63,7 +63,7 @@ def doctor() -> None:
     console.print(f"{os.cpu_count()} processors, {_memory():.0f} GB of memory, {gpus} GPUs")
     engines = ["local"] + [name for name, package in (("ray", "ray"), ("flower", "flwr")) if _version(package)]
     console.print(
-        f"engines: {', '.join(engines)}" + ("" if len(engines) == 3 else "  (pip install 'undrift[ray,flower]')")
+        f"engines: {', '.join(engines)}" + ("" if len(engines) == 3 else "  (pip install 'undrift\\[ray,flower]')")
     )
     console.print(_extras())
     console.print(_data())

@@ -6,7 +6,6 @@ It is for people who want to see their method on Flower's engine before they dep
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
@@ -16,7 +15,6 @@ from typing import Any
 from undrift.engine.flower import UndriftStrategy
 from undrift.engine.flower_client import client_app
 from undrift.engine.local import Record, Simulation
-from undrift.engine.worker import Worker
 from undrift.types import ServerState
 
 try:
@@ -37,20 +35,13 @@ class FlowerSimulation(Simulation):
 
     Args:
         workers: how many SuperNodes; no result depends on it.
-        root: folder of the clients' states; None makes one for the time of a call.
         deadline: seconds after which a round is closed with the clients that answered.
+
+    Without `root` the clients' states end with a call of `rounds`.
     """
 
     workers: int = 2
-    root: Path | None = None
     deadline: float = 3600.0
-
-    @cached_property
-    def worker(self) -> Worker:
-        """A worker in this process that sees the clients' states, to evaluate their models."""
-        if self.root is None:
-            raise RuntimeError("FlowerSimulation: the clients' states ended with the run; give root= to keep them")
-        return Worker.on_disk(self.job, self.root)
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and give the state and a record after each."""
@@ -94,12 +85,16 @@ class FlowerSimulation(Simulation):
             except BaseException as error:
                 failed.append(error)
 
-        logging.getLogger("flwr").setLevel(logging.WARNING)  # what it says is in the records, too
+        log = logging.getLogger("flwr")
+        level = log.level
+        log.setLevel(logging.WARNING)  # what it says is in the records, too
         resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
         try:
             run_simulation(app, client_app(self.job, root=root.parent), self.workers, backend_config=resources)
         except BaseException as error:
             failed.append(error)
+        finally:
+            log.setLevel(level)
         told.put(failed[0] if failed and not isinstance(failed[0], _StoppedError) else None)
 
     def _strategy(self, state: ServerState, run: str, hand_over: Any) -> UndriftStrategy:

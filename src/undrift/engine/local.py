@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import sqrt
+from pathlib import Path
 
 from torch import nn
 
@@ -65,6 +66,7 @@ class Simulation:
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         store: where the clients' states are kept; None keeps them in memory.
         depth: how many rounds back checkpoints reach, if states are kept on disk.
+        root: folder of the clients' states, if they are to be on disk; then `store` is not used.
     """
 
     algorithm: Algorithm
@@ -76,6 +78,7 @@ class Simulation:
     bound: float | None = None
     store: Store | None = None
     depth: int = 0
+    root: Path | None = None
 
     def __post_init__(self) -> None:
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
@@ -83,7 +86,7 @@ class Simulation:
     @cached_property
     def worker(self) -> Worker:
         """The one worker, made when it is first needed: an engine with workers elsewhere needs none here."""
-        return Worker(self.job, self.store)
+        return Worker(self.job, self.store) if self.root is None else Worker.on_disk(self.job, self.root)
 
     def start(self) -> ServerState:
         """The server's state before round 0."""

@@ -9,7 +9,6 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic, sleep
@@ -120,18 +119,18 @@ class RaySimulation(Simulation):
         chunk: most clients a worker is given at once: fewer balance better and lose less when a worker dies, more mean
             fewer replies; None takes 64, or more where that would give a worker over four pieces.
         retries: how often a chunk is run again after its worker died.
-        root: folder of the clients' states, seen by all workers; None makes one that ends with this object.
+
+    All workers must see `root`, the folder of the clients' states; None makes one that ends with this object.
     """
 
     pool: Pool | None = None
     chunk: int | None = None
     retries: int = 3
-    root: Path | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._temporary = tempfile.TemporaryDirectory(prefix="undrift-") if self.root is None else None
-        self._folder = str(self.root or (self._temporary and self._temporary.name))
+        self.root = Path(self._temporary.name) if self._temporary else self.root
         self._own = Pool() if self.pool is None else None
         self._pool = self.pool or self._own
         self._held: list[Any] = []
@@ -149,11 +148,6 @@ class RaySimulation(Simulation):
         if self._temporary:
             self._temporary.cleanup()
 
-    @cached_property
-    def worker(self) -> Worker:
-        """A worker in this process that sees the clients' states, to evaluate their models."""
-        return Worker.on_disk(self.job, Path(self._folder))
-
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give every worker clients until all are done; fold the replies in as they come."""
         assert self._pool is not None
@@ -169,7 +163,7 @@ class RaySimulation(Simulation):
             while waiting and idle:
                 actor, (chunk, tries) = idle.pop(), waiting.pop()
                 known = {client: accepted[client] for client in chunk if client in accepted}
-                reply = actor.serve.remote(self._held, self._folder, sent, chunk, known, len(clients))
+                reply = actor.serve.remote(self._held, str(self.root), sent, chunk, known, len(clients))
                 running[reply] = (actor, chunk, tries)
             (done,), _ = ray.wait(list(running), num_returns=1)
             actor, chunk, tries = running.pop(done)

@@ -55,8 +55,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run's folder."""
-        if not (path / "config.toml").is_file():
-            raise RunError(f"{path} is no run: there is no config.toml in it")
+        check_run(path)
         return cls(path)
 
     def close(self) -> None:
@@ -84,17 +83,29 @@ class RunFolder:
 
     def describe(self, split: Partition) -> None:
         """Write who has what; refuse to go on with other data than before."""
-        path = self.path / "partition.json"
-        if path.exists():
-            before = json.loads(path.read_text())["sha256"]
-            if before != split.sha256:
-                raise RunError(
-                    f"{path}: the clients' data are not those the run was started with "
-                    f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
-                )
-        else:
+        if not same_data(self.path, split):
             told = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
             self.note("partition.json", {**told, "histogram": split.histogram.tolist()})
+
+
+def check_run(path: Path) -> None:
+    """Refuse a folder that holds no run."""
+    if not (path / "config.toml").is_file():
+        raise RunError(f"{path} is no run: there is no config.toml in it")
+
+
+def same_data(path: Path, split: Partition) -> bool:
+    """Whether the folder tells who has what, and it is this; refuses other data than the run's."""
+    noted = path / "partition.json"
+    if not noted.exists():
+        return False
+    before = json.loads(noted.read_text())["sha256"]
+    if before != split.sha256:
+        raise RunError(
+            f"{noted}: the clients' data are not the run's, not those the run was started with "
+            f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
+        )
+    return True
 
 
 def _empty(path: Path) -> bool:

@@ -20,7 +20,7 @@ from undrift.engine.random import cohort, derive
 from undrift.engine.worker import Job
 from undrift.experiment.config import OutputConfig
 from undrift.experiment.metrics import Metrics
-from undrift.lens import BandStream, Drift, probe
+from undrift.lens import BandStream, Drift, probes
 from undrift.task import Task
 from undrift.types import ServerState
 from undrift.vector import Layout, bind
@@ -85,8 +85,8 @@ def glance(
             of the mean, by layer.
     """
     stream = BandStream(layout)
-    for client in clients:
-        stream.add(client, probe(job, state, [client], samples=job.local.batch_size)[0])
+    for client, vector in zip(clients, probes(job, state, clients, samples=job.local.batch_size), strict=True):
+        stream.add(client, vector)
     told: dict[str, Any] = {}
     if "spectrum" in parts:
         told["consensus"] = plain(stream.consensus().overall["ratio"])

@@ -3,7 +3,6 @@
 Nothing of the run is touched, so it needs no lock and may go on meanwhile.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from undrift.engine.local import Simulation
 from undrift.engine.random import derive
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
-from undrift.experiment.folder import RunError
+from undrift.experiment.folder import RunError, check_run, same_data
 from undrift.experiment.live import some
 from undrift.experiment.setup import Setup, engine, prepare
 from undrift.types import ServerState
@@ -103,10 +102,9 @@ def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 5
         clients: at how many of its clients to look; all of them if there are fewer.
         examples: how many of the official test set the model is judged on.
     """
-    if not (folder / "config.toml").is_file():
-        raise RunError(f"{folder} is no run: there is no config.toml in it")
+    check_run(folder)
     setup = prepare(Config.read(folder / "config.toml"))
-    _same_data(folder, setup)
+    same_data(folder, setup.partition)
     # All engines keep clients' states alike, so that this process can read them whatever the run's own engine.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
     with engine(replace(setup, config=config), folder / "clients") as simulation:
@@ -118,10 +116,3 @@ def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 5
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
         yield Scene(setup, simulation, state, chosen, seed, examples)
-
-
-def _same_data(folder: Path, setup: Setup) -> None:
-    """Refuse other data than the run's."""
-    path = folder / "partition.json"
-    if path.is_file() and json.loads(path.read_text())["sha256"] != setup.partition.sha256:
-        raise RunError(f"{path}: the clients' data are not the run's; point UNDRIFT_DATA to the same files")

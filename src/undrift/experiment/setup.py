@@ -19,7 +19,6 @@ from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
 from undrift.engine.local import Simulation
 from undrift.engine.random import derive
-from undrift.engine.store import DiskStore
 from undrift.experiment.config import Config, ConfigError
 from undrift.models import build
 from undrift.types import Local
@@ -114,8 +113,7 @@ def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 @contextmanager
 def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
     """The engine of a run, stopped at the end; clients' states lie in a folder."""
-    config, states = setup.config, states.resolve()  # workers may have another working folder
-    depth = config.output.checkpoint_every * config.output.keep
+    config = setup.config
     job: dict[str, Any] = {
         "algorithm": setup.algorithm,
         "task": setup.task,
@@ -123,21 +121,21 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
         "cohort": config.cohort,
         "seed": config.seed,
         "bound": config.bound,
-        "depth": depth,
+        "depth": config.output.checkpoint_every * config.output.keep,
+        "root": states.resolve(),  # workers may have another working folder
     }
     if config.engine.name == "local":
-        size = sum(p.numel() for p in setup.task.model().parameters() if p.requires_grad)
-        yield Simulation(**job, store=DiskStore(states, setup.algorithm, size, depth=depth))
+        yield Simulation(**job)
     elif config.engine.name == "ray":
         from undrift.engine.ray import RaySimulation
 
         own = nullcontext(setup.pool) if setup.pool else workers(config)
-        with own as pool, RaySimulation(**job, pool=pool, root=states) as simulation:
+        with own as pool, RaySimulation(**job, pool=pool) as simulation:
             yield simulation
     else:
         from undrift.engine.flower_simulation import FlowerSimulation
 
-        yield FlowerSimulation(**job, workers=config.engine.workers, root=states)
+        yield FlowerSimulation(**job, workers=config.engine.workers)
 
 
 @contextmanager

@@ -26,10 +26,10 @@ from undrift.lens.divergence import (
     divergence_by_layer,
     filtering,
     gradient_drift,
-    probe,
 )
 from undrift.lens.embedding import Embedding, class_means, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import Objective, Surface, colour_range, random_directions, surface, surfaces
+from undrift.lens.probing import probe, probes
 from undrift.lens.spectrum import Consensus, Spread, agreement, consensus, spread
 from undrift.lens.stream import BandStream, GramStream, SpreadStream
 
@@ -70,6 +70,7 @@ __all__ = [
     "pca",
     "pca_of_gram",
     "probe",
+    "probes",
     "random_directions",
     "sharpness",
     "spread",

@@ -32,8 +32,9 @@ class Net(nn.Module):
 
 @cache
 def read(split: str) -> TensorDataset:
-    """All images and labels of "train" or "t10k", from the folder UNDRIFT_DATA or Debian's."""
-    folder, content = Path(os.environ.get("UNDRIFT_DATA", DEBIAN)), []
+    """All images and labels of "train" or "t10k", from UNDRIFT_DATA/fashion-mnist or Debian's folder."""
+    given, content = os.environ.get("UNDRIFT_DATA"), []
+    folder = Path(given, "fashion-mnist") if given else Path(DEBIAN)
     for name, header in ((f"{split}-images-idx3-ubyte.gz", 16), (f"{split}-labels-idx1-ubyte.gz", 8)):
         if not (folder / name).exists():
             raise FileNotFoundError(f"{folder / name}: apt install dataset-fashion-mnist, or set UNDRIFT_DATA")
