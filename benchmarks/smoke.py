@@ -1,7 +1,8 @@
 """A short accuracy smoke of every method: does each learn, with its defaults, where FedAvg does?
 
 Fashion-MNIST, 4,000 training examples over 20 clients (Dirichlet 0.3), 10 of them in each of 10 rounds, two epochs, the
-small CNN, one seed. It shows that a method works, not how good it is: `undrift compare` does that.
+small CNN (FedCR: with latent units), one seed. It shows that a method works, not how good it is: `undrift compare` does
+that.
 
     python benchmarks/smoke.py --json > benchmarks/results/smoke.json
 """
@@ -12,16 +13,15 @@ import platform
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from undrift import Local, Simulation, make
+from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.data import Dataset, DataTask, Split, load
 from undrift.data.partition import partition
-from undrift.models import build
+from undrift.experiment.setup import default_model, maker
 
 LOCAL = Local(lr=0.1, epochs=2, batch_size=50, weight_decay=1e-3, clip=10.0)
 ROUNDS, CLIENTS, COHORT = 10, 20, 10
@@ -36,21 +36,21 @@ def small(dataset: Dataset, train: int, test: int) -> Dataset:
     return replace(dataset, train=cut(dataset.train, train), test=cut(dataset.test, test))
 
 
-def smoke_task() -> DataTask:
-    """The task all methods share; 100 of the training examples are the server's."""
-    dataset = small(load("fashion-mnist"), 4100, 1000)
+def smoke_task(dataset: Dataset, algorithm: Algorithm) -> DataTask:
+    """The task of a method, the same for all but for the model; 100 of the training examples are the server's."""
     clients = partition("dirichlet:0.3", dataset.train.targets[:4000].numpy(), clients=CLIENTS, seed=0).clients
-    make_model = partial(build, "small-cnn", classes=10, channels=1, image=28)
+    make_model = maker(default_model(dataset, algorithm), dataset)
     return DataTask(dataset, clients, make_model, reserved=torch.arange(4000, 4100))
 
 
-def smoke(name: str, task: DataTask) -> dict[str, Any]:
+def smoke(name: str, dataset: Dataset) -> dict[str, Any]:
     """Train one method and test its global model, and clients' own models if it has some."""
-    begun = time.perf_counter()
-    simulation = Simulation(make(name), task, LOCAL, cohort=COHORT)
+    algorithm = make(name)
+    task, begun = smoke_task(dataset, algorithm), time.perf_counter()
+    simulation = Simulation(algorithm, task, LOCAL, cohort=COHORT)
     state = simulation.run(ROUNDS)
     told: dict[str, Any] = {"name": name, "accuracy": round(task.test(simulation.module(state)).accuracy, 4)}
-    if simulation.algorithm.personalized:
+    if algorithm.personalized:
         own = [task.own_score(simulation.personal(state, client), client).accuracy for client in range(CLIENTS)]
         told["personal"] = round(sum(own) / CLIENTS, 4)
     return {**told, "seconds": round(time.perf_counter() - begun, 1)}
@@ -63,9 +63,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="methods; without any, all of undrift list")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    task, rows = smoke_task(), []
+    dataset, rows = small(load("fashion-mnist"), 4100, 1000), []
     for name in arguments.names or ALGORITHMS:
-        rows.append(smoke(name, task))
+        rows.append(smoke(name, dataset))
         print(json.dumps(rows[-1]), file=sys.stderr if arguments.json else sys.stdout, flush=True)
     if arguments.json:
         environment = {"python": platform.python_version(), "torch": torch.__version__}

@@ -12,7 +12,7 @@ from undrift.engine import receive, tally
 from undrift.engine.flower import UndriftStrategy
 from undrift.engine.flower_client import client_app
 from undrift.engine.worker import Job
-from undrift.testing import Clinic
+from undrift.testing import Clinic, clinic
 from undrift.types import ServerState
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
@@ -48,8 +48,13 @@ def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return clock
 
 
+def task_of(name: str) -> Clinic:
+    """The task with a model that fits the algorithm."""
+    return clinic(make(name))
+
+
 def reference(name: str, rounds: int = 3, local: Local = LOCAL) -> ServerState:
-    return Simulation(make(name), TASK, local, cohort=5, seed=3).run(rounds)
+    return Simulation(make(name), task_of(name), local, cohort=5, seed=3).run(rounds)
 
 
 def rounds_of(name: str, *clients: list[int], local: Local = LOCAL) -> ServerState:
@@ -62,13 +67,13 @@ def rounds_of(name: str, *clients: list[int], local: Local = LOCAL) -> ServerSta
 
 
 def grid_of(name: str, nodes: int, root: Path, seed: int = 0) -> StandInGrid:
-    return StandInGrid(client_app(Job(make(name), TASK)), nodes, root, seed)
+    return StandInGrid(client_app(Job(make(name), task_of(name))), nodes, root, seed)
 
 
 def strategy_of(name: str, **settings: object) -> UndriftStrategy:
     given = {"population": 8, "seed": 3, "wait": 2.0, "poll": 0.01, "deadline": 20.0, **settings}
-    return UndriftStrategy(make(name), TASK.model(), given.pop("local", LOCAL), **given)
+    return UndriftStrategy(make(name), task_of(name).model(), given.pop("local", LOCAL), **given)
 
 
-def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, **arguments: object):
-    return strategy.start(grid, ArrayRecord(TASK.model().state_dict()), rounds, **arguments)
+def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, task: Clinic = TASK, **arguments: object):
+    return strategy.start(grid, ArrayRecord(task.model().state_dict()), rounds, **arguments)

@@ -22,7 +22,7 @@ from undrift.testing import Quadratics
 from undrift.types import Array, ClientState, Local, Run, ServerState, Upload
 from undrift.vector import Vector
 
-PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw")]
+PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr")]
 """The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""
 
 

@@ -1,6 +1,7 @@
 """Methods as text: every algorithm and pair of blocks reads back, whatever composes trains, the rest is refused."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -17,6 +18,7 @@ from undrift.blocks import (
     SAM,
     ByAgreement,
     ByExamples,
+    CommonRepresentation,
     CoordinateMedian,
     FedDyn,
     HeavyBall,
@@ -35,7 +37,7 @@ from undrift.cli.runs import slug
 from undrift.compose import parse, parts, text
 from undrift.experiment import Config, ConfigError
 from undrift.gate import Gate
-from undrift.testing import Clinic, fingerprint
+from undrift.testing import clinic, fingerprint
 
 SLOWED = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=6)
 VALUES = {**BLOCKS, "spectral": SPECTRAL}
@@ -61,6 +63,8 @@ VALUES = {**BLOCKS, "spectral": SPECTRAL}
         ("server-momentum(a = 0.5)+proximal", Algorithm(momentum=ServerMomentum(0.5), objective=Proximal())),
         ("heavy-ball(nesterov=True)", Algorithm(server_optimizer=HeavyBall(nesterov=True))),
         ("scaffold + by-examples", Algorithm(drift=Scaffold())),
+        ("fedcr(latent=8) + sam(0.05)", replace(make("fedcr", latent=8), perturbation=SAM(0.05))),
+        ("common-representation(3, 8)", Algorithm(objective=CommonRepresentation(3, 8))),
         ("fedawa + scaffold", Algorithm(drift=Scaffold(), aggregation=ByAgreement())),
         ("aggregation:krum(q=None)", Algorithm(aggregation=Krum(q=None))),
         ("private(['a + b', \"it's (c\"])", Algorithm(personalization=Private(("a + b", "it's (c")))),
@@ -196,7 +200,7 @@ def compose_and_train(host: str, terms: list[str], seed: int) -> None:
         trained["refused"] += 1
         return
     assert parse(text(algorithm)) == algorithm
-    simulation = Simulation(algorithm, Clinic(), SLOWED, cohort=3, seed=seed)
+    simulation = Simulation(algorithm, clinic(algorithm), SLOWED, cohort=3, seed=seed)
     before = simulation.run(2)
     broadcast = server.send(algorithm, before)
     uploads = []

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from registry import BAD, BLOCKS, HOSTS, SPECTRAL, Bad
+from refusals import BAD, Bad
+from registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.block import Aggregation, Block, Correction, Perturbation

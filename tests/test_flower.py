@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 
 from flower_grid import StandInGrid
-from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of
+from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of, task_of
 from flower_support import own_clock as own_clock
 from support import Talker
 from undrift import Algorithm, Local, Simulation, make
@@ -37,7 +37,7 @@ def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> N
     expected = fingerprint(reference(name))
     for nodes in (1, 3, 8):
         strategy = strategy_of(name, cohort=5)
-        start(strategy, grid_of(name, nodes, tmp_path / str(nodes), seed=nodes))
+        start(strategy, grid_of(name, nodes, tmp_path / str(nodes), seed=nodes), task=task_of(name))
         assert fingerprint(strategy.state) == expected, nodes
 
 

@@ -8,7 +8,7 @@ import torch
 from registry import BLOCKS, SPECTRAL
 from undrift import Algorithm, Local, Simulation, wire
 from undrift.blocks import SAM, FedDyn, Scaffold, Spectral, high_pass
-from undrift.testing import Clinic
+from undrift.testing import clinic
 
 VALUES = {**BLOCKS, "spectral": SPECTRAL}
 PAIRS = [{one: a, other: b} for one, other in combinations(VALUES, 2) for a in VALUES[one] for b in VALUES[other]]
@@ -27,7 +27,7 @@ def test_pair_stays_finite_or_is_refused(pair) -> None:
         return
     algorithm = Algorithm(**pair)
     local = Local(lr=0.05, weight_decay=1e-3, epochs=1, batch_size=4)
-    simulation = Simulation(algorithm, Clinic(), local, cohort=4, seed=3)
+    simulation = Simulation(algorithm, clinic(algorithm), local, cohort=4, seed=3)
     state = simulation.start()
     for state, record in simulation.rounds(5, state):  # noqa: B007, B020
         assert all(rejection.client == 1 for rejection in record.rejections), record.rejections

@@ -14,11 +14,11 @@ logging.disable()
 from undrift import Local, Simulation
 from undrift.algorithms import ALGORITHMS, make, specgrad
 from undrift.blocks import gaussian
-from undrift.testing import Clinic
+from undrift.testing import clinic
 from undrift.testing.contract import check_wire
 
 for algorithm in [*(make() for make in ALGORITHMS.values()), specgrad(host=make("scaffold"), filter=gaussian(0.1))]:
-    Simulation(algorithm, Clinic(), Local(batch_size=6), cohort=3).run(2)
+    Simulation(algorithm, clinic(algorithm), Local(batch_size=6), cohort=3).run(2)
 check_wire(make("fedlesam-s"))
 """
 

@@ -17,6 +17,7 @@ from undrift.algorithms.fedavgm import fedavgm
 from undrift.algorithms.fedawa import fedawa
 from undrift.algorithms.fedbn import fedbn
 from undrift.algorithms.fedcm import fedcm
+from undrift.algorithms.fedcr import fedcr
 from undrift.algorithms.feddc import feddc
 from undrift.algorithms.feddisco import feddisco
 from undrift.algorithms.feddyn import feddyn
@@ -124,6 +125,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedrep": fedrep,
     "fedbn": fedbn,
     "fedala": fedala,
+    "fedcr": fedcr,
     "ditto": ditto,
     "apfl": apfl,
     "pfedme": pfedme,

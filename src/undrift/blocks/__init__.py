@@ -26,7 +26,7 @@ from undrift.blocks.aggregation import (
 )
 from undrift.blocks.drift import FedDyn, Scaffold, ScaffoldI
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
-from undrift.blocks.objective import Contrast, Proximal
+from undrift.blocks.objective import CommonRepresentation, Contrast, Proximal
 from undrift.blocks.personalization import (
     AdaptiveAggregation,
     Alternating,
@@ -82,6 +82,7 @@ __all__ = [
     "ByLoss",
     "ByProxy",
     "ByScore",
+    "CommonRepresentation",
     "Consensus",
     "Contrast",
     "CoordinateMedian",

@@ -82,7 +82,7 @@ class Config(Strict):
             "scaffold + sam(rho=0.05)", which has its arguments in it.
         data: a dataset's name; `partition` says how it is split over `clients`: 100 if None, or as many as there are
             in natural data.
-        model: a model's name; None takes one that fits the data.
+        model: a model's name; None takes one that fits the data and the method.
         cohort: clients in a round; None takes 10.
         rounds: rounds in all.
         seed: fixes everything random.

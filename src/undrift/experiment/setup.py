@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from undrift.algorithm import Algorithm
+from undrift.blocks import CommonRepresentation
 from undrift.data import Dataset, DataTask, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
@@ -93,13 +94,21 @@ def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
     """The settings with everything said that was left to us."""
     clients = len(split.clients)
     said = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
-    return Config.build(config.model_dump() | said | {"model": config.model or default_model(dataset)})
+    said |= {"model": config.model or default_model(dataset, config.algorithm())}
+    return Config.build(config.model_dump() | said)
 
 
-def default_model(dataset: Dataset) -> str:
-    """The model for a data set when none is named: small enough for a processor."""
+def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
+    """The model for a data set when none is named: small enough for a processor, with latent units if they are needed.
+
+    Args:
+        dataset: the data.
+        algorithm: the method.
+    """
     if dataset.kind == "text":
         return "lstm"
+    if isinstance(algorithm.objective, CommonRepresentation):
+        return "variational-cnn"
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.resnet import ResNet, resnet, resnet18
+from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -23,6 +24,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-imagenet": partial(resnet18, stem="imagenet"),
     "resnet18-imagenet-bn": partial(resnet18, norm="batch", stem="imagenet"),
     "lstm": CharLSTM,
+    "variational-cnn": variational_cnn,
     "densenet121": densenet121,
     "vit-tiny": vit_tiny,
 }
@@ -83,10 +85,12 @@ __all__ = [
     "CharLSTM",
     "ResNet",
     "SmallCNN",
+    "Variational",
     "build",
     "densenet121",
     "head",
     "resnet",
     "resnet18",
+    "variational_cnn",
     "vit_tiny",
 ]

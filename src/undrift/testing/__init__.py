@@ -3,7 +3,7 @@
 from undrift.testing.blobs import Projected, blobs
 from undrift.testing.contract import check_algorithm, check_block
 from undrift.testing.rounds import ContractError
-from undrift.testing.tasks import Clinic, Quadratics
+from undrift.testing.tasks import Clinic, Quadratics, clinic
 from undrift.wire import fingerprint
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "blobs",
     "check_algorithm",
     "check_block",
+    "clinic",
     "fingerprint",
 ]

@@ -20,19 +20,23 @@ from undrift.block import SLOTS, Block, Personalization
 from undrift.blocks import Private
 from undrift.gate import Gate
 from undrift.testing.rounds import LOCAL, ContractError, demand, fingerprints, play, simulate, states_of
+from undrift.testing.tasks import Clinic
 from undrift.types import ClientState, ServerState, kinds
 from undrift.wire import fingerprint
 
 HEAD = ("head.*",)
 
 
-def check_block(block: Block, slot: str | None = None, host: Algorithm | None = None) -> None:
+def check_block(
+    block: Block, slot: str | None = None, host: Algorithm | None = None, task: Clinic | None = None
+) -> None:
     """Check a block by itself and inside an algorithm.
 
     Args:
         block: an instance with the arguments to check.
         slot: the slot it goes into; needed for corrections, which fit two.
         host: the algorithm to put it into; needed if the block requires others. None is FedAvg.
+        task: what to train; `Clinic(make=...)` for a block that needs a model of its own. None is `clinic(...)`.
     """
     if slot is None:
         homes = [name for name, kind in SLOTS.items() if isinstance(block, kind)]
@@ -47,26 +51,31 @@ def check_block(block: Block, slot: str | None = None, host: Algorithm | None = 
         kinds(getattr(block, place))
     _check_verbs(block, SLOTS.get(slot, Block))
     filled: dict[str, Any] = {slot: block}
-    check_algorithm(replace(host or Algorithm(), **filled))
+    check_algorithm(replace(host or Algorithm(), **filled), task)
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
-    """Check everything the contract promises of an algorithm: the functions below, one by one."""
-    check_trees(algorithm)
-    check_inputs(algorithm)
-    check_wire(algorithm)
-    check_resume(algorithm)
-    check_order(algorithm)
-    check_privacy(algorithm)
-    check_personal(algorithm)
-    check_random(algorithm)
-    check_provisional(algorithm)
-    check_degenerate(algorithm)
+def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
+    """Check everything the contract promises of an algorithm: the functions below, one by one.
+
+    Args:
+        algorithm: the method.
+        task: what to train; `Clinic(make=...)` for a method that needs a model of its own. None is `clinic(algorithm)`.
+    """
+    check_trees(algorithm, task)
+    check_inputs(algorithm, task)
+    check_wire(algorithm, task)
+    check_resume(algorithm, task)
+    check_order(algorithm, task)
+    check_privacy(algorithm, task)
+    check_personal(algorithm, task)
+    check_random(algorithm, task)
+    check_provisional(algorithm, task)
+    check_degenerate(algorithm, task)
 
 
-def check_trees(algorithm: Algorithm) -> None:
+def check_trees(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """What blocks keep, send and upload is exactly what they declare."""
-    round = play(algorithm)
+    round = play(algorithm, task)
     for block_place, parts in [
         ("Server", round.before.parts),
         ("Server", round.after.parts),
@@ -84,9 +93,9 @@ def check_trees(algorithm: Algorithm) -> None:
                 demand(_is(kind, x, round.after.params), f"{where}.{name}: declared a {kind}, got {_describe(x)}")
 
 
-def check_inputs(algorithm: Algorithm) -> None:
+def check_inputs(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """No verb changes what it was given."""
-    simulation = simulate(algorithm)
+    simulation = simulate(algorithm, task)
     state = simulation.run(2)
     broadcast = server.send(algorithm, state)
     gate = Gate(algorithm, LOCAL, broadcast, range(simulation.task.population))
@@ -107,22 +116,22 @@ def check_inputs(algorithm: Algorithm) -> None:
     demand(before_close == after_close, "the server step changed the state it started from, or an upload")
 
 
-def check_wire(algorithm: Algorithm) -> None:
+def check_wire(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """Everything that travels or is stored comes back bit for bit."""
-    round = play(algorithm)
+    round = play(algorithm, task)
     nouns: list[Any] = [round.before, round.after, round.broadcast, *round.uploads, *round.states.values()]
     for noun in nouns:
         back = wire.from_bytes(type(noun), algorithm, wire.to_bytes(noun), len(round.after.params))
         demand(fingerprint(back) == fingerprint(noun), f"{type(noun).__name__} came back from the wire changed")
 
 
-def check_resume(algorithm: Algorithm) -> None:
+def check_resume(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """Stopping, writing everything down and going on equals going on, bit for bit."""
-    whole = simulate(algorithm).run(4)
-    first = simulate(algorithm)
+    whole = simulate(algorithm, task).run(4)
+    first = simulate(algorithm, task)
     stopped = first.run(2)
     size = len(stopped.params)
-    second = simulate(algorithm)
+    second = simulate(algorithm, task)
     for client, held in states_of(first).items():
         states_of(second)[client] = {
             round: wire.from_bytes(ClientState, algorithm, wire.to_bytes(kept), size) for round, kept in held.items()
@@ -131,9 +140,9 @@ def check_resume(algorithm: Algorithm) -> None:
     demand(fingerprint(second.run(2, state)) == fingerprint(whole), "a resumed run differs from an uninterrupted one")
 
 
-def check_order(algorithm: Algorithm) -> None:
+def check_order(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """The order of clients and their grouping into partial sums do not change a bit."""
-    round = play(algorithm)
+    round = play(algorithm, task)
     draw = Random(0)  # noqa: S311
     for groups in (1, 2, 3, len(round.uploads)):
         uploads = draw.sample(round.uploads, len(round.uploads))
@@ -154,11 +163,11 @@ def check_order(algorithm: Algorithm) -> None:
         )
 
 
-def check_privacy(algorithm: Algorithm) -> None:
+def check_privacy(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """Nothing of the private part of a model leaves a client."""
     if type(algorithm.personalization) is Personalization:
         algorithm = replace(algorithm, personalization=Private(HEAD))
-    round = play(algorithm)
+    round = play(algorithm, task)
     mask = algorithm.personalization.shared(round.layout)
     if mask is None:
         return
@@ -168,9 +177,9 @@ def check_privacy(algorithm: Algorithm) -> None:
                 demand(not bool(x[~mask].any()), f"{name} carries private values")
 
 
-def check_personal(algorithm: Algorithm) -> None:
+def check_personal(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """What a client is evaluated with is a model, the same at every look, and looking changes nothing."""
-    round = play(algorithm)
+    round = play(algorithm, task)
     simulation, params = round.simulation, round.after.params
     before = fingerprint(round.after), fingerprints(states_of(simulation))
     for client in (0, 1, 3):
@@ -184,17 +193,17 @@ def check_personal(algorithm: Algorithm) -> None:
     demand(before == after, "evaluating a client's own model changed what is kept")
 
 
-def check_random(algorithm: Algorithm) -> None:
+def check_random(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """No verb draws from a generator that others use, on a client or on the server."""
     before = _global_generators()
-    round = play(algorithm)
+    round = play(algorithm, task)
     round.simulation.personal(round.after, 3)
     demand(before == _global_generators(), "a global random generator was used: draw from run.random(purpose)")
 
 
-def check_provisional(algorithm: Algorithm) -> None:
+def check_provisional(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """An upload that is not accepted leaves no trace, on the server or on the client."""
-    steady, shaken = simulate(algorithm), simulate(algorithm)
+    steady, shaken = simulate(algorithm, task), simulate(algorithm, task)
     state = steady.run(1)
     lost = shaken.run(1)
     broadcast = server.send(algorithm, lost)
@@ -207,10 +216,10 @@ def check_provisional(algorithm: Algorithm) -> None:
     )
 
 
-def check_degenerate(algorithm: Algorithm) -> None:
+def check_degenerate(algorithm: Algorithm, task: Clinic | None = None) -> None:
     """One example, a zero gradient and no examples at all give finite values."""
     for clients in ([0], [2], [1], [0, 1, 2], list(range(8))):
-        simulation = simulate(algorithm)
+        simulation = simulate(algorithm, task)
         state = simulation.start()
         for _ in range(3):
             state, record = simulation.round(state, clients)

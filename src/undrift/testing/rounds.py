@@ -8,7 +8,7 @@ from undrift.engine.local import Simulation
 from undrift.engine.store import MemoryStore
 from undrift.gate import Gate
 from undrift.reduce import Total
-from undrift.testing.tasks import Clinic
+from undrift.testing.tasks import Clinic, clinic
 from undrift.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.vector import Layout
 from undrift.wire import fingerprint
@@ -39,9 +39,9 @@ class Round:
     simulation: Simulation
 
 
-def play(algorithm: Algorithm) -> Round:
+def play(algorithm: Algorithm, task: Clinic | None = None) -> Round:
     """The third round of a run, with everything that moved in it."""
-    simulation = simulate(algorithm)
+    simulation = simulate(algorithm, task)
     before = simulation.run(2)
     broadcast = server.send(algorithm, before)
     clients = [client for client in range(len(Clinic.sizes)) if client != 1]
@@ -61,9 +61,9 @@ def play(algorithm: Algorithm) -> Round:
     return Round(before, broadcast, uploads, states, after, simulation.worker.model.layout, simulation)
 
 
-def simulate(algorithm: Algorithm) -> Simulation:
-    """A small run with odd clients."""
-    return Simulation(algorithm, Clinic(), LOCAL, cohort=5, seed=7)
+def simulate(algorithm: Algorithm, task: Clinic | None = None) -> Simulation:
+    """A small run with odd clients; None takes the model that fits."""
+    return Simulation(algorithm, task or clinic(algorithm), LOCAL, cohort=5, seed=7)
 
 
 def states_of(simulation: Simulation) -> dict[int, dict[int, ClientState]]:

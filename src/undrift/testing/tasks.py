@@ -1,12 +1,17 @@
 """Small tasks on which a method's mathematics can be checked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from undrift.algorithm import Algorithm
+from undrift.blocks import CommonRepresentation
+from undrift.models import Variational
 
 
 class _Free(nn.Module):
@@ -90,12 +95,22 @@ class Quadratics:
         )
 
 
+def _body() -> nn.Module:
+    """A convolution and a normalisation with running statistics."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+
+
+def _variational(latent: int, classes: int) -> nn.Module:
+    """The same body before latent units and a head."""
+    return Variational(_body(), 4 * 4 * 4, latent, classes, samples=2)
+
+
 class _Net(nn.Module):
     """A convolution, a normalisation with running statistics and a head."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+        self.body = _body()
         self.head = nn.Linear(4 * 4 * 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,10 +129,12 @@ class Clinic:
     Args:
         seed: seed of data and weights.
         dtype: precision of data and weights.
+        make: builds the model, which tells three classes or more of (batch, 1, 6, 6) images apart.
     """
 
     seed: int = 0
     dtype: torch.dtype = torch.float32
+    make: Callable[[], nn.Module] = _Net
 
     sizes = (1, 0, 6, 9, 12, 5, 8, 7)
 
@@ -127,10 +144,10 @@ class Clinic:
         return len(self.sizes)
 
     def model(self) -> nn.Module:
-        """A convolution, running statistics and a head named `head`."""
+        """A convolution, running statistics and a head named `head`, unless `make` builds another."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return _Net().to(self.dtype)
+            return self.make().to(self.dtype)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, float]) -> Tensor:
         """Cross entropy, times zero for client 2."""
@@ -163,3 +180,11 @@ class Clinic:
         y = torch.where(torch.rand(self.sizes[client], generator=draw) < 0.8, client % 3, (client + 1) % 3)
         x = torch.randn(len(y), 1, 6, 6, generator=draw, dtype=self.dtype) + y.view(-1, 1, 1, 1)
         return x, y
+
+
+def clinic(algorithm: Algorithm) -> Clinic:
+    """The clinic an algorithm is tried on: with latent units where it looks at them, else with the plain model."""
+    block = algorithm.objective
+    if isinstance(block, CommonRepresentation):
+        return Clinic(make=partial(_variational, block.latent, block.classes))
+    return Clinic()

@@ -1,6 +1,7 @@
 """Terms added to the clients' loss."""
 
+from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.proximal import Proximal
 
-__all__ = ["Contrast", "Proximal"]
+__all__ = ["CommonRepresentation", "Contrast", "Proximal"]

@@ -1,0 +1,152 @@
+"""FedCR's pull of every class's latent distribution towards one that all clients share."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from undrift.block import Objective
+from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
+from undrift.types import Array, Cohort, Run, Summed
+from undrift.vector import Vector
+
+
+class Classes(NamedTuple):
+    """A Gaussian over the latent units for each class, class after class."""
+
+    mean: Array
+    deviation: Array
+
+
+class Experts(NamedTuple):
+    """Summed over a client's examples of each class: precisions, and means times precisions; zero without examples."""
+
+    precision: Array
+    weighted: Array
+
+
+class _Local:
+    """What the server sent, and the sums of the last epoch so far."""
+
+    def __init__(self, sent: Classes, shape: tuple[int, int], run: Run) -> None:
+        self.classes: Gaussian = (sent.mean.view(shape), sent.deviation.view(shape))
+        self.precision, self.weighted = run.w.new_zeros(shape), run.w.new_zeros(shape)
+        self.next = run.steps - run.steps // run.local.epochs
+
+    def count(self, labels: Tensor, mean: Tensor, deviation: Tensor, step: int) -> None:
+        """Add the examples of a step of the last epoch, once: a perturbation looks at them again."""
+        if step >= self.next:
+            self.next = step + 1
+            precision = deviation.detach() ** -2
+            self.precision.index_add_(0, labels, precision)
+            self.weighted.index_add_(0, labels, mean.detach() * precision)
+
+
+@dataclass(frozen=True)
+class CommonRepresentation(Objective):
+    """client:  loss <- mean_x,j CE(head(mu(x) + sig(x) eps_j), y) + beta mean_x KL(r_y || N(mu(x), sig(x)^2))
+             in the last epoch lam_ic = sum_x 1/sig(x)^2,  eta_ic = sum_x mu(x)/sig(x)^2, over its examples x of class c
+    server:  where sum_i lam_ic > 0:  r_c <- (1 - beta2) r_c + beta2 N(m, s^2), on mean and deviation,
+             s^-2 = 1 + sum_i lam_ic,  m = s^2 sum_i eta_ic;   r_c starts as N(0, 1)
+
+    A variational model gives o = mean_j log p_j, so the cross entropy of a task is -o_y + log sum exp(o), and -o_y is
+    the mean of the samples' own cross entropies: the term takes log sum exp(o) away again.
+
+    Args:
+        classes: how many classes the model tells apart.
+        latent: how many latent units it has.
+        beta: strength of the divergence; 0 switches it off.
+        beta2: how far the server follows a round's product of experts; 1 forgets what was before.
+        encoder_first: KL(N(mu(x), sig(x)^2) || r_y) instead.
+    """
+
+    Server = Sent = Classes
+    Up = Experts
+
+    classes: int = 10
+    latent: int = 512
+    beta: float = 1e-4
+    beta2: float = 1.0
+    encoder_first: bool = False
+
+    def __post_init__(self) -> None:
+        for name, count in {"classes": self.classes, "latent": self.latent}.items():
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"CommonRepresentation: {name} must be a whole number of 1 or more, got {count}")
+        if not 0 <= self.beta < float("inf"):
+            raise ValueError(f"CommonRepresentation: beta must be 0 or more and finite, got {self.beta}")
+        if not 0 <= self.beta2 <= 1:
+            raise ValueError(f"CommonRepresentation: beta2 must be in [0, 1], got {self.beta2}")
+
+    def sizes(self) -> dict[str, int]:
+        """One number for each latent unit of each class."""
+        return dict.fromkeys(Experts._fields, self.classes * self.latent)
+
+    def init_server(self, w: Vector) -> Classes:
+        """Standard Gaussians."""
+        size = self.classes * self.latent
+        return Classes(w.new_zeros(size), w.new_ones(size))
+
+    def send(self, server: Classes) -> Classes:
+        """The Gaussians of all classes."""
+        return server
+
+    def begin(self, sent: Classes, kept: None, run: Run) -> _Local:
+        """Watch the moments and the output of the model."""
+        self._check(run.module)
+        run.tap("moments")
+        run.tap("")
+        return _Local(sent, (self.classes, self.latent), run)
+
+    def penalty(self, local: _Local, run: Run) -> Tensor:
+        """The term at the point where the gradient is taken."""
+        labels, output = _labels(run), run.seen[""]
+        if output.shape[1:] != (self.classes,):
+            count = output.shape[-1]
+            raise ValueError(
+                f"CommonRepresentation: the model has {count} classes, not {self.classes}; write classes={count}"
+            )
+        mean, deviation = encoded(run.seen["moments"])
+        local.count(labels, mean, deviation, run.step)
+        term: Tensor = -torch.logsumexp(output, dim=1).mean()
+        if self.beta == 0:
+            return term
+        common = (local.classes[0][labels], local.classes[1][labels])
+        pair = ((mean, deviation), common) if self.encoder_first else (common, (mean, deviation))
+        return term + self.beta * divergence(*pair).mean()
+
+    def finish(self, local: _Local, run: Run) -> tuple[Experts, None]:
+        """The sums of the last epoch."""
+        return Experts(local.precision.flatten(), local.weighted.flatten()), None
+
+    def receive(self, server: Classes, total: Summed, up: Experts, cohort: Cohort) -> Classes:
+        """Follow the product of all examples as experts; a class that nobody has keeps its Gaussian."""
+        seen = up.precision > 0
+        pairs = zip(server, product(up.precision, up.weighted), strict=True)
+        return Classes(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
+
+    def _check(self, module: nn.Module) -> None:
+        """Refuse a model without the latent units expected."""
+        layer = getattr(module, "moments", None)
+        if not isinstance(layer, nn.Linear):
+            raise TypeError(
+                f"CommonRepresentation: {type(module).__name__} has no linear layer named moments, for the mean and "
+                f"the deviation of latent units; use model 'variational-cnn', or undrift.models.Variational(body, ...)"
+            )
+        if layer.out_features != 2 * self.latent:
+            raise ValueError(
+                f"CommonRepresentation: the model has {layer.out_features // 2} latent units, not {self.latent}; "
+                f"write latent={layer.out_features // 2}"
+            )
+
+
+def _labels(run: Run) -> Tensor:
+    """The classes of the batch's examples."""
+    labels = run.batch[1] if isinstance(run.batch, tuple | list) and len(run.batch) > 1 else None
+    if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.dtype != torch.int64:
+        raise TypeError(
+            "CommonRepresentation: a batch's second element must be the classes of its examples, whole numbers (int64) "
+            f"of one axis, got {getattr(labels, 'dtype', None)} in a {type(run.batch).__name__}"
+        )
+    return labels
