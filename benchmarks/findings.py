@@ -4,6 +4,7 @@ For two data sets and two models each: FedAvg (Dirichlet 0.1, 10 of 100 clients,
 gradients of 20 clients at the global model, read in ten bands of equal width. The write-up is docs/findings.
 
     python benchmarks/findings.py --json > benchmarks/results/findings.json
+    python benchmarks/findings.py --draw docs/findings < benchmarks/results/findings.json
 """
 
 import argparse
@@ -12,6 +13,7 @@ import platform
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ from undrift.data import DataTask, load
 from undrift.data.partition import partition
 from undrift.lens import consensus, filtering, probe, spread
 from undrift.models import build
+from undrift.report import write_prints
+from undrift.report.drawing import Axis, Curves, Figure, Series
 from undrift.vector import bind
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
@@ -72,11 +76,31 @@ def case(data: str, model: str) -> dict[str, Any]:
     return {"data": dataset.title, "model": model, "rounds": looks, "seconds": round(seconds)}
 
 
+def draw(rows: list[dict[str, Any]], folder: Path) -> None:
+    """One figure: where clients' gradients differ, and where they agree, after the last round."""
+    axis = Axis("frequency (share of the highest)")
+    parts = []
+    for key, title in (("normalised", "distance of clients (length one)"), ("agreement", "agreement of clients")):
+        lines = []
+        for style, row in enumerate(rows):
+            values = row["rounds"][-1]["gradient"][key]
+            places = [(n + 0.5) / len(values) for n in range(len(values))]
+            lines.append(Series(f"{row['data']}, {row['model']}", style, places, values))
+        parts.append(("", Curves(axis, Axis(title), tuple(lines), True)))
+    title = f"Clients' gradients after {max(ROUNDS)} rounds of FedAvg"
+    write_prints([Figure("low-frequencies", title, "", tuple(parts))], folder)
+    (folder / "low-frequencies.pdf").unlink()
+
+
 def main() -> None:
-    """Run all cases."""
+    """Run all cases, or draw those that were run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--draw", type=Path, help="read JSON instead and draw its figure into this folder")
     arguments = parser.parse_args()
+    if arguments.draw:
+        draw(json.load(sys.stdin)["rows"], arguments.draw)
+        return
     torch.set_num_threads(1)
     rows = []
     for data, model in CASES:

@@ -105,7 +105,7 @@ def test_what_cannot_be_seen_ends_no_run(tmp_path: Path, monkeypatch: pytest.Mon
     def refuse(*_: Any, **__: Any) -> None:
         raise ValueError("no tensor has the 18 elements that 10 bands need")
 
-    monkeypatch.setattr(live, "probes", refuse)
+    monkeypatch.setattr(live, "sweep", refuse)
     folder = start(settings(rounds=1, output=EVERY), tmp_path / "run").folder
     assert rows(folder)[0]["skipped"].startswith("no tensor has the 18 elements")
 
@@ -209,9 +209,9 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
 def test_layers_to_align() -> None:
     image, text = torch.zeros(2, 3, 32, 32), torch.zeros(2, 5, dtype=torch.int64)
     stages = ["stem", "stages.0", "stages.1", "stages.2", "linear"]
-    assert look._outlets(build("resnet8", classes=10).eval(), image) == stages
+    assert lens.outlets(build("resnet8", classes=10).eval(), image) == stages
     # What an LSTM gives out is no tensor.
-    assert look._outlets(build("lstm", classes=9, symbols=9).eval(), text) == ["embedding", "head"]
+    assert lens.outlets(build("lstm", classes=9, symbols=9).eval(), text) == ["embedding", "head"]
 
 
 def test_a_part_that_fails_is_left_out(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,36 @@
 """The command line itself: one Typer application that the modules beside this one add their commands to."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import click
 import typer
+from typer.core import TyperCommand
 
-app = typer.Typer(
+
+class _Formatter(click.HelpFormatter):
+    """Help as plain text: Typer 0.20 escapes its brackets for rich, also where rich does not show them."""
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, text.replace("\\[", "[")) for name, text in rows], col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _Command(TyperCommand):
+    context_class = _Context
+
+
+class _App(typer.Typer):
+    def command(self, name: str | None = None, **more: Any) -> Callable[..., Any]:
+        return super().command(name, **{"cls": _Command, **more})
+
+
+app = _App(
     name="undrift",
     help="Federated learning that stays on course when clients' data differ.",
     no_args_is_help=True,

@@ -127,8 +127,8 @@ class _Watch:
         self._show(name, row)
 
     def _show(self, name: str, row: dict[str, Any]) -> None:
-        self.progress.row({**row, "round": self.before + row["round"]})
         self.progress.bar.update(self.progress.task, description=escape(name))
+        self.progress.row({**row, "round": self.before + row["round"]})
 
 
 def _grid(texts: list[str]) -> dict[str, Any]:

@@ -23,11 +23,16 @@ _SOURCES = ("gradient", "update", "perturbation", "filtered")
 def look_at_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or going on.")],
     parts: Annotated[
-        str | None, typer.Option(help="Some of spectrum,divergence,alignment,embedding,curvature,surface; all.")
+        str | None,
+        typer.Option(help="Some of spectrum, divergence, alignment, embedding, views, curvature, surface; all."),
     ] = None,
     clients: Annotated[int, typer.Option(help="At how many clients to look.")] = 10,
     examples: Annotated[int, typer.Option(help="Test examples the model is judged on.")] = 500,
     directions: Annotated[str, typer.Option(help="Of the surface: 'top eigenvectors' or random.")] = "top eigenvectors",
+    round: Annotated[int | None, typer.Option(help="After how many rounds, of those that were kept; the last.")] = None,
+    filter: Annotated[
+        str | None, typer.Option(help="What gradients are also seen after: highpass(0.1), ...; the method's own.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print what lens.json holds instead of tables.")] = False,
 ) -> None:
@@ -38,16 +43,25 @@ def look_at_run(
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
-    from undrift.experiment.look import look
+    from undrift.experiment.look import look, place
 
     with reported("lens", ConfigError, RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
-        told = look(folder, clients=clients, parts=wanted, seed=seed, examples=examples, directions=directions)
+        told = look(
+            folder,
+            clients=clients,
+            parts=wanted,
+            seed=seed,
+            examples=examples,
+            directions=directions,
+            round=round,
+            filter=filter,
+        )
     if as_json:
         typer.echo(json.dumps(told, indent=1))
     else:
         _show(told)
-        typer.echo(folder / "lens.json")
+        typer.echo(place(folder, round))
 
 
 def _show(told: dict[str, Any]) -> None:

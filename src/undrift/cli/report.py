@@ -1,4 +1,4 @@
-"""Reports: `undrift report`."""
+"""Reports and single figures: `undrift report` and `undrift figure`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +7,8 @@ import typer
 
 from undrift.cli.app import app, reported
 from undrift.experiment import ConfigError
+from undrift.experiment.checkpoint import CheckpointError
+from undrift.experiment.folder import RunError
 
 
 @app.command("report")
@@ -35,3 +37,28 @@ def write_report(
     if figures is not None:
         typer.echo(f"{figures}  {len(written)} files")
     typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB, {len(drawn)} figures")
+
+
+@app.command("figure")
+def draw_figure(
+    kind: Annotated[str, typer.Argument(help="bands, layers, cka, pca, tsne, landscape, drift, ...; list shows all.")],
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN...", help="Folders of runs or of undrift compare.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write PNG and PDF files to.")] = Path("figures"),
+    clients: Annotated[int, typer.Option(help="At how many clients of each run to look.")] = 10,
+    seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
+) -> None:
+    """Draw one kind of figure from runs, looking at them as far as needed.
+
+    Example: undrift figure layers runs/fedavg runs/specgrad --out figures
+    """
+    from undrift.report import KINDS, draw_kind
+
+    if kind == "list":
+        for name, known in KINDS.items():
+            typer.echo(f"{name:10} {known.shows}")
+        return
+    with reported("figure", ConfigError, RunError, CheckpointError):
+        for path in draw_kind(kind, runs or [], out, clients=clients, seed=seed):
+            typer.echo(path)

@@ -41,6 +41,11 @@ class Record:
         return sum(visit.loss for visit in self.visits) / max(len(self.visits), 1)
 
     @property
+    def distance(self) -> float:
+        """The mean distance of these clients from the model they received (FedSCAM's client drift)."""
+        return sum(visit.norm for visit in self.visits) / max(len(self.visits), 1)
+
+    @property
     def norm(self) -> float:
         """The root of the weighted mean of the squared norms of the clients' displacements."""
         weight = sum(visit.weight for visit in self.visits) or 1.0

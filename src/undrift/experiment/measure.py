@@ -56,6 +56,7 @@ class Measure:
             "lr": local.rate(record.round),
             "train_loss": record.loss,
             "drift": record.drift,
+            "client_distance": record.distance,
             "client_norm": record.norm,
             "mean_norm": record.moved,
             "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),

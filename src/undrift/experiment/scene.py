@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor, nn
 
-from undrift import lens
+from undrift import lens, server
 from undrift.block import Perturbation
 from undrift.data.evaluate import BATCH
 from undrift.engine.local import Simulation
@@ -22,6 +22,7 @@ from undrift.experiment.config import Config, EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data
 from undrift.experiment.live import some
 from undrift.experiment.setup import Setup, engine, prepare
+from undrift.lens.alignment import PENULTIMATE
 from undrift.types import ServerState
 from undrift.vector import Layout, bind
 
@@ -64,6 +65,18 @@ class Scene:
         return lens.probe(self.simulation, self.state, self.clients, "perturbation")
 
     @cached_property
+    def models(self) -> Tensor:
+        """The clients' models after the next round, one per row."""
+        return server.send(self.simulation.algorithm, self.state).params + self.updates
+
+    @cached_property
+    def features(self) -> list[dict[str, Tensor]]:
+        """What each of these models makes of the test examples, before its classifier and after every stage."""
+        inputs = self.test[0]
+        layers = [PENULTIMATE, *lens.outlets(self.module, inputs[:2])]
+        return lens.client_features(self.module, self.models, inputs, layers)
+
+    @cached_property
     def module(self) -> nn.Module:
         """The global model, in evaluation mode."""
         return self.simulation.module(self.state)
@@ -93,7 +106,9 @@ class Scene:
 
 
 @contextmanager
-def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 500) -> Iterator[Scene]:
+def open_scene(
+    folder: Path, seed: int = 0, clients: int = 10, examples: int = 500, round: int | None = None
+) -> Iterator[Scene]:
     """A run's folder as a scene.
 
     Args:
@@ -101,6 +116,7 @@ def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 5
         seed: of the choice of clients and examples, and of all estimates.
         clients: at how many of its clients to look; all of them if there are fewer.
         examples: how many of the official test set the model is judged on.
+        round: after how many rounds to look; None takes the last whole checkpoint.
     """
     check_run(folder)
     setup = prepare(Config.read(folder / "config.toml"))
@@ -109,10 +125,23 @@ def open_scene(folder: Path, seed: int = 0, clients: int = 10, examples: int = 5
     config = setup.config.model_copy(update={"engine": EngineConfig()})
     with engine(replace(setup, config=config), folder / "clients") as simulation:
         size = len(simulation.start().params)
-        state = Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()).latest()
-        if state is None:
-            raise RunError(f"{folder}: no round has been kept yet; look again after the first checkpoint")
+        state = _state(Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()), round)
         chosen = some(setup.task, clients, seed)
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
         yield Scene(setup, simulation, state, chosen, seed, examples)
+
+
+def _state(kept: Checkpoints, round: int | None) -> ServerState:
+    """A state that was kept."""
+    rounds = kept.rounds()
+    if round is not None and round not in rounds:
+        told = ", ".join(map(str, rounds)) or "none yet"
+        raise RunError(
+            f"{kept.folder}: round {round} was not kept; there are {told}. To keep rounds 10, 20, 30, 40 set "
+            "output.checkpoint_every = 10 and output.keep = 4"
+        )
+    state = kept.latest() if round is None else kept.load(round)
+    if state is None:
+        raise RunError(f"{kept.folder}: no round has been kept yet; look again after the first checkpoint")
+    return state

@@ -1,6 +1,6 @@
 """Whether clients agree: cosines of their vectors, and linear CKA of what their models see, for few samples or many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +100,40 @@ def client_features(
         bound.w.copy_(w)
         out.append(features(bound.module, inputs, layers, batch))
     return out
+
+
+def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
+    """The stages of a model that give out one tensor with a row for every input, by name.
+
+    Args:
+        module: the model; a chain of blocks counts by its blocks.
+        inputs: a few, to see what each stage gives out.
+    """
+    parts, found = dict(module.named_modules()), dict[str, bool]()
+
+    def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(_: nn.Module, __: Any, gave: Any) -> None:
+            found[name] = isinstance(gave, Tensor) and gave.dim() > 1 and len(gave) == len(inputs)
+
+        return hook
+
+    hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
+    try:
+        with torch.no_grad():
+            module(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name, fits in found.items() if fits]
+
+
+def _stages(module: nn.Module) -> list[str]:
+    """The outermost parts of a model, and the blocks of chains."""
+    names: list[str] = []
+    for name, part in module.named_children():
+        blocks = part.named_children() if isinstance(part, nn.Sequential) else ()
+        names += [f"{name}.{n}" for n, block in blocks if list(block.children())] or [name]
+    return names
 
 
 def cka(x: Tensor, y: Tensor) -> float:

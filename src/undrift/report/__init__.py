@@ -4,5 +4,17 @@ from undrift.report.collect import Material, ReportError, collect
 from undrift.report.page import render, write_page
 from undrift.report.prints import write_prints
 from undrift.report.sections import Section, sections
+from undrift.report.single import KINDS, draw_kind
 
-__all__ = ["Material", "ReportError", "Section", "collect", "render", "sections", "write_page", "write_prints"]
+__all__ = [
+    "KINDS",
+    "Material",
+    "ReportError",
+    "Section",
+    "collect",
+    "draw_kind",
+    "render",
+    "sections",
+    "write_page",
+    "write_prints",
+]

@@ -47,6 +47,14 @@ class Run:
         return self.read("lens.json")
 
     @cached_property
+    def looks(self) -> list[Any]:
+        """What they saw after chosen rounds and at the end, in order."""
+        names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
+        found = {told["round"]: told for name in names if (told := self.read(f"lens/{name}"))}
+        last = {self.lens["round"]: self.lens} if self.lens else {}
+        return [told for _, told in sorted({**found, **last}.items())]
+
+    @cached_property
     def stream(self) -> list[dict[str, Any]]:
         """What the instruments saw round by round."""
         return Metrics(self.folder / "lens.jsonl").rows()

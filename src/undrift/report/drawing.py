@@ -1,8 +1,8 @@
 """What a figure shows, whoever draws it: values without a library's words, so that screen and print say the same."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")
@@ -89,13 +89,14 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Points:
-    """Points on a plane, each with a name; those of one group share a colour."""
+    """Points on a plane, each with a name; those of one group share a colour, and `labels` names groups."""
 
     x: Axis
     y: Axis
     points: Sequence[Sequence[float]]
     names: Sequence[str]
     groups: Sequence[int]
+    labels: Mapping[int, str] = field(default_factory=dict)
 
 
 Body = Curves | Grid | Boxes | Points

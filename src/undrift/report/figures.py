@@ -11,6 +11,7 @@ Json = dict[str, Any]
 
 _MARKS = ("circle", "square", "diamond", "triangle-up")
 NAMED = 60  # rows; of more not every one is named
+_BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"}
 _MARGIN = {"l": 8, "r": 8, "t": 28, "b": 8}
 
 
@@ -49,8 +50,7 @@ def _curves(body: Curves) -> Json:
         data.append({**_scatter(line.x, line.y, body), **shown, "mode": mode, "line": style, "marker": {"size": 6}})
     rows = len(body.y.labels)
     height = 300 + (20 * rows if rows else 80) + 12 * len(body.series)
-    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"}
-    return {"data": data, "layout": _layout(body.x, body.y, height, legend=legend, showlegend=True)}
+    return {"data": data, "layout": _layout(body.x, body.y, height, legend=_BELOW, showlegend=True)}
 
 
 def _scatter(x: Sequence[Any], y: Sequence[Any], body: Curves) -> Json:
@@ -78,15 +78,17 @@ def _boxes(body: Boxes) -> Json:
 
 
 def _points(body: Points) -> Json:
-    colours = [colour(group) for group in body.groups]
-    told = {"text": [_text(name) for name in body.names], "hovertemplate": "%{text}<extra></extra>", "mode": "markers"}
-    x, y = ([_number(point[n]) for point in body.points] for n in (0, 1))
-    marks = [_MARKS[group // len(PALETTE) % len(_MARKS)] for group in body.groups]
-    marker = {"color": colours, "symbol": marks, "size": 8, "opacity": 0.85}
-    return {
-        "data": [{"type": "scatter", "x": x, "y": y, "marker": marker, **told}],
-        "layout": _layout(body.x, body.y, 340, showlegend=False),
-    }
+    data = []
+    for group in sorted(set(body.groups)):
+        own = [n for n, other in enumerate(body.groups) if other == group]
+        x, y = ([_number(body.points[n][axis]) for n in own] for axis in (0, 1))
+        symbol = _MARKS[group // len(PALETTE) % len(_MARKS)]
+        trace: Json = {"type": "scatter", "x": x, "y": y, "mode": "markers", "hovertemplate": "%{text}<extra></extra>"}
+        trace["marker"] = {"color": colour(group), "symbol": symbol, "size": 8, "opacity": 0.85}
+        trace |= {"text": [_text(body.names[n]) for n in own], "name": _text(body.labels.get(group, ""))}
+        data.append(trace)
+    more = {"legend": _BELOW, "showlegend": True} if body.labels else {"showlegend": False}
+    return {"data": data, "layout": _layout(body.x, body.y, 340 + 24 * len(body.labels), **more)}
 
 
 def _grid(body: Grid) -> Json:

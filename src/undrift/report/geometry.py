@@ -1,13 +1,16 @@
 """Figures of where clients and models lie: updates and features on a plane, and the loss landscape."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from undrift.lens import pca
 from undrift.report.assemble import Matrix, numbers, side_by_side
 from undrift.report.collect import Group, Material
-from undrift.report.drawing import Axis, Figure, Grid, Points, titled
+from undrift.report.drawing import Axis, Figure, Grid, Points, slug, titled
 
 Kind = Literal["contour", "surface"]
 
@@ -26,6 +29,7 @@ def plane(material: Material) -> Iterator[Figure]:
             "Each point is a client: points close together moved the model the same way.",
             "updates",
         )
+        yield from _views(groups, setting)
         yield from side_by_side(
             [(group.label, _scatter(group, "tsne_features", "labels", "t-SNE direction")) for group in groups],
             ("features", setting),
@@ -34,6 +38,40 @@ def plane(material: Material) -> Iterator[Figure]:
             "mean nothing.",
             "features",
         )
+
+
+def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
+    """Clients of all methods in the same two directions, of the first seed that has them."""
+    seen = [(group, told[0]) for group in groups if (told := group.lens("views"))]
+    for name in dict.fromkeys(name for _, told in seen for name in told):
+        rows = [(group, torch.tensor(told[name])) for group, told in seen if name in told]
+        if len({x.shape[1] for _, x in rows}) == 1:  # models of other shapes have no directions in common
+            body, apart = _together(rows)
+            yield Figure(
+                slug("pca", name, setting),
+                titled(f"Clients' {name}, all methods in the same directions", setting),
+                "Each point is a client and tight clouds are clients that agree; the mean distance from a method's own "
+                f"centre, in all directions, is: {apart}.",
+                (("", body),),
+                name.partition(" of ")[0],
+            )
+
+
+def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Points, str]:
+    """All rows on their two main directions, and how far those of each method are from their own centre."""
+    found = pca({group.label: x for group, x in rows})
+    x, y = (Axis(f"direction {n + 1} ({share:.0%} of variance)") for n, share in enumerate(found.explained))
+    points = [point for group, _ in rows for point in found.points[group.label].tolist()]
+    names = [f"{group.label}, client {client}" for group, own in rows for client in _clients(group, len(own))]
+    styles = [group.style for group, own in rows for _ in own]
+    apart = ", ".join(f"{label} {value:.3g}" for label, value in found.spread.items())
+    return Points(x, y, points, names, styles, {group.style: group.label for group, _ in rows}), apart
+
+
+def _clients(group: Group, count: int) -> Sequence[int]:
+    """Who was looked at."""
+    told: list[int] = next(iter(group.lens("clients")), [])
+    return told if len(told) == count else range(count)
 
 
 def landscape(material: Material) -> Iterator[Figure]:

@@ -1,13 +1,14 @@
 """Figures of what the lens saw of clients: spectrum, layers and alignment."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from undrift.report.assemble import LAYER, Matrix, lines, mean, numbers, side_by_side
 from undrift.report.collect import Group, Material, dig
-from undrift.report.drawing import Axis, Figure, Grid, Series, titled
+from undrift.report.drawing import Axis, Curves, Figure, Grid, Series, titled
 
 _FREQUENCY = Axis("frequency (share of the highest)")
 _SOURCES = {
@@ -40,8 +41,12 @@ def spectrum(material: Material) -> Iterator[Figure]:
             groups = material.within(setting)
             yield from _shared(groups, source, words, setting)
             yield from _apart(groups, source, words, setting)
+            if source == "perturbation":
+                yield from _varying(groups, source, words, setting)
             yield from _apart_by_layer(groups, source, words, setting)
     for setting in material.settings:
+        for source, words in _SOURCES.items():
+            yield from _kept_rounds(material.within(setting), source, words, setting)
         yield from side_by_side(
             [(group.label, _over_rounds(group, "shared energy", "consensus")) for group in material.within(setting)],
             ("consensus-rounds", setting),
@@ -75,6 +80,37 @@ def _apart(groups: Sequence[Group], source: str, words: str, setting: str) -> It
     )
 
 
+def _varying(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+    return lines(
+        [_bands(group, False, "spectrum", source, "overall", "variance") for group in groups],
+        ("variance", source, setting),
+        titled(f"Variance of clients' {words}", setting),
+        "The higher a frequency, the more clients' values differ in it; it scales with the square of their lengths.",
+        (_FREQUENCY, Axis("variance over clients (weights squared)")),
+        words,
+    )
+
+
+def _kept_rounds(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+    """Distance and deviation after each of the rounds that were looked at, if they are several."""
+    found = []
+    for group in groups:
+        looks = next((run.looks for run in group.runs if len(run.looks) > 1), [])
+        for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
+            rows = [(told["round"], dig(told, "spectrum", source, "overall", key)) for told in looks]
+            drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
+            body = Curves(_FREQUENCY, Axis(title), tuple(drawn), True) if drawn else None
+            found.append((f"{group.label}, {title}", body))
+    return side_by_side(
+        found,
+        ("bands", source, setting),
+        titled(f"How far apart clients' {words} are, round by round", setting),
+        "As measured, so that large layers count most: a line that falls to the right means that clients differ most "
+        "in low frequencies.",
+        "over rounds",
+    )
+
+
 def _apart_by_layer(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
     return side_by_side(
         [(group.label, _by_layer(group, source)) for group in groups],
@@ -100,7 +136,44 @@ def divergence(material: Material) -> Iterator[Figure]:
             "Rows that grow brighter to the right are layers on which clients agree less and less.",
             "over rounds",
         )
+        yield from _through_filter(groups, setting)
         yield from _angles(groups, setting)
+
+
+def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
+    """Gradients' distance before and after a filter, as it is and over the length of the mean."""
+    for key, before, axis, reading in (
+        (
+            "gradient",
+            "gradient",
+            "distance of gradients from their mean",
+            "A filter that only removes can but lower the distance, whatever the gradients: a decrease is no evidence.",
+        ),
+        (
+            "relative",
+            "gradient_relative",
+            "distance / length of the mean",
+            "A filter helps in layers whose points it moves to the left: clients agree more on what remains.",
+        ),
+    ):
+        pairs = [
+            (group.label, _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key)))
+            for group in groups
+        ]
+        found = [(label, None if not pair else _by_name(Axis(axis), pair)) for label, pair in pairs]
+        name, title = ("divergence-filtered", key, setting), f"Divergence before and after a filter, {key}"
+        yield from side_by_side(found, name, titled(title, setting), reading, "through a filter")
+
+
+def _pair(before: Series | None, after: Series | None) -> tuple[Series, ...]:
+    """Two lines with names and colours of their own."""
+    found = zip(("before", "after"), (before, after), strict=True)
+    return tuple(replace(line, label=word, style=n) for n, (word, line) in enumerate(found) if line is not None)
+
+
+def _by_name(x: Axis, shown: tuple[Series, ...]) -> Curves:
+    """Lines over the names of layers."""
+    return Curves(x, replace(LAYER, labels=tuple(map(str, shown[0].y))), shown, True)
 
 
 def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
@@ -143,13 +216,17 @@ def _bands(group: Group, unit: bool, *keys: str) -> Series | None:
         return None
     if unit:
         values = values / (np.sqrt(np.square(values).sum()) or 1.0)
-    middles = (np.arange(len(values)) + 0.5) / len(values)
-    return Series(group.label, group.style, middles.tolist(), values.tolist())
+    return _line(group.label, group.style, values.tolist())
 
 
-def _layers(group: Group, part: str, key: str) -> Series | None:
+def _line(label: str, style: int, values: Sequence[float]) -> Series:
+    """A line over the bands' middles."""
+    return Series(label, style, [(n + 0.5) / len(values) for n in range(len(values))], values)
+
+
+def _layers(group: Group, part: str, *keys: str) -> Series | None:
     """A value per layer."""
-    values = mean(group.lens(part, key))
+    values = mean(group.lens(part, *keys))
     names = (group.lens(part, "layers") or [[]])[0]
     if values is None or len(names) != len(values):
         return None

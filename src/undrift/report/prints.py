@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 DOTS = 300  # per inch
 WIDE = 6.5  # inches: the text of a page
+LETTERS = 72  # in a line below a sheet's parts
 LABELLED = 40  # of more rows not every one is named
 _LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKS = ("o", "s", "D", "^")
@@ -72,7 +74,10 @@ def draw(figure: Figure) -> "Sheet":
         _draw(axes, body)
         if n % columns and not surface and body.y == figure.parts[n - 1][1].y:
             axes.set_ylabel("")
+            axes.tick_params(labelleft=not body.y.labels)
+        axes.set_xlabel(fill(axes.get_xlabel(), LETTERS // columns))
     _bar(sheet, figure)
+    _legend(sheet)
     return sheet
 
 
@@ -113,7 +118,6 @@ def _curves(axes: "Axes", body: Curves) -> None:
     _axes(axes, body.x, body.y)
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.figure.legend(loc="outside lower center", ncols=min(4, len(body.series)), frameon=False)
 
 
 def _boxes(axes: "Axes", body: Boxes) -> None:
@@ -134,7 +138,9 @@ def _points(axes: "Axes", body: Points) -> None:
     for group in sorted(set(body.groups)):
         own = points[np.array(body.groups) == group]
         mark = _MARKS[group // len(PALETTE) % len(_MARKS)]
-        axes.scatter(own[:, 0], own[:, 1], color=colour(group), marker=mark, s=14, alpha=0.85, linewidth=0)
+        drawn = axes.scatter(own[:, 0], own[:, 1], color=colour(group), marker=mark, s=14, alpha=0.85, linewidth=0)
+        if group in body.labels:
+            drawn.set_label(_plain(body.labels[group]))
     _axes(axes, body.x, body.y)
 
 
@@ -177,6 +183,15 @@ def _bar(sheet: "Sheet", figure: Figure) -> None:
     if isinstance(body, Grid):
         drawn = ScalarMappable(cmap=_colours(body)["cmap"], norm=_colours(body)["norm"])
         sheet.colorbar(drawn, ax=sheet.axes, label=_plain(body.scale), shrink=0.8, pad=0.02)
+
+
+def _legend(sheet: "Sheet") -> None:
+    """The names of lines and of groups of points, once for all parts."""
+    found = [axes.get_legend_handles_labels() for axes in sheet.axes]
+    named = {name: drawn for handles, names in found for drawn, name in zip(handles, names, strict=True)}
+    if named:
+        columns = max(1, min(4, len(named), LETTERS // (max(map(len, named)) + 6)))  # 6 for the mark
+        sheet.legend(named.values(), named, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _colours(body: Grid) -> dict[str, Any]:

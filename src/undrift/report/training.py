@@ -48,11 +48,20 @@ _MEASURES = (
         ),
         ("rounds",),
     ),
+    (
+        _Measure(
+            "client_distance",
+            "Client distance",
+            Axis("mean distance of clients from the model they got (weights)"),
+            "Higher is more local movement, of which drift is the part that clients do not share",
+        ),
+        ("rounds",),
+    ),
 )
 
 
 def learning(material: Material) -> Iterator[Figure]:
-    """Accuracy over rounds, traffic and time; test loss and drift over rounds."""
+    """Accuracy over rounds, traffic and time; test loss, drift and the clients' distance over rounds."""
     for measure, across in _MEASURES:
         for name in across:
             for setting in material.settings:

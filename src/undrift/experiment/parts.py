@@ -1,0 +1,162 @@
+"""What the lens measures of a scene, part by part, as plain tables."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift import lens
+from undrift.blocks.spectral import Filter, high_pass
+from undrift.compose import parse
+from undrift.experiment.scene import Scene
+from undrift.lens.alignment import PENULTIMATE
+from undrift.vector import Layout
+
+Told = dict[str, Any]
+
+R = 0.05  # the share that is filtered away where the method does not say
+DIRECTIONS = ("top eigenvectors", "random")
+LONGEST = 16_384  # numbers of a client's row; longer ones are not kept for a picture
+
+
+def spectrum(scene: Scene, filter: Filter | None = None) -> Told:
+    """Gradients, updates and perturbations band by band, and gradients after a filter."""
+    rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
+    told = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
+    filter = filter or usual(scene)
+    gain = lens.filtering(scene.gradients, scene.layout, filter)
+    words = "less" if gain["gain"] > 0 else "no less"
+    told["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
+        "filter": repr(filter),
+        "filtering": gain,
+        "reading": f"What {filter!r} removes of clients' gradients agrees {words} than what it keeps "
+        f"({gain['agreement/removed']:.2f} and {gain['agreement/kept']:.2f}).",
+    }
+    return {"bands": len(told["gradient"]["consensus"]), **told, "reading": lens.Consensus.reading}
+
+
+def usual(scene: Scene) -> Filter:
+    """The method's own filter, or a high-pass that removes a usual share."""
+    spectral = scene.simulation.algorithm.spectral
+    return spectral.gradient or spectral.perturbation or high_pass(R)
+
+
+def read_filter(text: str) -> Filter:
+    """A filter as compositions write it, "highpass(0.1)" for example."""
+    found = parse(f"fedavg + gradient:{text}").spectral.gradient
+    if found is None:
+        raise ValueError(f'look: filter must be one, for example "highpass(0.1)", got {text!r}')
+    return found
+
+
+def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Told:
+    """How far apart vectors are in each band, and how much of it they share."""
+    apart = lens.spread(vectors, layout, filter=filter)
+    shared = lens.consensus(vectors, layout, filter=filter).overall
+    agree, overall = shared["agreement"], apart.overall
+    most, least = int(agree.argmax()), int(agree.argmin())
+    return {
+        "layers": apart.layers,
+        "raw": {"distance": apart.distance, "std": apart.deviation, "variance": apart.variance},
+        "normalised": apart.normalised,
+        "overall": {"std": overall.pop("deviation"), **overall},
+        "consensus": shared["ratio"],
+        "agreement": agree,
+        "energy_share": shared["energy_share"],
+        "reading": f"Clients agree most in band {most} ({agree[most]:.2f}) and least in band {least} "
+        f"({agree[least]:.2f}), of {len(agree)} from low to high; 1 is everything, 0 is nothing.",
+    }
+
+
+def divergence(scene: Scene, filter: Filter | None = None) -> Told:
+    """How far clients are from their mean, layer by layer, gradients also after a filter; the angles between them."""
+    filter = filter or usual(scene)
+    after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
+    gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
+    angles = lens.cosines(scene.updates)
+    mean = lens.off_diagonal(angles)["mean"]
+    most, least = int(update.relative.argmax()), int(update.relative.argmin())
+    return {
+        "layers": update.layers,
+        "gradient": gradient.distance,
+        "update": update.distance,
+        "relative": update.relative,
+        "gradient_relative": gradient.relative,
+        "filtered": {"filter": repr(filter), "gradient": after.distance, "relative": after.relative},
+        "clients": update.clients,
+        "cosine": {"mean": mean, "matrix": angles},
+        "reading": f"Clients' updates pull apart most in {update.layers[most]} ({update.relative[most]:.2f} times the "
+        f"length of their mean) and least in {update.layers[least]} ({update.relative[least]:.2f}); "
+        f"the mean cosine of two of them is {mean:.2f}.",
+    }
+
+
+def alignment(scene: Scene) -> Told:
+    """Whether clients' models after the next round see the same test examples alike."""
+    found = lens.align(scene.features).matrices
+    means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in found.items()}
+    worst = min(means, key=lambda layer: means[layer])
+    return {
+        "clients": scene.clients,
+        "matrix": found[PENULTIMATE],
+        "layers": means,
+        "reading": f"After a round two clients' models see the same examples alike by {means[PENULTIMATE]:.2f} before "
+        f"the classifier (CKA, 1 is alike), and least alike in {worst} ({means[worst]:.2f}).",
+    }
+
+
+def embedding(scene: Scene) -> Told:
+    """Clients' updates, and the global model's features of test examples, in a plane."""
+    found = lens.pca({"update": scene.updates})
+    told: Told = {
+        "pca_update": {"points": found.points["update"], "clients": scene.clients, "explained": found.explained}
+    }
+    inputs, labels = scene.test
+    features = lens.features(scene.module, inputs)[PENULTIMATE]
+    try:
+        points = lens.tsne(features, perplexity=min(30.0, len(features) / 4), seed=scene.seed)
+    except ImportError as error:
+        return {**told, "skipped": {"tsne_features": str(error)}}
+    return {**told, "tsne_features": {"points": points, "labels": labels}}
+
+
+def views(scene: Scene) -> Told:
+    """One row per client of what a report draws in a plane, together with other runs'.
+
+    They are the perturbation and the weights of the first tensor of weights, and the mean features of each class. Rows
+    of more than `LONGEST` numbers are left out.
+    """
+    shapes = zip(scene.layout.names, scene.layout.shapes, scene.layout.sizes, strict=True)
+    first = next((name for name, shape, size in shapes if len(shape) > 1 and size <= LONGEST), None)
+    found: dict[str, Tensor] = {}
+    if first is not None and scene.perturbations is not None:
+        found[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
+    if first is not None:
+        found[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
+    labels, classes = scene.test[1], scene.setup.task.dataset.classes
+    means = torch.stack([lens.class_means(told[PENULTIMATE], labels, classes) for told in scene.features])
+    if means.shape[1] <= LONGEST:
+        found["features of each class"] = means
+    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in found.items()}
+
+
+def curvature(scene: Scene) -> Told:
+    """How sharp the global model's minimum is."""
+    objective = scene.objective()
+    trace = lens.trace(objective, seed=scene.seed)
+    return {
+        "top": scene.eigen.values,
+        "trace": trace.mean,
+        "trace_error": trace.error,
+        "sharpness": lens.sharpness(objective),
+        "gradient_norm": lens.gradient_norm(objective),
+        "examples": objective.examples,
+    }
+
+
+def surface(scene: Scene, points: int = 21, directions: str = DIRECTIONS[0]) -> Told:
+    """The loss over a plane through the global model."""
+    objective = scene.objective(2)
+    plane = scene.eigen.vectors if directions == DIRECTIONS[0] else lens.random_directions(objective, scene.seed)
+    drawn = lens.surface(objective, plane[0], plane[1], points=points)
+    return {"a": drawn.a, "b": drawn.b, "loss": drawn.loss, "directions": directions}

@@ -1,0 +1,94 @@
+"""One kind of figure from runs: the lens looks at what is missing, and only this figure is drawn."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from undrift.compose import near
+from undrift.experiment.look import look, place
+from undrift.report.collect import ReportError, Run, collect
+from undrift.report.drawing import Figure
+from undrift.report.prints import write_prints
+from undrift.report.sections import sections
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure.
+
+    Args:
+        shows: what it shows.
+        names: how the names of its files begin.
+        part: the part of a look that it needs; empty if a run's own rows do.
+        rounds: whether it shows every round that was kept, and not only the last.
+    """
+
+    shows: str
+    names: tuple[str, ...]
+    part: str = ""
+    rounds: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "bands": Kind(
+        "distance of clients' gradients and perturbations by band, round by round", ("bands-",), "spectrum", True
+    ),
+    "consensus": Kind("what clients share of each band", ("consensus-", "distance-"), "spectrum"),
+    "variance": Kind("variance of clients' perturbations by band", ("variance-",), "spectrum"),
+    "layers": Kind("divergence by layer, before and after a filter", ("divergence-",), "divergence"),
+    "cka": Kind("alignment of clients' representations, by pairs and by layer", ("cka",), "alignment"),
+    "pca": Kind("perturbations, weights and features of clients in a plane", ("pca-",), "views"),
+    "tsne": Kind("features of test examples, coloured by class", ("features",), "embedding"),
+    "landscape": Kind("the loss around the final models, on one scale", ("landscape-",), "surface"),
+    "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
+    "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
+    "partition": Kind("who has what", ("partition",)),
+    "clients": Kind("accuracy of each client", ("clients",)),
+}
+"""Name -> what it is."""
+
+
+def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 10, seed: int = 0) -> list[Path]:
+    """Write the figures of one kind as PNG and PDF and return their paths.
+
+    What a run has been looked at for already is not measured again.
+
+    Args:
+        kind: one of `KINDS`.
+        runs: as `collect` takes them.
+        folder: where to write.
+        clients: at how many clients of each run to look.
+        seed: of the choice of clients and examples.
+    """
+    if kind not in KINDS:
+        raise ReportError(f"no figure is named {kind!r}; {near(kind, KINDS)}")
+    wanted = KINDS[kind]
+    for run in collect(runs).runs if wanted.part else ():
+        _look(run, wanted, clients, seed)
+    found = [figure for part in sections(collect(runs)) for figure in part.figures if _fits(figure, wanted)]
+    if not found:
+        raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_why(kind, runs)}")
+    return write_prints(found, folder)
+
+
+def _look(run: Run, wanted: Kind, clients: int, seed: int) -> None:
+    """Measure what is missing."""
+    rounds = [int(path.stem) for path in sorted((run.folder / "checkpoints").glob("*.json"))] if wanted.rounds else []
+    for round in [*rounds[:-1], None]:
+        if wanted.part not in (run.read(str(place(Path(), round))) or {}):
+            look(run.folder, parts=[wanted.part], round=round, clients=clients, seed=seed)
+
+
+def _fits(figure: Figure, wanted: Kind) -> bool:
+    return figure.name.startswith(wanted.names)
+
+
+def _why(kind: str, runs: Sequence[Path]) -> str:
+    """The reason the lens gives, or what such a figure needs."""
+    told = [run.lens["skipped"] for run in collect(runs).runs if run.lens]
+    reasons = [skipped[KINDS[kind].part] for skipped in told if KINDS[kind].part in skipped]
+    needs = {
+        "bands": "keep several rounds (output.checkpoint_every, output.keep)",
+        "variance": "a method that perturbs",
+    }
+    return reasons[0] if reasons else needs.get(kind, "the runs have no rows for it")
