@@ -1,50 +1,123 @@
-"""What watching costs: the memory of the lens' streams for many clients, and the live probe's share of a run's time.
+"""What watching costs: the live probe's share of a run's time, and the memory of a look at many clients.
 
-Memory is the peak beyond the process' own and the caller's one vector, in multiples of a ResNet-18's 11.2 million
-parameters, each stream in a process of its own; `live` is what a run uses every few rounds. The share is that of
-looking in every round of a run on Fashion-MNIST with all settings left at their defaults.
+The share is that of looking in every round of a run on Fashion-MNIST with all settings left at their defaults.
 
     python benchmarks/lens.py --json > benchmarks/results/lens.json
+
+Memory is in multiples of a ResNet-18's 11.2 million parameters, each figure from a process of its own.
+
+`look` is a run with `lens_every = 1` and that many `lens_clients`, each with four images of 16 x 16: the peak resident
+set while the driver looks less that just before. `gradients` is the same run, but nothing takes what is found.
+`look-returned` is `look` with an allocator that gives freed memory back at once, so that a look cannot use what
+training left behind; in `look-ray` a Ray worker trains, so that the driver looks without having trained. The first look
+loads code; where clients are few, the second is told beside it. `bands`, `spread`, `gram` and `all` are the streams
+alone, beyond the caller's one vector, with the allocator of `look-returned`.
+
+    python benchmarks/lens.py --memory --json > benchmarks/results/lens-memory.json
 """
 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from step import environment
-from undrift.experiment import Config, start
-from undrift.lens import BandStream, GramStream, SpreadStream
+from undrift.data import Dataset, DataTask, Split
+from undrift.data.partition import parse, partition
+from undrift.engine.local import Record
+from undrift.experiment import Config, run, start
+from undrift.experiment.live import Live
+from undrift.experiment.setup import Setup, maker
+from undrift.lens import BandStream, GramStream, SpreadStream, sweep
 from undrift.models import resnet18
-from undrift.vector import Layout
+from undrift.types import ServerState
+from undrift.vector import layout_of
 
 STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "live": (BandStream,),
+    "bands": (BandStream,),
     "spread": (SpreadStream,),
     "gram": (GramStream,),
     "all": (BandStream, SpreadStream, GramStream),
 }
+LOOKS = ("look", "gradients", "look-returned", "look-ray")
+PLAN = {10: (*LOOKS, *STREAMS), 100: ("all",), 1000: ("look",)}
+"""Number of clients -> what is weighed with them."""
 
 
-def peak() -> int:
-    """The largest memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def resident(reset: bool = False) -> tuple[int, int]:
+    """The memory of this process in bytes, now and at its peak; `reset` lets the peak begin anew."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    told = {line[0]: int(line[1]) * 1024 for line in lines if line and line[0] in ("VmRSS:", "VmHWM:")}
+    return told["VmRSS:"], told["VmHWM:"]
 
 
-def feed(layout: Layout, kinds: tuple[Callable[..., Any], ...], clients: int) -> dict[str, float]:
+class Weighed(Live):
+    """The live lens on a scale."""
+
+    found: ClassVar[list[dict[str, float]]] = []
+    bare = False  # whether to take gradients and nothing else
+
+    def after(self, state: ServerState, record: Record) -> dict[str, float]:
+        """Look and weigh."""
+        before, begun = resident(reset=True)[0], time.perf_counter()
+        told = {} if self.bare else super().after(state, record)
+        if self.bare:
+            sweep(self.job, state, self.clients, lambda _: lambda *_: None, self.model)
+        seconds, model = time.perf_counter() - begun, 4 * len(state.params)
+        now, peak = resident()
+        self.found.append(
+            {
+                "models": round((peak - before) / model, 2),
+                "kept": round((now - before) / model, 2),
+                "seconds_per_client": round(seconds / len(self.clients), 3),
+            }
+        )
+        return told
+
+
+def noise(clients: int) -> Dataset:
+    """Four small images for each client."""
+    draw = torch.Generator().manual_seed(0)
+    train, test = (
+        Split(torch.randint(0, 256, (n, 3, 16, 16), generator=draw, dtype=torch.uint8), torch.arange(n) % 10)
+        for n in (4 * clients, 20)
+    )
+    return Dataset("noise", "image", train, test, 10, (0.5,) * 3, (0.29,) * 3, "noise")
+
+
+def look(clients: int, name: str) -> dict[str, Any]:
+    """Run ResNet-18 with two clients in a round, and look at all; a second time if they are few."""
+    data, rounds = noise(clients), 1 if clients > 100 else 2
+    settings: dict[str, Any] = {"rounds": rounds, "clients": clients, "cohort": 2, "partition": "iid"}
+    settings |= {"model": "resnet18", "local": {"batch_size": 4, "epochs": 1}}
+    settings |= {"engine": {"name": "ray" if name == "look-ray" else "local", "workers": 1}}
+    config = Config.build({**settings, "output": {"lens_every": 1, "lens_clients": clients}})
+    dealt = partition(parse("iid"), data.train.targets.numpy(), clients=clients, seed=0)
+    task = DataTask(data, dealt.clients, maker("resnet18", data))
+    run.Live, Weighed.bare = Weighed, name == "gradients"  # type: ignore[misc]
+    with tempfile.TemporaryDirectory() as aside:
+        start(config, Path(aside) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local.local()))
+    first, *others = Weighed.found
+    return {**first, **({"second": others[0]["models"]} if others else {})}
+
+
+def feed(clients: int, name: str) -> dict[str, Any]:
     """Give streams one vector after the other, made on the fly, and read them; memory in models, and seconds each."""
+    with torch.device("meta"):
+        layout = layout_of(resnet18())
     v, draw = torch.empty(layout.size).uniform_(), torch.Generator().manual_seed(0)
-    before, spent = peak(), 0.0
-    streams = [kind(layout) for kind in kinds]
+    before, spent = resident(reset=True)[0], 0.0
+    streams = [kind(layout) for kind in STREAMS[name]]
     for client in range(clients):
         v.uniform_(-1, 1, generator=draw)
         begun = time.perf_counter()
@@ -54,27 +127,18 @@ def feed(layout: Layout, kinds: tuple[Callable[..., Any], ...], clients: int) ->
     for stream in streams:
         for reading in ("consensus", "drift", "spread", "cosines", "divergence"):
             getattr(stream, reading, list)()
-    models = (peak() - before) / (4 * layout.size)
+    models = (resident()[1] - before) / (4 * layout.size)
     return {"models": round(models, 2), "seconds_per_client": round(spent / clients, 3)}
 
 
-def child(name: str, clients: int) -> None:
-    """Measure in this process, after one small turn that loads the libraries' code."""
-    torch.set_num_threads(1)
-    feed(Layout(("a", "b"), ((512, 512), (64,))), STREAMS[name], 3)
-    with torch.device("meta"):  # a model in memory would raise the peak before anything is measured
-        parameters = list(resnet18(stem="imagenet").named_parameters())
-    layout = Layout(tuple(n for n, _ in parameters), tuple(tuple(p.shape) for _, p in parameters))
-    print(json.dumps(feed(layout, STREAMS[name], clients)))
-
-
-def memory(clients: int, names: list[str]) -> dict[str, Any]:
-    """Each in a process of its own; freed memory goes back, so that it does not count."""
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    told: dict[str, Any] = {"clients": clients}
-    for name in names:
-        command = [sys.executable, __file__, "--child", name, "--clients", str(clients)]
-        told[name] = json.loads(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
+    """Each figure in a process of its own."""
+    told = []
+    for count, name in [(n, part) for n in clients for part in PLAN[n] if part in parts]:
+        given_back = {"MALLOC_MMAP_THRESHOLD_": "65536"} if name in STREAMS or name == "look-returned" else {}
+        command = [sys.executable, __file__, "--child", name, "--clients", str(count)]
+        done = subprocess.run(command, env={**os.environ, **given_back}, check=True, stdout=subprocess.PIPE, text=True)
+        told.append({"clients": count, "part": name, **json.loads(done.stdout.splitlines()[-1])})
     return told
 
 
@@ -99,23 +163,26 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--clients", type=int, default=100, help="how many vectors the streams take")
-    parser.add_argument("--rounds", type=int, default=5, help="of the run that is watched; 0 leaves it out")
-    parser.add_argument("--streams", nargs="*", choices=STREAMS, default=list(STREAMS))
-    parser.add_argument("--child", choices=STREAMS, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=5, help="of the run whose time is shared")
+    parser.add_argument("--memory", action="store_true", help="weigh instead of timing; 1,000 clients take an hour")
+    parser.add_argument("--clients", type=int, nargs="*", choices=PLAN, default=list(PLAN), help="how many to weigh")
+    parser.add_argument("--parts", nargs="*", choices=PLAN[10], default=list(PLAN[10]), help="what to weigh")
+    parser.add_argument("--child", choices=PLAN[10], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    torch.set_num_threads(1)
     if options.child:
-        child(options.child, options.clients)
+        print(json.dumps((feed if options.child in STREAMS else look)(options.clients[0], options.child)))
         return
-    told: dict[str, Any] = {"memory": memory(options.clients, options.streams)}
-    if options.rounds:
+    told: dict[str, Any] = {"environment": environment(options.rounds, 1, "glibc")}
+    if options.memory:
+        told["memory"] = memory(options.clients, options.parts)
+    else:
         told["share"] = share(options.rounds)
-    told["environment"] = environment(options.rounds, 1, "gives memory back")
     if options.json:
         print(json.dumps(told, indent=1))
         return
-    for part, found in told.items():
-        print(part, ", ".join(f"{name} {value}" for name, value in found.items()))
+    for row in told.get("memory", [told.get("share")]):
+        print(", ".join(f"{name} {value}" for name, value in row.items()))
 
 
 if __name__ == "__main__":

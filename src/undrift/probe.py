@@ -217,7 +217,7 @@ class Probe:
             count = self.examples_of(batch)
             total.add_(self.at(point, batch), alpha=count)
             examples += count
-        return total / examples
+        return total.div_(examples)
 
     def labels(self) -> Tensor | None:
         """How many examples of each class there are: the task's own count, or that of the batches' second elements.

@@ -117,7 +117,14 @@ class Bound(NamedTuple):
             )
 
 
-def bind(module: nn.Module) -> Bound:
+def layout_of(module: nn.Module) -> Layout:
+    """Names, shapes and owners of a module's trainable parameters."""
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    owners = tuple(type(module.get_submodule(name.rpartition(".")[0])).__name__ for name, _ in named)
+    return Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
+
+
+def bind(module: nn.Module, at: Vector | None = None) -> Bound:
     """Move a module's trainable parameters and its buffers into flat vectors.
 
     Parameters that do not require a gradient stay where they are: they neither train nor travel. Bind last, once
@@ -125,6 +132,7 @@ def bind(module: nn.Module) -> Bound:
 
     Args:
         module: the model; all its trainable parameters have one dtype and one device.
+        at: a vector to live in instead of one of its own, without a copy: its values become the module's.
     """
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not named:
@@ -134,11 +142,10 @@ def bind(module: nn.Module) -> Bound:
         raise ValueError(
             f"bind: all trainable parameters must share one dtype and device, found {sorted(map(str, kinds))}"
         )
-    owners = tuple(type(module.get_submodule(name.rpartition(".")[0])).__name__ for name, _ in named)
-    layout = Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
-    w = torch.cat([p.detach().reshape(-1) for _, p in named])
+    w = torch.cat([p.detach().reshape(-1) for _, p in named]) if at is None else at.to(named[0][1])
     buffers, counts = _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
-    bound = Bound(module, layout, tuple(p for _, p in named), w, torch.zeros_like(w), buffers, counts)
+    # The room for a gradient is left untouched: a model that only evaluates never takes the memory.
+    bound = Bound(module, layout_of(module), tuple(p for _, p in named), w, torch.empty_like(w), buffers, counts)
     bound.place(w)
     return bound
 

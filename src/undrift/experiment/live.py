@@ -1,18 +1,20 @@
-"""The lens inside a run: every few rounds, a few clients' gradients at the new model, one vector at a time.
+"""The lens inside a run: every few rounds, a few clients' gradients at the new model, one tensor at a time.
 
 It is the driver that looks, so that every engine is watched alike. Nothing is written but rows: no client's state, no
 random stream, no bit of the result. The clients and their examples are the same each time, so that a change from row to
 row is one of the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from undrift.engine.local import Record
@@ -20,10 +22,13 @@ from undrift.engine.random import cohort, derive
 from undrift.engine.worker import Job
 from undrift.experiment.config import OutputConfig
 from undrift.experiment.metrics import Metrics
-from undrift.lens import BandStream, Drift, probes
+from undrift.lens import BandStream, Consensus, Drift, sweep
 from undrift.task import Task
 from undrift.types import ServerState
-from undrift.vector import Layout, bind
+from undrift.vector import Bound, Layout, layout_of
+
+LARGE = 1 << 20
+"""From so many parameters on a look goes over the clients twice, each time with the sums of half of the model."""
 
 
 class Live:
@@ -33,10 +38,11 @@ class Live:
         job: the method, the task and the clients' settings.
         output: how often to look, at how many clients, and for what.
         path: the file of JSON lines.
+        model: a bound model to look with, unchanged afterwards; None makes one for every look.
     """
 
-    def __init__(self, job: Job, output: OutputConfig, path: Path) -> None:
-        self.job, self.output, self.rows = job, output, Metrics(path)
+    def __init__(self, job: Job, output: OutputConfig, path: Path, model: Bound | None = None) -> None:
+        self.job, self.output, self.rows, self.model = job, output, Metrics(path), model
 
     @cached_property
     def clients(self) -> list[int]:
@@ -46,7 +52,7 @@ class Live:
     @cached_property
     def layout(self) -> Layout:
         """The names and shapes of the model's tensors."""
-        return bind(self.job.task.model()).layout
+        return layout_of(self.job.task.model()) if self.model is None else self.model.layout
 
     def rewind(self, round: int) -> None:
         """Forget the row of this round and all after it, because they will be run again."""
@@ -62,7 +68,7 @@ class Live:
             return {}
         begun = perf_counter()
         try:
-            told = glance(self.job, state, self.clients, self.layout, self.output.lens)
+            told = glance(self.job, state, self.clients, self.layout, self.output.lens, self.model)
         except (ValueError, TypeError, RuntimeError) as error:
             told = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
@@ -71,9 +77,14 @@ class Live:
 
 
 def glance(
-    job: Job, state: ServerState, clients: Sequence[int], layout: Layout, parts: Sequence[str] = ("spectrum",)
+    job: Job,
+    state: ServerState,
+    clients: Sequence[int],
+    layout: Layout,
+    parts: Sequence[str] = ("spectrum",),
+    model: Bound | None = None,
 ) -> dict[str, Any]:
-    """What clients' gradients share at a state, from one batch of each; one vector is held at a time.
+    """What clients' gradients share at a state, from one batch of each; one tensor is held at a time.
 
     Args:
         job: the method, the task and the clients' settings.
@@ -83,23 +94,57 @@ def glance(
         parts: "spectrum" tells the energy of the clients' mean over their mean energy, band by band; "divergence" the
             root mean square distance of clients from their mean, over the whole model (`drift`) and, over the length
             of the mean, by layer.
+        model: a bound model to look with, unchanged afterwards; None makes one.
     """
-    stream = BandStream(layout)
-    for client, vector in zip(clients, probes(job, state, clients, samples=job.local.batch_size), strict=True):
-        stream.add(client, vector)
+    found = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
     told: dict[str, Any] = {}
     if "spectrum" in parts:
-        told["consensus"] = plain(stream.consensus().overall["ratio"])
+        told["consensus"] = plain(_joined([consensus for consensus, _ in found]).overall["ratio"])
     if "divergence" in parts:
-        told |= _divergence(stream.drift())
+        told |= _divergence([drift for _, drift in found])
     return told
 
 
-def _divergence(found: Drift) -> dict[str, Any]:
-    """Distances from the mean, of which the last is that of the whole model."""
-    apart = found.scatter.clamp(min=0).sqrt()
-    relative = plain((apart / found.moved)[:-1])
-    return {"divergence": {"layers": list(found.layers), "relative": relative}, "drift": plain(apart[-1])}
+def halves(layout: Layout) -> list[slice]:
+    """The tensors of a large model in two groups of about as many parameters; of a small one, all in one group.
+
+    They stay together, too, where one of the groups would be less than a tenth: a second pass would gain little.
+    """
+    tensors, ends = len(layout.sizes), list(accumulate(layout.sizes))
+    cut = min(range(tensors), key=lambda i: abs(2 * ends[i] - layout.size)) + 1
+    if layout.size < LARGE or 10 * min(ends[cut - 1], layout.size - ends[cut - 1]) < layout.size:
+        return [slice(0, tensors)]
+    return [slice(0, cut), slice(cut, tensors)]
+
+
+def _half(
+    job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, model: Bound | None
+) -> tuple[Consensus, Drift]:
+    """What clients share in some of the tensors; the sums are gone when it is told."""
+    stream = BandStream(Layout(layout.names[part], layout.shapes[part]))
+
+    def begin(client: int) -> Callable[[int, Tensor], None]:
+        take = stream.begin(client)
+        return lambda i, x: take(i - part.start, x) if part.start <= i < part.stop else None
+
+    sweep(job, state, clients, begin, model)
+    return stream.consensus(), stream.drift()
+
+
+def _joined(found: Sequence[Consensus]) -> Consensus:
+    """The layers of all."""
+    energy, shared, variance = (
+        torch.cat([getattr(x, name) for x in found]) for name in ("energy", "shared", "variance")
+    )
+    return Consensus(tuple(layer for x in found for layer in x.layers), found[0].clients, energy, shared, variance)
+
+
+def _divergence(found: Sequence[Drift]) -> dict[str, Any]:
+    """Distances from the mean, by layer and of the whole model."""
+    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in found])
+    drift = torch.stack([x.scatter[-1] for x in found]).sum().clamp(min=0).sqrt()
+    layers = [layer for x in found for layer in x.layers]
+    return {"divergence": {"layers": layers, "relative": plain(relative)}, "drift": plain(drift)}
 
 
 def some(task: Task, count: int, seed: int) -> list[int]:

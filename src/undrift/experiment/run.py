@@ -136,7 +136,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         run.audit.write("resume" if found else "begin", round=state.round, sha256=fingerprint(state))
         run.metrics.rewind(state.round)
         measure = Measure(setup, simulation)
-        live = Live(simulation.job, config.output, run.path / "lens.jsonl")
+        live = Live(simulation.job, config.output, run.path / "lens.jsonl", measure.model)
         live.rewind(state.round)
         with trackers(config.output.track, run.path, config) as tell:
             begun = perf_counter()

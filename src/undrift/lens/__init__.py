@@ -17,6 +17,7 @@ from undrift.lens.alignment import (
     features,
     hsic,
     off_diagonal,
+    outlets,
 )
 from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hessian, sharpness, top, trace
 from undrift.lens.divergence import (
@@ -29,9 +30,10 @@ from undrift.lens.divergence import (
 )
 from undrift.lens.embedding import Embedding, class_means, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import Objective, Surface, colour_range, random_directions, surface, surfaces
-from undrift.lens.probing import probe, probes
+from undrift.lens.probing import probe, probes, sweep
+from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import Consensus, Spread, agreement, consensus, spread
-from undrift.lens.stream import BandStream, GramStream, SpreadStream
+from undrift.lens.stream import BandStream
 
 __all__ = [
     "Alignment",
@@ -67,6 +69,7 @@ __all__ = [
     "hessian",
     "hsic",
     "off_diagonal",
+    "outlets",
     "pca",
     "pca_of_gram",
     "probe",
@@ -76,6 +79,7 @@ __all__ = [
     "spread",
     "surface",
     "surfaces",
+    "sweep",
     "tensor_rows",
     "top",
     "trace",

@@ -4,6 +4,7 @@ The products with the Hessian are our own: curvlinops gives the same numbers at 
 but goes forwards over backwards, which PyTorch's LSTM cannot, and needs torchvision to import without fault.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from math import sqrt
@@ -12,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 
 from undrift.engine.random import derive
@@ -89,6 +89,9 @@ def top(
 
 def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
     """SciPy's implicitly restarted Lanczos iteration, from a start vector of our own."""
+    # Here, so that only those who ask for eigenvalues wait for SciPy to load.
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
     size, used = objective.layout.size, 0
 
     def product(v: Any) -> Any:
@@ -111,7 +114,7 @@ def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restart
             ncv=_basis(k),
             tol=tolerance,
             maxiter=restarts,
-            **_fresh(draw),
+            **_fresh(eigsh, draw),
         )
     except ArpackNoConvergence as error:
         raise RuntimeError(
@@ -126,9 +129,9 @@ def _basis(k: int) -> int:
     return 2 * k + 8
 
 
-def _fresh(draw: np.random.Generator) -> dict[str, np.random.Generator]:
+def _fresh(solver: Callable[..., Any], draw: np.random.Generator) -> dict[str, np.random.Generator]:
     """What SciPy draws from where a low rank ends the iteration early; before 1.17 it had a fixed stream of its own."""
-    return {"rng": draw} if "rng" in signature(eigsh).parameters else {}
+    return {"rng": draw} if "rng" in signature(solver).parameters else {}
 
 
 def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:

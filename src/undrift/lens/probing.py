@@ -1,12 +1,14 @@
 """Clients' vectors at one model: gradients, perturbations and updates, taken without a trace."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from undrift import server
 from undrift.algorithm import Algorithm
@@ -20,7 +22,10 @@ from undrift.engine.worker import Job, Worker
 from undrift.gate import Gate
 from undrift.probe import Oracle, Probe
 from undrift.types import Broadcast, ClientState, ServerState
-from undrift.vector import Layout, Vector
+from undrift.vector import Bound, Layout, Vector, bind
+
+Take = Callable[[int, Tensor], None]
+"""Takes a tensor of a client's vector: its place in the layout, and the values."""
 
 
 def probe(
@@ -74,6 +79,35 @@ def probes(
         yield takes[what](client)
 
 
+def sweep(
+    run: Simulation | Job,
+    state: ServerState,
+    clients: Sequence[int],
+    begin: Callable[[int], Take],
+    model: Bound | None = None,
+) -> None:
+    """Clients' gradients of one batch each, handed over tensor by tensor while the backward pass makes them.
+
+    They are those of `probe` with as many samples as a batch has, but nothing as long as the model is held: the model
+    that takes them stands in the state's own vector meanwhile. Nothing changes.
+
+    Args:
+        run: the method, the task and the settings.
+        state: where to look.
+        clients: at whom; each must have data.
+        begin: called with each client; what it returns takes the client's tensors, the last layers' first. A tensor
+            that the loss does not depend on does not come. `BandStream.begin` is one.
+        model: the one that takes them, and is as before in the end; None makes one.
+    """
+    job = run if isinstance(run, Job) else run.job
+    _allow(job, clients, "gradient", None)
+    sent = server.send(job.algorithm, state)
+    model = bind(job.task.model(), sent.params) if model is None else model
+    with _standing(model, sent.params):
+        for client in clients:
+            _hand_over(job, model, sent, client, begin(client))
+
+
 def _allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
     """Refuse what cannot be probed."""
     if what not in ("gradient", "perturbation", "update"):
@@ -114,6 +148,49 @@ def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None)
     chosen = islice(batches, None if samples is None else samples // size)
     oracle = Oracle(model, partial(job.task.loss, model.module), random)
     return Probe(oracle=oracle, random=random, epoch=lambda _: chosen).mean_gradient(sent.params)
+
+
+@contextmanager
+def _standing(model: Bound, w: Vector) -> Iterator[None]:
+    """A model in training at a vector that is not its own; weights, statistics and modes come back."""
+    modes = [(part, part.training) for part in model.module.modules()]
+    buffers, counts = model.buffers.clone(), model.counts.clone()
+    try:
+        model.place(w.to(model.w))
+        model.module.train()
+        yield
+    finally:
+        model.place(model.w)
+        model.buffers.copy_(buffers)
+        model.counts.copy_(counts)
+        for part, training in modes:
+            part.training = training
+
+
+def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take) -> None:
+    """One backward pass that forgets each tensor's gradient as soon as it was taken."""
+    random = partial(generator, job.seed, 0, client)
+    model.buffers.copy_(sent.buffers)
+    model.counts.copy_(sent.counts)
+
+    def hand(place: int, parameter: Tensor) -> None:
+        found, parameter.grad = parameter.grad, None
+        assert found is not None
+        take(place, found)
+
+    before: Callable[..., RemovableHandle] = Tensor.register_hook
+    after: Callable[..., RemovableHandle] = Tensor.register_post_accumulate_grad_hook
+    hooks = [after(p, partial(hand, i)) for i, p in enumerate(model.parameters)]
+    # A convolution's gradient may lie in the order of its input: copied before autograd keeps it, the first is gone.
+    hooks += [before(p, Tensor.contiguous) for p in model.parameters]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.set_rng_state(random("aside").get_state())
+            batch = next(iter(job.task.batches(client, job.local.batch_size, random("lens"))))
+            job.task.loss(model.module, batch).backward()  # type: ignore[no-untyped-call]
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @dataclass(frozen=True, repr=False)
