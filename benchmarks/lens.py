@@ -47,7 +47,7 @@ STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
     "gram": (GramStream,),
     "all": (BandStream, SpreadStream, GramStream),
 }
-LOOKS = ("look", "gradients", "look-returned", "look-ray")
+LOOKS = ("look", "gradients", "look-returned", "look-ray", "look-ray-returned")
 PLAN = {10: (*LOOKS, *STREAMS), 100: ("all",), 1000: ("look",)}
 """Number of clients -> what is weighed with them."""
 
@@ -100,7 +100,7 @@ def look(clients: int, name: str) -> dict[str, Any]:
     data, rounds = noise(clients), 1 if clients > 100 else 2
     settings: dict[str, Any] = {"rounds": rounds, "clients": clients, "cohort": 2, "partition": "iid"}
     settings |= {"model": "resnet18", "local": {"batch_size": 4, "epochs": 1}}
-    settings |= {"engine": {"name": "ray" if name == "look-ray" else "local", "workers": 1}}
+    settings |= {"engine": {"name": "ray" if "ray" in name else "local", "workers": 1}}
     config = Config.build({**settings, "output": {"lens_every": 1, "lens_clients": clients}})
     dealt = partition(parse("iid"), data.train.targets.numpy(), clients=clients, seed=0)
     task = DataTask(data, dealt.clients, maker("resnet18", data))
@@ -135,7 +135,7 @@ def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
     """Each figure in a process of its own."""
     told = []
     for count, name in [(n, part) for n in clients for part in PLAN[n] if part in parts]:
-        given_back = {"MALLOC_MMAP_THRESHOLD_": "65536"} if name in STREAMS or name == "look-returned" else {}
+        given_back = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)} if name in STREAMS or "returned" in name else {}
         command = [sys.executable, __file__, "--child", name, "--clients", str(count)]
         done = subprocess.run(command, env={**os.environ, **given_back}, check=True, stdout=subprocess.PIPE, text=True)
         told.append({"clients": count, "part": name, **json.loads(done.stdout.splitlines()[-1])})

@@ -73,8 +73,8 @@ class Scene:
     def features(self) -> list[dict[str, Tensor]]:
         """What each of these models makes of the test examples, before its classifier and after every stage."""
         inputs = self.test[0]
-        layers = [PENULTIMATE, *lens.outlets(self.module, inputs[:2])]
-        return lens.client_features(self.module, self.models, inputs, layers)
+        stages = lens.outlets(self.module, inputs[:2])
+        return lens.client_features(self.module, self.models, inputs, [*stages[:-1], PENULTIMATE, *stages[-1:]])
 
     @cached_property
     def module(self) -> nn.Module:

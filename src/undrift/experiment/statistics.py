@@ -6,8 +6,6 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from scipy.special import stdtrit
-
 Result = Mapping[str, Any]
 Row = dict[str, Any]
 
@@ -58,6 +56,8 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float 
     mean, pairs = fmean(found), len(found)
     if pairs == 1:
         return Difference(mean, None, None, 1)
+    from scipy.special import stdtrit  # here, so that other commands start without SciPy
+
     half = float(stdtrit(pairs - 1, (1 + level) / 2)) * stdev(found) / sqrt(pairs)
     return Difference(mean, mean - half, mean + half, pairs)
 

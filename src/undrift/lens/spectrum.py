@@ -162,7 +162,7 @@ def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter 
     """How far apart clients' gradients, perturbations or updates are in each band of each tensor's spectrum.
 
     A tensor is read as a sequence in (out, in, h, w) order. Tensors with fewer bins than bands are skipped. The work
-    grows with the square of the number of clients; `lens.stream` estimates the same for many.
+    grows with the square of the number of clients; `lens.sketch` estimates the same for many.
 
     An orthogonal projection (`high_pass`) lowers every one of these numbers by construction: a decrease after it is no
     evidence that it helps. See `filtering`.
