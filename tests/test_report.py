@@ -152,7 +152,7 @@ def test_what_the_lens_saw(material: Material) -> None:
     rounds = figure(material, "divergence-rounds-even").parts[0][1]
     assert isinstance(rounds, Grid) and rounds.columns == [1, 2] and rounds.values == [[0, 1], [1, 1], [None, None]]
     features = figure(material, "features-even").parts[0][1]
-    assert isinstance(features, Points) and features.groups == [0, 1, 9] and features.names[2] == "label 9"
+    assert isinstance(features, Points) and features.groups == [0, 1, 9] and features.names[2] == "class 9"
     table = curvature(material)
     assert table is not None and list(table.rows[0][:4]) == ["even", "fedavg", "7.5, 4.25", "52 ± 3"]
 

@@ -88,7 +88,7 @@ def _points(body: Points) -> Json:
         trace |= {"text": [_text(body.names[n]) for n in own], "name": _text(body.labels.get(group, ""))}
         data.append(trace)
     more = {"legend": _BELOW, "showlegend": True} if body.labels else {"showlegend": False}
-    return {"data": data, "layout": _layout(body.x, body.y, 340 + 24 * len(body.labels), **more)}
+    return {"data": data, "layout": _layout(body.x, body.y, 340 + 8 * len(body.labels), **more)}
 
 
 def _grid(body: Grid) -> Json:

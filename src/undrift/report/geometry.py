@@ -15,6 +15,7 @@ from undrift.report.drawing import Axis, Figure, Grid, Points, slug, titled
 Kind = Literal["contour", "surface"]
 
 _KINDS: tuple[tuple[Kind, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
+NAMED = 20  # classes; more are not told apart by colour
 WIDE = 20  # a landscape whose highest loss is so many times its lowest is drawn in logarithms
 
 
@@ -105,8 +106,11 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None
     told = found[0].get(key) or range(len(points))
     shares = [f"{share:.0%} of variance" for share in (found[0].get("explained") or [])[:2]]
     x, y = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
-    groups = [int(label) for label in told] if key == "labels" else [group.style] * len(points)
-    return Points(x, y, points, [f"{key.removesuffix('s')} {name}" for name in told], groups)
+    if key != "labels":
+        return Points(x, y, points, [f"client {name}" for name in told], [group.style] * len(points))
+    classes = [int(label) for label in told]
+    known = sorted(set(classes)) if len(set(classes)) <= NAMED else []
+    return Points(x, y, points, [f"class {n}" for n in classes], classes, {n: f"class {n}" for n in known})
 
 
 def _loss(group: Group, kind: Kind, log: bool) -> Grid | None:
