@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DOTS = 300  # per inch
 WIDE = 6.5  # inches: the text of a page
-LETTERS = 72  # in a line below a sheet's parts
+LETTERS = 72  # in a line as long as a sheet is wide
 LABELLED = 40  # of more rows not every one is named
 _LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKS = ("o", "s", "D", "^")
@@ -65,7 +65,8 @@ def draw(figure: Figure) -> "Sheet":
     surface = isinstance(figure.parts[0][1], Grid) and figure.parts[0][1].kind == "surface"
     columns = min(count, 2 if surface or count == 4 else 3)
     lines = ceil(count / columns)
-    sheet = Sheet(figsize=(WIDE, 0.5 + lines * _height(figure.parts[0][1], columns)), layout="constrained")
+    height = _height(figure.parts[0][1], columns)
+    sheet = Sheet(figsize=(WIDE, 0.5 + lines * height), layout="constrained")
     sheet.suptitle(_plain(figure.title), fontsize=10)
     for n, (caption, body) in enumerate(figure.parts):
         axes = sheet.add_subplot(lines, columns, n + 1, **({"projection": "3d"} if surface else {}))
@@ -76,6 +77,7 @@ def draw(figure: Figure) -> "Sheet":
             axes.set_ylabel("")
             axes.tick_params(labelleft=not body.y.labels)
         axes.set_xlabel(fill(axes.get_xlabel(), LETTERS // columns))
+        axes.set_ylabel(fill(axes.get_ylabel(), int(LETTERS * height / WIDE)))
     _bar(sheet, figure)
     _legend(sheet)
     return sheet

@@ -52,7 +52,7 @@ _MEASURES = (
         _Measure(
             "client_distance",
             "Client distance",
-            Axis("mean distance of clients from the model they got (weights)"),
+            Axis("mean distance from the model received (weights)"),
             "Higher is more local movement, of which drift is the part that clients do not share",
         ),
         ("rounds",),
