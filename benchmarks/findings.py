@@ -26,7 +26,7 @@ from undrift.lens import consensus, filtering, probe, spread
 from undrift.models import build
 from undrift.report import write_prints
 from undrift.report.drawing import Axis, Curves, Figure, Series
-from undrift.vector import bind
+from undrift.vector import layout_of
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
 ROUNDS = (0, 5, 15)
@@ -65,7 +65,7 @@ def case(data: str, model: str) -> dict[str, Any]:
     channels, image = dataset.shape[0], dataset.shape[1]
     task = DataTask(dataset, clients, partial(build, model, classes=10, channels=channels, image=image))
     simulation = Simulation(make("fedavg"), task, LOCAL, cohort=10)
-    layout, watched = bind(task.model()).layout, list(range(20))
+    layout, watched = layout_of(task.model()), list(range(20))
     state, looks, begun = simulation.start(), [], time.perf_counter()
     for number in range(max(ROUNDS) + 1):
         if number in ROUNDS:

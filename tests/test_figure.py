@@ -120,3 +120,12 @@ def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "curve-client-distance-rounds.pdf" in done.stdout and "curve-drift-rounds.png" in done.stdout
     assert cli.invoke(app, ["figure", "nothing", str(runs[0])]).exit_code == 2
+
+
+def test_what_a_look_lacks_is_measured_as_the_rest_of_it_was(tmp_path: Path) -> None:
+    folder = start(Config.build({**RUN, "rounds": 1}), tmp_path / "run").folder
+    before = look.look(folder, clients=3, seed=5, parts=["divergence"])
+    draw_kind("cka", [folder], tmp_path / "figures", clients=4, seed=0)
+    after = json.loads(place(folder).read_text())
+    assert {"divergence", "alignment"} <= set(after)
+    assert (after["clients"], after["asked"]) == (before["clients"], before["asked"])

@@ -46,7 +46,7 @@ def draw_figure(
         list[Path] | None, typer.Argument(metavar="RUN...", help="Folders of runs or of undrift compare.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write PNG and PDF files to.")] = Path("figures"),
-    clients: Annotated[int, typer.Option(help="At how many clients of each run to look.")] = 10,
+    clients: Annotated[int, typer.Option(help="At how many clients to look, of runs not looked at yet.")] = 10,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
 ) -> None:
     """Draw one kind of figure from runs, looking at them as far as needed.

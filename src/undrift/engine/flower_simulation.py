@@ -6,6 +6,7 @@ It is for people who want to see their method on Flower's engine before they dep
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from typing import Any
 from undrift.engine.flower import UndriftStrategy
 from undrift.engine.flower_client import client_app
 from undrift.engine.local import Record, Simulation
+from undrift.engine.worker import Worker
 from undrift.types import ServerState
 
 try:
@@ -42,6 +44,13 @@ class FlowerSimulation(Simulation):
 
     workers: int = 2
     deadline: float = 3600.0
+
+    @cached_property
+    def worker(self) -> Worker:
+        """A worker in this process that sees the clients' states, to evaluate their models."""
+        if self.root is None:
+            raise RuntimeError("FlowerSimulation: the clients' states ended with the run; give root= to keep them")
+        return Worker.on_disk(self.job, self.root)
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and give the state and a record after each."""

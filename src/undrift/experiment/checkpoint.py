@@ -56,7 +56,7 @@ class Checkpoints:
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, whole or not, in order."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
+        return kept_rounds(self.folder)
 
     def latest(self, refused: Callable[[CheckpointError], None] | None = None) -> ServerState | None:
         """The newest whole checkpoint, or None if there is none; each damaged one on the way is told to `refused`.
@@ -117,6 +117,11 @@ class Checkpoints:
 
     def _manifest(self, round: int) -> Path:
         return self.folder / f"{round:07d}.json"
+
+
+def kept_rounds(folder: Path) -> list[int]:
+    """The rounds that have a checkpoint in a folder, whole or not, in order."""
+    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
 
 
 def _check(told: object) -> str:

@@ -102,7 +102,7 @@ def same_data(path: Path, split: Partition) -> bool:
     before = json.loads(noted.read_text())["sha256"]
     if before != split.sha256:
         raise RunError(
-            f"{noted}: the clients' data are not the run's, not those the run was started with "
+            f"{noted}: the clients' data are not the run's: they are not those the run was started with "
             f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
         )
     return True

@@ -24,7 +24,7 @@ from undrift.experiment.live import some
 from undrift.experiment.setup import Setup, engine, prepare
 from undrift.lens.alignment import PENULTIMATE
 from undrift.types import ServerState
-from undrift.vector import Layout, bind
+from undrift.vector import Layout, layout_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Scene:
     @cached_property
     def layout(self) -> Layout:
         """The names and shapes of its tensors."""
-        return bind(self.setup.task.model()).layout
+        return layout_of(self.setup.task.model())
 
     @cached_property
     def test(self) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ from undrift.lens.divergence import (
 )
 from undrift.lens.embedding import Embedding, class_means, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import Objective, Surface, colour_range, random_directions, surface, surfaces
-from undrift.lens.probing import probe, probes, sweep
+from undrift.lens.probing import probe, sweep
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import Consensus, Spread, agreement, consensus, spread
 from undrift.lens.stream import BandStream
@@ -73,7 +73,6 @@ __all__ = [
     "pca",
     "pca_of_gram",
     "probe",
-    "probes",
     "random_directions",
     "sharpness",
     "spread",

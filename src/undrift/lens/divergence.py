@@ -1,4 +1,4 @@
-"""How far clients pull apart at one point: per layer, per client and in direction; and how to take their vectors."""
+"""How far clients pull apart at one point: per layer, per client and in direction."""
 
 from dataclasses import dataclass
 

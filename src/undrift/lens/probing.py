@@ -51,19 +51,6 @@ def probe(
             the same in every round; None takes all.
         store: where the clients' states are, if the method has any; None takes that of a simulation.
     """
-    return torch.stack(list(probes(run, state, clients, what, samples=samples, store=store)))
-
-
-def probes(
-    run: Simulation | Job,
-    state: ServerState,
-    clients: Sequence[int],
-    what: str = "gradient",
-    *,
-    samples: int | None = 1024,
-    store: Store | None = None,
-) -> Iterator[Vector]:
-    """The same vectors one after the other, for those who hold only one at a time."""
     job = run if isinstance(run, Job) else run.job
     _allow(job, clients, what, samples)
     if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
@@ -75,8 +62,7 @@ def probes(
         "perturbation": lambda client: _perturbation(worker, sent, client, samples, accepted.get(client)),
         "update": lambda client: _update(worker, sent, client, accepted.get(client)),
     }
-    for client in clients:
-        yield takes[what](client)
+    return torch.stack([takes[what](client) for client in clients])
 
 
 def sweep(

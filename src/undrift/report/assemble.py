@@ -28,9 +28,13 @@ def lines(
     """
     shown = tuple(line for line in found if line is not None)
     if shown:
-        x, y = axes
-        names = tuple(dict.fromkeys(str(label) for line in shown for label in line.y)) if y is LAYER else ()
-        yield Figure(slug(*name), title, reading, (("", Curves(x, replace(y, labels=names), shown, True)),), tab)
+        yield Figure(slug(*name), title, reading, (("", curves(*axes, shown)),), tab)
+
+
+def curves(x: Axis, y: Axis, shown: tuple[Series, ...]) -> Curves:
+    """Lines with their values marked; `LAYER` is filled with the names of the layers."""
+    names = tuple(dict.fromkeys(str(label) for line in shown for label in line.y)) if y is LAYER else ()
+    return Curves(x, replace(y, labels=names), shown, True)
 
 
 def side_by_side(

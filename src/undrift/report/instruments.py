@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from undrift.report.assemble import LAYER, Matrix, lines, mean, numbers, side_by_side
+from undrift.report.assemble import LAYER, Matrix, curves, lines, mean, numbers, side_by_side
 from undrift.report.collect import Group, Material, dig
-from undrift.report.drawing import Axis, Curves, Figure, Grid, Series, titled
+from undrift.report.drawing import Axis, Figure, Grid, Series, titled
 
 _FREQUENCY = Axis("frequency (share of the highest)")
 _SOURCES = {
@@ -85,7 +85,7 @@ def _varying(groups: Sequence[Group], source: str, words: str, setting: str) -> 
         [_bands(group, False, "spectrum", source, "overall", "variance") for group in groups],
         ("variance", source, setting),
         titled(f"Variance of clients' {words}", setting),
-        "The higher a frequency, the more clients' values differ in it; it scales with the square of their lengths.",
+        "The higher the line at a frequency, the more clients differ in it; it grows with the square of lengths.",
         (_FREQUENCY, Axis("variance over clients (weights squared)")),
         words,
     )
@@ -99,7 +99,7 @@ def _kept_rounds(groups: Sequence[Group], source: str, words: str, setting: str)
         for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
             rows = [(told["round"], dig(told, "spectrum", source, "overall", key)) for told in looks]
             drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
-            body = Curves(_FREQUENCY, Axis(title), tuple(drawn), True) if drawn else None
+            body = curves(_FREQUENCY, Axis(title), tuple(drawn)) if drawn else None
             found.append((f"{group.label}, {title}", body))
     return side_by_side(
         found,
@@ -156,11 +156,10 @@ def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
             "A filter helps in layers whose points it moves to the left: clients agree more on what remains.",
         ),
     ):
-        pairs = [
-            (group.label, _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key)))
-            for group in groups
-        ]
-        found = [(label, None if not pair else _by_name(Axis(axis), pair)) for label, pair in pairs]
+        found = []
+        for group in groups:
+            pair = _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key))
+            found.append((group.label, curves(Axis(axis), LAYER, pair) if pair else None))
         name, title = ("divergence-filtered", key, setting), f"Divergence before and after a filter, {key}"
         yield from side_by_side(found, name, titled(title, setting), reading, "through a filter")
 
@@ -169,11 +168,6 @@ def _pair(before: Series | None, after: Series | None) -> tuple[Series, ...]:
     """Two lines with names and colours of their own."""
     found = zip(("before", "after"), (before, after), strict=True)
     return tuple(replace(line, label=word, style=n) for n, (word, line) in enumerate(found) if line is not None)
-
-
-def _by_name(x: Axis, shown: tuple[Series, ...]) -> Curves:
-    """Lines over the names of layers."""
-    return Curves(x, replace(LAYER, labels=tuple(map(str, shown[0].y))), shown, True)
 
 
 def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:

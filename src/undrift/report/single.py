@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from undrift.compose import near
+from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.look import look, place
-from undrift.report.collect import ReportError, Run, collect
-from undrift.report.drawing import Figure
+from undrift.report.collect import Material, ReportError, Run, collect
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections
 
@@ -51,41 +51,42 @@ KINDS: Mapping[str, Kind] = {
 def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 10, seed: int = 0) -> list[Path]:
     """Write the figures of one kind as PNG and PDF and return their paths.
 
-    What a run has been looked at for already is not measured again.
+    What a run has been looked at for already is not measured again, and what it lacks is measured as that was.
 
     Args:
         kind: one of `KINDS`.
         runs: as `collect` takes them.
         folder: where to write.
-        clients: at how many clients of each run to look.
-        seed: of the choice of clients and examples.
+        clients: at how many clients to look, of runs that have not been looked at.
+        seed: of the choice of clients and examples, the same.
     """
     if kind not in KINDS:
         raise ReportError(f"no figure is named {kind!r}; {near(kind, KINDS)}")
     wanted = KINDS[kind]
     for run in collect(runs).runs if wanted.part else ():
         _look(run, wanted, clients, seed)
-    found = [figure for part in sections(collect(runs)) for figure in part.figures if _fits(figure, wanted)]
-    if not found:
-        raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_why(kind, runs)}")
-    return write_prints(found, folder)
+    material = collect(runs)
+    drawn = [figure for part in sections(material) for figure in part.figures if figure.name.startswith(wanted.names)]
+    if not drawn:
+        raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_why(kind, material)}")
+    return write_prints(drawn, folder)
 
 
 def _look(run: Run, wanted: Kind, clients: int, seed: int) -> None:
-    """Measure what is missing."""
-    rounds = [int(path.stem) for path in sorted((run.folder / "checkpoints").glob("*.json"))] if wanted.rounds else []
-    for round in [*rounds[:-1], None]:
-        if wanted.part not in (run.read(str(place(Path(), round))) or {}):
-            look(run.folder, parts=[wanted.part], round=round, clients=clients, seed=seed)
+    """Measure what is missing, beside what an earlier look has left and as it was asked for."""
+    rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
+    for round in [*rounds, None]:
+        before = run.read(str(place(Path(), round))) or {}
+        if wanted.part not in before:
+            asked = {"seed": seed, **before.get("asked", {})}
+            look(
+                run.folder, parts=[wanted.part], round=round, clients=len(before.get("clients", ())) or clients, **asked
+            )
 
 
-def _fits(figure: Figure, wanted: Kind) -> bool:
-    return figure.name.startswith(wanted.names)
-
-
-def _why(kind: str, runs: Sequence[Path]) -> str:
+def _why(kind: str, material: Material) -> str:
     """The reason the lens gives, or what such a figure needs."""
-    told = [run.lens["skipped"] for run in collect(runs).runs if run.lens]
+    told = [run.lens["skipped"] for run in material.runs if run.lens]
     reasons = [skipped[KINDS[kind].part] for skipped in told if KINDS[kind].part in skipped]
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
