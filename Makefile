@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test slow kills format cards benchmark
+.PHONY: install check lint types test slow kills format cards golden benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -30,6 +30,9 @@ format:
 
 cards:  ## the pages of docs/methods, from the docstrings; a test holds them up to date
 	$(PYTHON) -m undrift.cards docs/methods
+
+golden:  ## the hashes of every method and of forty compositions, which guard refactoring
+	$(PYTHON) tests/golden/hashes.py
 
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json

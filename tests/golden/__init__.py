@@ -1,0 +1,1 @@
+"""Hashes that guard the arithmetic."""
