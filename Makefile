@@ -29,7 +29,7 @@ format:
 	$(PYTHON) -m ruff check --fix .
 
 cards:  ## the pages of docs/methods, from the docstrings; a test holds them up to date
-	$(PYTHON) -m undrift.cards docs/methods
+	$(PYTHON) -m undrift.compose.cards docs/methods
 
 golden:  ## the hashes of every method and of forty compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py

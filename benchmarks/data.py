@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from step import environment
+from undrift.core.random import generator
 from undrift.data import Dataset, DataTask, load
-from undrift.engine.random import generator
 from undrift.models import resnet
 
 BATCH = 50

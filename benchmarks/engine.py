@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from undrift.core.task import TensorTask
+from undrift.core.types import Local
 from undrift.models import CNN5
-from undrift.task import TensorTask
-from undrift.types import Local
 
 SIZES = {"60k": 60_000, "11m": 11_000_000}
 TRAINING = Local(lr=0.01, epochs=1, batch_size=48)

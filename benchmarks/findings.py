@@ -20,13 +20,13 @@ import torch
 
 from undrift import Local, Simulation, make
 from undrift.blocks import high_pass
+from undrift.core.vector import layout_of
 from undrift.data import DataTask, load
 from undrift.data.partition import partition
 from undrift.lens import consensus, filtering, probe, spread
 from undrift.models import build
 from undrift.report import write_prints
 from undrift.report.drawing import Axis, Curves, Figure, Series
-from undrift.vector import layout_of
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
 ROUNDS = (0, 5, 15)

@@ -30,16 +30,16 @@ from typing import Any, ClassVar
 import torch
 
 from step import environment
+from undrift.core.types import ServerState
+from undrift.core.vector import layout_of
 from undrift.data import Dataset, DataTask, Split
 from undrift.data.partition import parse, partition
-from undrift.engine.local import Record
+from undrift.engine.simulation import Record
 from undrift.experiment import Config, run, start
-from undrift.experiment.live import Live
 from undrift.experiment.setup import Setup, maker
 from undrift.lens import BandStream, GramStream, SpreadStream, sweep
 from undrift.models import resnet18
-from undrift.types import ServerState
-from undrift.vector import layout_of
+from undrift.observe.live import Live
 
 STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
     "bands": (BandStream,),

@@ -20,15 +20,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from undrift import server
-from undrift.algorithm import Algorithm
 from undrift.algorithms import fedavg, fedfft, fedsam, specgrad
-from undrift.client import train
-from undrift.engine.random import generator
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.client import train
+from undrift.core.random import generator
+from undrift.core.task import TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import bind
 from undrift.models import CNN5, resnet
-from undrift.task import TensorTask
-from undrift.types import Local
-from undrift.vector import bind
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {"cnn5": (CNN5, 48), "resnet20": (resnet, 50)}
 METHODS: dict[str, Algorithm] = {"fedavg": fedavg(), "fedsam": fedsam(), "specgrad": specgrad(), "fedfft": fedfft()}

@@ -8,12 +8,12 @@ from flwr.app import ArrayRecord
 import flower_grid
 from flower_grid import StandInGrid
 from undrift import Local, Simulation, make
-from undrift.engine import receive, tally
-from undrift.engine.flower import UndriftStrategy
-from undrift.engine.flower_client import client_app
+from undrift.core.types import ServerState
+from undrift.engine.flower import receive, tally
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.strategy import UndriftStrategy
 from undrift.engine.worker import Job
 from undrift.testing import Clinic, clinic
-from undrift.types import ServerState
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 TASK = Clinic()

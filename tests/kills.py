@@ -21,11 +21,12 @@ from pathlib import Path
 import torch
 
 from experiment_support import write_tiny_fashion
-from undrift import reduce, server
+from undrift.core import reduce, server
 from undrift.engine import worker
-from undrift.experiment import checkpoint, files, metrics, resume, start
+from undrift.experiment import checkpoint, resume, start
 from undrift.experiment.config import Config
 from undrift.experiment.folder import read_summary
+from undrift.util import files, metrics
 
 ROUNDS = 10
 PLACES: dict[str, tuple[object, str, bool]] = {

@@ -1,7 +1,5 @@
 """One table of every block and filter, with good inputs; all contract tests use it. Bad ones are in `refusals`."""
 
-from undrift.algorithm import Algorithm
-from undrift.block import Block
 from undrift.blocks import (
     ASAM,
     FSA,
@@ -70,6 +68,8 @@ from undrift.blocks import (
     random_stop,
     rescale,
 )
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Block
 
 BLOCKS: dict[str, list[Block]] = {
     "perturbation": [

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from undrift import Local
-from undrift.block import Aggregation
+from undrift.core.block import Aggregation
+from undrift.core.types import Cohort, Gathered, Upload
+from undrift.core.vector import Layout
 from undrift.testing import Quadratics
-from undrift.types import Cohort, Gathered, Upload
-from undrift.vector import Layout
 
 DOUBLE = torch.float64
 

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from oracle.methods import Params
-from undrift import server
-from undrift.algorithm import Algorithm
 from undrift.algorithms import ALGORITHMS
-from undrift.block import Correction
-from undrift.engine.local import Simulation
-from undrift.engine.random import generator
-from undrift.gate import Gate
-from undrift.task import Task
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Correction
+from undrift.core.gate import Gate
+from undrift.core.random import generator
+from undrift.core.task import Task
+from undrift.core.types import Array, ClientState, Local, Run, ServerState, Upload
+from undrift.core.vector import Vector
+from undrift.engine.simulation import Simulation
 from undrift.testing import Quadratics
-from undrift.types import Array, ClientState, Local, Run, ServerState, Upload
-from undrift.vector import Vector
 
 PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr")]
 """The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from undrift import Algorithm, Local, Simulation, blocks, cost, make
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import Average, FedDyn, Private, Proximal, Scaffold
-from undrift.cards import FAMILIES, card, family, markdown, pages, write
 from undrift.cli import app
-from undrift.compose import parse
+from undrift.compose.cards import FAMILIES, card, family, markdown, pages, write
+from undrift.compose.grammar import parse
 from undrift.testing import Clinic, check_algorithm, check_block
 
 ROOT = Path(__file__).parent.parent

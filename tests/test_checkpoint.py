@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from undrift import Simulation, make
-from undrift.experiment import files
 from undrift.experiment.audit import Audit, AuditError, verify
 from undrift.experiment.checkpoint import CheckpointError, Checkpoints
-from undrift.experiment.metrics import Metrics
 from undrift.testing import Clinic, fingerprint
+from undrift.util import files
+from undrift.util.metrics import Metrics
 
 SCAFFOLD = make("scaffold")
 

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from registry import BLOCKS, FILTERS, SPECTRAL
-from undrift import Algorithm, Local, Simulation, make, server, wire
+from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.block import Block
 from undrift.blocks import (
     ASAM,
     SAM,
@@ -34,9 +33,11 @@ from undrift.blocks import (
     high_pass,
 )
 from undrift.cli.runs import slug
-from undrift.compose import parse, parts, text
+from undrift.compose.grammar import parse, parts, text
+from undrift.core import server, wire
+from undrift.core.block import Block
+from undrift.core.gate import Gate
 from undrift.experiment import Config, ConfigError
-from undrift.gate import Gate
 from undrift.testing import clinic, fingerprint
 
 SLOWED = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=6)

@@ -10,10 +10,10 @@ from refusals import BAD, Bad
 from registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
-from undrift.block import Aggregation, Block, Correction, Perturbation
 from undrift.blocks import SAM
+from undrift.core.block import Aggregation, Block, Correction, Perturbation
+from undrift.core.vector import Vector
 from undrift.testing import ContractError, check_algorithm, check_block
-from undrift.vector import Vector
 
 PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instances]
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from support import PLAIN, beginning, close, optimum, path, rounds_to, spy
-from undrift.algorithm import Algorithm
 from undrift.algorithms import (
     fedasam,
     fedcm,
@@ -22,10 +21,11 @@ from undrift.algorithms import (
     uniform,
 )
 from undrift.blocks import ByExamples, Uniform, high_pass
-from undrift.engine.local import Simulation
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Local
+from undrift.core.vector import Layout, unit
+from undrift.engine.simulation import Simulation
 from undrift.testing import Quadratics
-from undrift.types import Local
-from undrift.vector import Layout, unit
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 LOCAL = Local(lr=0.05, epochs=5, batch_size=7)

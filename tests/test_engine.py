@@ -9,9 +9,9 @@ from torch import nn
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import CoordinateMedian
-from undrift.engine.random import bernoulli_cohort, cohort, generator
+from undrift.core.gate import Reason
+from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.engine.store import StoreError
-from undrift.gate import Reason
 from undrift.testing import Clinic, fingerprint
 
 

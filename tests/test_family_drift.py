@@ -8,16 +8,16 @@ import torch
 
 from oracle import drift, methods
 from support import View, beginning, close, flat, optimum, path, watch
-from undrift.algorithm import Algorithm
 from undrift.algorithms import fedavg, feddyn, fedprox, make, scaffold, specgrad, uniform
-from undrift.block import Correction
 from undrift.blocks import Adagrad, Adam, FedDyn, Scaffold, ScaffoldI, Yogi, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
-from undrift.task import Task
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Correction
+from undrift.core.task import Task
+from undrift.core.types import Cohort, Local, Run, Summed
+from undrift.core.vector import Layout, Vector
 from undrift.testing import Quadratics, blobs
-from undrift.types import Cohort, Local, Run, Summed
-from undrift.vector import Layout, Vector
 
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 FULL = Local(lr=0.05, epochs=5, batch_size=7)

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from support import close, path, rounds_to, watch
-from undrift.algorithm import Algorithm, cost
 from undrift.algorithms import make
 from undrift.blocks import LossComplement, Uniform
 from undrift.blocks.aggregation.fair import Fair
 from undrift.blocks.aggregation.loss import Loss
 from undrift.blocks.aggregation.normalized import Reach, reach
-from undrift.engine.local import Simulation
-from undrift.gate import Gate, Reason
-from undrift.reduce import Total
-from undrift.server import send
+from undrift.core.algorithm import Algorithm, cost
+from undrift.core.gate import Gate, Reason
+from undrift.core.reduce import Total
+from undrift.core.server import send
+from undrift.core.types import Cohort, Local, Upload
+from undrift.engine.simulation import Simulation
 from undrift.testing import Quadratics
-from undrift.types import Cohort, Local, Upload
 
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3))
 LOCAL = Local(lr=0.5, epochs=2, batch_size=3)

@@ -17,15 +17,15 @@ from undrift import Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import Private, PrivateNorms, Tuned
 from undrift.blocks.personalization.part import mask
-from undrift.engine.random import generator
+from undrift.core.random import generator
+from undrift.core.task import Task, TensorTask
+from undrift.core.vector import bind
 from undrift.experiment.config import Config
 from undrift.experiment.measure import Measure
 from undrift.experiment.run import start
 from undrift.experiment.setup import engine, prepare
 from undrift.models import MODELS, build, head, resnet
-from undrift.task import Task, TensorTask
 from undrift.testing import Clinic, Quadratics
-from undrift.vector import bind
 
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3))
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

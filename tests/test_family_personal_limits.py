@@ -13,9 +13,9 @@ from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import SAM, Moreau, Private, Uniform
 from undrift.blocks.personalization.adaptive import Adapted
-from undrift.task import Task
+from undrift.core.task import Task
+from undrift.core.types import ClientState
 from undrift.testing import Quadratics
-from undrift.types import ClientState
 
 
 def same(one: Algorithm, other: Algorithm, task: Task = BOWLS, local: Local = LOCAL) -> None:

@@ -13,7 +13,6 @@ from rule_support import DOUBLE, LOCAL, TASK, Bowls, gather, told
 from support import close, rounds_to
 from undrift import Local, Simulation
 from undrift.algorithms import make
-from undrift.block import Aggregation
 from undrift.blocks import (
     Bulyan,
     CoordinateMedian,
@@ -26,8 +25,9 @@ from undrift.blocks import (
 )
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
-from undrift.gate import Reason
-from undrift.types import Cohort, Upload, Weighted
+from undrift.core.block import Aggregation
+from undrift.core.gate import Reason
+from undrift.core.types import Cohort, Upload, Weighted
 
 
 def fixed(uploads: list[Upload], c: float) -> Tensor:

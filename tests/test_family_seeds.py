@@ -31,13 +31,13 @@ from undrift.algorithms import (
     mofedsam,
     scaffold,
 )
-from undrift.block import Personalization
 from undrift.blocks import FSA, ByExamples, Tuned
 from undrift.blocks.perturbation.fsa import Top, eligible, ranked, sensitivity
-from undrift.engine.random import generator
+from undrift.core.block import Personalization
+from undrift.core.random import generator
+from undrift.core.vector import Layout, bind, unit
 from undrift.models import CharLSTM, resnet
 from undrift.testing import Quadratics
-from undrift.vector import Layout, bind, unit
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1))
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

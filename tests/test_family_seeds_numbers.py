@@ -15,9 +15,9 @@ from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum
 from undrift.blocks.aggregation.score import cluster, losers
 from undrift.blocks.score import Compass, Score, sketch
-from undrift.probe import Probe
+from undrift.core.oracle import Probe
+from undrift.core.types import Gathered, Upload
 from undrift.testing import Clinic, Quadratics
-from undrift.types import Gathered, Upload
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1))
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from oracle import smoo
 from oracle.methods import Params, Path, Settings, sub
 from support import View, close, flat, optimum, path, rounds_to, spy, watch
-from undrift import server
-from undrift.algorithm import Algorithm, cost
 from undrift.algorithms import fedavg, feddyn, fedgloss, fedlw, fedlwsam, fednolowe, fedsam, fedsmoo, fedsol, fedspeed
 from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform, WarmSAM
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier
-from undrift.client import ClientError
-from undrift.task import Task, TensorTask
+from undrift.core import server
+from undrift.core.algorithm import Algorithm, cost
+from undrift.core.client import ClientError
+from undrift.core.task import Task, TensorTask
+from undrift.core.types import Cohort, Local, Summed
 from undrift.testing import Quadratics
-from undrift.types import Cohort, Local, Summed
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

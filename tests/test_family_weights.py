@@ -11,15 +11,16 @@ import torch
 from oracle import methods, weights
 from rule_support import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, told
 from support import View, close, flat, path, rounds_to, watch
-from undrift import Algorithm, Local, Simulation, cost, server
+from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import ByAgreement, ByDiscrepancy, LayerShrinking
 from undrift.blocks.aggregation.agreement import disagreement, inner_products, turns
 from undrift.blocks.aggregation.discrepancy import Skew, skew
-from undrift.client import ClientError
-from undrift.gate import Gate, Reason
+from undrift.core import server
+from undrift.core.client import ClientError
+from undrift.core.gate import Gate, Reason
+from undrift.core.vector import Layout
 from undrift.testing import Clinic, Quadratics
-from undrift.vector import Layout
 
 # name, arguments, the oracle's arguments where they differ, size of the cohort
 CASES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [

@@ -13,18 +13,19 @@ from oracle import cr as slow
 from oracle.methods import Settings
 from support import close, flat, path, rounds_to, watch
 from test_family_personal import Wide, own_models
-from undrift import Local, Simulation, TensorTask, server
+from undrift import Local, Simulation, TensorTask
 from undrift.algorithms import fedcr, make
 from undrift.blocks import SAM, CommonRepresentation, Private, Uniform
 from undrift.blocks.objective.common import Classes, Experts
 from undrift.blocks.objective.gaussians import LEAST, divergence, encoded, product
-from undrift.client import ClientError
-from undrift.compose import parse, text
-from undrift.engine.random import generator
+from undrift.compose.grammar import parse, text
+from undrift.core import server
+from undrift.core.client import ClientError
+from undrift.core.gate import Gate
+from undrift.core.random import generator
 from undrift.engine.worker import Job, Worker
 from undrift.experiment.config import Config
 from undrift.experiment.run import start
-from undrift.gate import Gate
 from undrift.models import Variational
 from undrift.testing import Clinic, Quadratics, blobs, check_algorithm, fingerprint
 

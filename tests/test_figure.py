@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
-from undrift.experiment import Config, look, start
+from undrift.experiment import Config, start
+from undrift.experiment import inspect as look
 from undrift.experiment.folder import RunError
-from undrift.experiment.look import place
+from undrift.experiment.inspect import place
 from undrift.report import KINDS, ReportError, collect, draw_kind, sections
 from undrift.report.drawing import Curves, Points
 

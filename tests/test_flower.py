@@ -22,12 +22,12 @@ from flower_support import own_clock as own_clock
 from support import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.block import Aggregation
-from undrift.engine.flower import UndriftStrategy
-from undrift.engine.flower_client import client_app, host, open_visit
+from undrift.core.block import Aggregation
+from undrift.core.wire import WireError
+from undrift.engine.flower.client_app import client_app, host, open_visit
+from undrift.engine.flower.strategy import UndriftStrategy
 from undrift.engine.worker import Job
 from undrift.testing import fingerprint
-from undrift.wire import WireError
 
 # The same bits
 
@@ -170,7 +170,7 @@ import sys
 from pathlib import Path
 import torch
 from undrift import Local, make
-from undrift.engine.flower_simulation import FlowerSimulation
+from undrift.engine.flower.simulation import FlowerSimulation
 from undrift.testing import Clinic, fingerprint
 
 torch.set_num_threads(1)

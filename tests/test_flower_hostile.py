@@ -15,12 +15,12 @@ from flower_grid import StandInGrid
 from flower_support import ALL, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from undrift import make
-from undrift.engine.flower_client import client_app
-from undrift.engine.records import decode, encode, refusal
+from undrift.core.gate import Reason
+from undrift.core.types import ServerState
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.records import decode, encode, refusal
 from undrift.engine.worker import Job
-from undrift.gate import Reason
 from undrift.testing import Clinic, fingerprint
-from undrift.types import ServerState
 
 MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several
 

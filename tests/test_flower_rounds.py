@@ -11,15 +11,16 @@ from flower_grid import StandInGrid
 from flower_support import ALL, TASK, Clock, grid_of, reference, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from flower_support import true_clock as true_clock
-from undrift import make, wire
-from undrift.engine import flower_client
-from undrift.engine.flower_client import client_app
-from undrift.engine.random import cohort
-from undrift.engine.receive import ClaimError, TooFewNodes
+from undrift import make
+from undrift.core import wire
+from undrift.core.gate import Reason
+from undrift.core.random import cohort
+from undrift.core.types import ServerState
+from undrift.engine.flower import client_app as flower_client
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.receive import ClaimError, TooFewNodes
 from undrift.engine.worker import Job
-from undrift.gate import Reason
 from undrift.testing import fingerprint
-from undrift.types import ServerState
 
 
 def test_the_deadline_holds_on_the_true_clock(real_time: None, tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from support import Talker
-from undrift import Algorithm, Local, Simulation, server
+from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
-from undrift.block import Aggregation
-from undrift.gate import Gate, Reason
-from undrift.reduce import ExactSum, Total
+from undrift.core import server
+from undrift.core.block import Aggregation
+from undrift.core.gate import Gate, Reason
+from undrift.core.reduce import ExactSum, Total
+from undrift.core.types import Upload
 from undrift.testing import Clinic, fingerprint
-from undrift.types import Upload
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 

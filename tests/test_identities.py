@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from support import PLAIN, beginning, close, optimum, path
-from undrift.algorithm import Algorithm
 from undrift.algorithms import (
     fedasam,
     fedavg,
@@ -32,13 +31,14 @@ from undrift.algorithms import (
     specgrad,
     uniform,
 )
-from undrift.block import Objective
 from undrift.blocks import Average, FedDyn, Filter, Scaffold, Uniform, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Objective
+from undrift.core.types import Cohort, Local, Run, Summed
+from undrift.core.vector import Vector
 from undrift.testing import Quadratics
-from undrift.types import Cohort, Local, Run, Summed
-from undrift.vector import Vector
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 LOCAL = Local(lr=0.05, epochs=5, batch_size=7)

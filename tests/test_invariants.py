@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from oracle import methods
 from support import View, beginning, close, flat, optimum, path, spy, watch
-from undrift.algorithm import Algorithm
 from undrift.algorithms import (
     fedasam,
     fedavg,
@@ -33,9 +32,10 @@ from undrift.algorithms import (
     uniform,
 )
 from undrift.blocks import high_pass
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Local
+from undrift.core.vector import Layout, unit
 from undrift.testing import Quadratics
-from undrift.types import Local
-from undrift.vector import Layout, unit
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 LOCAL = Local(lr=0.05, epochs=5, batch_size=7)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from support import close
+from undrift.core.vector import Layout, bind
 from undrift.lens import (
     CKAStream,
     align,
@@ -26,7 +27,6 @@ from undrift.lens import (
     tsne,
 )
 from undrift.models import resnet
-from undrift.vector import Layout, bind
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

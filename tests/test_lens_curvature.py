@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from undrift.core.vector import unit
 from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hessian, sharpness, top, trace
 from undrift.lens.landscape import Objective
 from undrift.models import CharLSTM, SmallCNN
 from undrift.testing.tasks import Quadratics
-from undrift.vector import unit
 
 
 def loss(module: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from support import close
-from undrift import make, server
-from undrift.algorithm import Algorithm
+from undrift import make
 from undrift.blocks import SAM, Private
 from undrift.blocks.spectral import high_pass, low_pass, random_stop
-from undrift.engine.local import Simulation
-from undrift.gate import Gate
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.gate import Gate
+from undrift.core.types import Local
+from undrift.core.vector import Layout, unit
+from undrift.engine.simulation import Simulation
 from undrift.lens import (
     agreement,
     client_drift,
@@ -28,8 +31,6 @@ from undrift.lens import (
 )
 from undrift.lens.spectrum import band_energy, edges, kept, long_band_energy
 from undrift.testing import Clinic, Quadratics
-from undrift.types import Local
-from undrift.vector import Layout, unit
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight"), ((4, 2, 3, 3), (4,), (5, 7)))
 SIZES = (72, 4, 35)

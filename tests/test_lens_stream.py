@@ -6,6 +6,7 @@ from torch import Tensor
 
 from support import close
 from undrift.blocks.spectral import high_pass, random_stop
+from undrift.core.vector import Layout
 from undrift.lens import (
     BandStream,
     GramStream,
@@ -19,7 +20,6 @@ from undrift.lens import (
     sketch,
     spread,
 )
-from undrift.vector import Layout
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight"), ((16, 8, 3, 3), (5,), (30, 41)))
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from undrift.algorithms import fedavg
-from undrift.engine.local import Simulation
-from undrift.experiment import live
-from undrift.experiment.live import glance
+from undrift.core.task import TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import Layout, bind, layout_of
+from undrift.engine.simulation import Simulation
 from undrift.lens import probe, sweep
-from undrift.task import TensorTask
-from undrift.types import Local
-from undrift.vector import Layout, bind, layout_of
+from undrift.observe import live
+from undrift.observe.live import glance
 
 
 class Odd(nn.Module):
@@ -113,12 +113,12 @@ MEASURE = """
 import json, torch
 from torch import nn
 from undrift.algorithms import fedavg
-from undrift.engine.local import Simulation
-from undrift.experiment.live import glance
+from undrift.engine.simulation import Simulation
+from undrift.observe.live import glance
 from undrift.lens import BandStream, GramStream, SpreadStream
-from undrift.task import TensorTask
-from undrift.types import Local
-from undrift.vector import Layout, bind
+from undrift.core.task import TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import Layout, bind
 torch.set_num_threads(1)
 
 def resident(name):

@@ -14,14 +14,16 @@ from typer.testing import CliRunner
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
 from undrift.cli import app
-from undrift.experiment import Config, ConfigError, live, look, resume, start
+from undrift.core.task import TensorTask
+from undrift.experiment import Config, ConfigError, resume, start
+from undrift.experiment import inspect as look
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.folder import RunError, RunFolder
-from undrift.experiment.live import Live, glance, plain, some
-from undrift.experiment.look import PARTS
-from undrift.experiment.scene import open_scene
+from undrift.experiment.inspect import open_scene
 from undrift.models import build
-from undrift.task import TensorTask
+from undrift.observe import live
+from undrift.observe.live import Live, glance, plain, some
+from undrift.observe.look import PARTS
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -136,7 +138,7 @@ def test_plain_values() -> None:
 
 
 def test_live_is_off_without_a_file(tmp_path: Path) -> None:
-    off = Live(None, settings(output={"lens_every": 0}).output, tmp_path / "lens.jsonl")  # type: ignore[arg-type]
+    off = Live(None, tmp_path / "lens.jsonl", 0, 3, ())  # type: ignore[arg-type]
     off.rewind(3)
     assert off.after(None, None) == {} and not (tmp_path / "lens.jsonl").exists()  # type: ignore[arg-type]
 
@@ -251,7 +253,7 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "partition.json").write_text('{"sha256": "0"}')
     with pytest.raises(RunError, match="the clients' data are not the run's"):
         look.look(tmp_path)
-    monkeypatch.setattr("undrift.experiment.scene.some", lambda *_: [0])
+    monkeypatch.setattr("undrift.observe.scene.some", lambda *_: [0])
     with pytest.raises(RunError, match="only 1 of its clients has examples"):
         look.look(ended)
 

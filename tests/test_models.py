@@ -13,11 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from undrift import Simulation, make
 from undrift.blocks.personalization import Private
+from undrift.core.task import TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import bind
 from undrift.models import CNN5, INPUTS, MODELS, CharLSTM, SmallCNN, build, head, resnet, resnet18
 from undrift.models.layers import norm, stem
-from undrift.task import TensorTask
-from undrift.types import Local
-from undrift.vector import bind
 
 EXTRA = ("densenet121", "vit-tiny")
 IMAGE = [name for name, reads in INPUTS.items() if reads == "image" and name not in EXTRA]

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from support import close, path, spy, watch
-from undrift.algorithm import Algorithm, cost
 from undrift.algorithms import fedavg, make
 from undrift.blocks import Uniform
+from undrift.core.algorithm import Algorithm, cost
+from undrift.core.types import Local
 from undrift.testing import Quadratics
-from undrift.types import Local
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3)), Local(lr=0.5, epochs=2, batch_size=3)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from support import close, path, rounds_to, spy
-from undrift.algorithm import Algorithm
 from undrift.algorithms import fedasam, fedfft, fedsam
 from undrift.blocks import (
     ASAM,
@@ -23,9 +22,10 @@ from undrift.blocks import (
     moving_average,
     rescale,
 )
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Local
+from undrift.core.vector import Layout
 from undrift.testing import Quadratics
-from undrift.types import Local
-from undrift.vector import Layout
 
 
 def vector(*values: float) -> Tensor:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from oracle import filters as slow
 from oracle import methods
 from support import View, close, flat, path, spy, watch
-from undrift.algorithm import Algorithm
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import (
     Filter,
@@ -28,10 +27,11 @@ from undrift.blocks import (
     rescale,
 )
 from undrift.blocks.spectral.filter import _shuffle
-from undrift.task import Task, TensorTask
+from undrift.core.algorithm import Algorithm
+from undrift.core.task import Task, TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import Layout
 from undrift.testing import Quadratics
-from undrift.types import Local
-from undrift.vector import Layout
 
 
 @dataclass(frozen=True)

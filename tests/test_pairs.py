@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from registry import BLOCKS, SPECTRAL
-from undrift import Algorithm, Local, Simulation, wire
+from undrift import Algorithm, Local, Simulation
 from undrift.blocks import SAM, FedDyn, Scaffold, Spectral, high_pass
+from undrift.core import wire
 from undrift.testing import clinic
 
 VALUES = {**BLOCKS, "spectral": SPECTRAL}

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from oracle import methods
 from support import View, beginning, close, flat, optimum, path, rounds_to, watch
-from undrift.algorithm import Algorithm
 from undrift.algorithms import fedfft_d, fedfft_s
-from undrift.block import Aggregation, Correction
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Aggregation, Correction
+from undrift.core.types import Cohort, Local, Run, Summed, Upload
+from undrift.core.vector import Vector
 from undrift.testing import Quadratics
-from undrift.types import Cohort, Local, Run, Summed, Upload
-from undrift.vector import Vector
 
 TASK = Quadratics.random()
 LOCAL = Local(lr=0.05, epochs=5)

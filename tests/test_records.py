@@ -9,8 +9,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from flower_grid import travel
 from undrift import Local
-from undrift.engine.records import STYPE, Order, claim, claimed, decode, encode
-from undrift.wire import WireError
+from undrift.core.wire import WireError
+from undrift.engine.flower.records import STYPE, Order, claim, claimed, decode, encode
 
 
 def test_every_dtype_travels_bit_for_bit() -> None:

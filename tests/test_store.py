@@ -10,9 +10,9 @@ import torch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.drift.feddyn import Dual
+from undrift.core.types import ClientState
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.testing import Clinic, fingerprint
-from undrift.types import ClientState
 
 ALGORITHM = make("feddyn")
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from test_models import linear, seeded, size
+from undrift.core.vector import bind
 from undrift.models import SmallCNN, Variational, variational_cnn
-from undrift.vector import bind
 
 X = torch.randn(7, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 

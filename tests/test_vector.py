@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.vector import Layout, bind, unit
+from undrift.core.vector import Layout, bind, unit
 
 
 def net() -> nn.Module:

@@ -13,14 +13,14 @@ from torch.nn.functional import cross_entropy
 
 from support import close, path
 from undrift import Algorithm, Local, Simulation, TensorTask
-from undrift.block import Correction, Objective
 from undrift.blocks import SAM, Proximal, Scaffold
-from undrift.client import ClientError
-from undrift.engine.random import generator
-from undrift.probe import Oracle, Probe
+from undrift.core.block import Correction, Objective
+from undrift.core.client import ClientError
+from undrift.core.oracle import Oracle, Probe
+from undrift.core.random import generator
+from undrift.core.types import Array
+from undrift.core.vector import Vector, bind
 from undrift.testing import Clinic, Quadratics, check_block
-from undrift.types import Array
-from undrift.vector import Vector, bind
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
@@ -255,8 +255,8 @@ def test_batches_that_come_once_are_not_read_twice(tmp_path: Path) -> None:
 
     from flower_grid import StandInGrid
     from flower_support import LOCAL, TASK, start
-    from undrift.engine.flower import UndriftStrategy
-    from undrift.engine.flower_client import host, open_visit
+    from undrift.engine.flower.client_app import host, open_visit
+    from undrift.engine.flower.strategy import UndriftStrategy
 
     algorithm, app, again = Algorithm(objective=Whole()), ClientApp(), [False]
     host(app)

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from support import close, path
-from undrift import Algorithm, Local, Simulation, server, wire
-from undrift.block import Aggregation
+from undrift import Algorithm, Local, Simulation
 from undrift.blocks import CoordinateMedian
+from undrift.core import server, wire
+from undrift.core.block import Aggregation
+from undrift.core.types import Array, ServerState
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
-from undrift.types import Array, ServerState
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 TWICE = Local(lr=0.5, epochs=2, batch_size=4)
@@ -113,7 +114,7 @@ def test_a_rule_judges_models_on_proxy_data() -> None:
 
 def test_an_engine_without_a_task_refuses_a_judge() -> None:
     pytest.importorskip("flwr")
-    from undrift.engine.flower import UndriftStrategy
+    from undrift.engine.flower.strategy import UndriftStrategy
 
     with pytest.raises(TypeError, match="aggregation=Judged judges models on proxy data at the server, and a Flower"):
         UndriftStrategy(Algorithm(aggregation=Judged()), Clinic().model(), population=8)

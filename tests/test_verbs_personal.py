@@ -8,11 +8,11 @@ import torch
 
 from support import beginning, close, path
 from undrift import Algorithm, Local, Simulation, cost
-from undrift.block import Block, Correction, Personalization, Perturbation
 from undrift.blocks import SAM, Scaffold
+from undrift.core.block import Block, Correction, Personalization, Perturbation
+from undrift.core.types import Array
+from undrift.core.vector import Vector
 from undrift.testing import Clinic, ContractError, Quadratics, check_block
-from undrift.types import Array
-from undrift.vector import Vector
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 TWICE = Local(lr=0.5, epochs=2, batch_size=4)

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from support import close, path
-from undrift import Algorithm, Local, Simulation, cost, server
-from undrift.block import Aggregation
-from undrift.gate import Gate, Reason
+from undrift import Algorithm, Local, Simulation, cost
+from undrift.core import server
+from undrift.core.block import Aggregation
+from undrift.core.gate import Gate, Reason
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
@@ -111,8 +112,8 @@ def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_
     pytest.importorskip("flwr")
     from flower_grid import StandInGrid
     from flower_support import LOCAL, TASK, start
-    from undrift.engine.flower import UndriftStrategy
-    from undrift.engine.flower_client import client_app
+    from undrift.engine.flower.client_app import client_app
+    from undrift.engine.flower.strategy import UndriftStrategy
     from undrift.engine.worker import Job
 
     algorithm = Algorithm(aggregation=rule)

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from support import close, path
 from undrift import Algorithm, Local
-from undrift.block import Perturbation, ServerOptimizer
 from undrift.blocks import FedDyn, Scaffold, ServerMomentum, Uniform
+from undrift.core.block import Perturbation, ServerOptimizer
+from undrift.core.vector import Vector, unit
 from undrift.testing import Quadratics, check_block
-from undrift.vector import Vector, unit
 
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from test_models import EXTRA, SHAPES, inputs, own, row, seeded, size
+from undrift.core.vector import bind
 from undrift.models import build, densenet121, head, resnet18, vision, vit_tiny
-from undrift.vector import bind
 
 
 @pytest.fixture(scope="module")

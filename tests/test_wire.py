@@ -8,9 +8,9 @@ import torch
 
 from undrift import Local, ServerState, Simulation
 from undrift.algorithms import make
+from undrift.core.types import ClientState
+from undrift.core.wire import WireError, flatten, from_bytes, restore, to_bytes
 from undrift.testing import Clinic, fingerprint
-from undrift.types import ClientState
-from undrift.wire import WireError, flatten, from_bytes, restore, to_bytes
 
 ALGORITHM = make("fedlesam-s")
 

@@ -1,10 +1,10 @@
 """Undrift keeps federated learning on course when clients' data differ."""
 
-from undrift.algorithm import Algorithm, Cost, cost
 from undrift.algorithms import make
-from undrift.engine.local import Record, Simulation
-from undrift.task import Task, TensorTask
-from undrift.types import Local, ServerState
+from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.task import Task, TensorTask
+from undrift.core.types import Local, ServerState
+from undrift.engine.simulation import Record, Simulation
 
 __version__ = "0.1.0"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from undrift.algorithms import ALGORITHMS, make
-from undrift.compose import parse
+from undrift.compose.grammar import parse
+from undrift.core.wire import fingerprint
 from undrift.testing.rounds import simulate
-from undrift.wire import fingerprint
 
 PATH = Path(__file__).with_name("hashes.json")
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from golden.hashes import PATH, machine, measured
 
 

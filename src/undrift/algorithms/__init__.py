@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from difflib import get_close_matches
 
-from undrift.algorithm import Algorithm
 from undrift.algorithms.apfl import apfl
 from undrift.algorithms.bulyan import bulyan
 from undrift.algorithms.ditto import ditto
@@ -66,6 +65,7 @@ from undrift.algorithms.scaffold_i import scaffold_i
 from undrift.algorithms.specgrad import specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
+from undrift.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,

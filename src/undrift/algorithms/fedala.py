@@ -1,7 +1,7 @@
 """FedALA."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import AdaptiveAggregation
+from undrift.core.algorithm import Algorithm
 
 
 def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: float = 0.01) -> Algorithm:

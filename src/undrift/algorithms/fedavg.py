@@ -1,6 +1,6 @@
 """FedAvg."""
 
-from undrift.algorithm import Algorithm
+from undrift.core.algorithm import Algorithm
 
 
 def fedavg() -> Algorithm:

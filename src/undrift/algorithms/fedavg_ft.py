@@ -1,8 +1,8 @@
 """FedAvg-FT."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import Tuned
 from undrift.blocks.personalization.part import Part
+from undrift.core.algorithm import Algorithm
 
 
 def fedavg_ft(epochs: int = 10, head: Part = "last") -> Algorithm:

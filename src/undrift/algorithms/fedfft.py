@@ -1,7 +1,7 @@
 """FedFFT."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, Spectral, Uniform, high_pass
+from undrift.core.algorithm import Algorithm
 
 
 def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedFFT-S."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, Scaffold, Spectral, Uniform, high_pass
+from undrift.core.algorithm import Algorithm
 
 
 def fedfft_s(r: float = 0.01, rho: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedFSA."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import FSA, Latest, ServerMomentum, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedfsa(

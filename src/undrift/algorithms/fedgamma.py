@@ -1,7 +1,7 @@
 """FedGAMMA."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, Scaffold, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedgamma(rho: float = 0.01) -> Algorithm:

@@ -1,8 +1,8 @@
 """FedGloSS."""
 
-from undrift.algorithm import Algorithm
-from undrift.block import Correction
 from undrift.blocks import FedDyn, ServerSAM, WarmSAM
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Correction
 
 
 def fedgloss(

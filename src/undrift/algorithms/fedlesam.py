@@ -1,7 +1,7 @@
 """FedLESAM."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import StaleGlobal, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedlesam(rho: float = 0.1) -> Algorithm:

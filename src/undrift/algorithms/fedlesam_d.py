@@ -1,7 +1,7 @@
 """FedLESAM-D."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import FedDyn, StaleGlobal, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedlesam_d(rho: float = 0.1, mu: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedNolowe."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import LossComplement
+from undrift.core.algorithm import Algorithm
 
 
 def fednolowe() -> Algorithm:

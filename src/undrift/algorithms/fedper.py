@@ -1,8 +1,8 @@
 """FedPer."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import Private
 from undrift.blocks.personalization.part import Part
+from undrift.core.algorithm import Algorithm
 
 
 def fedper(head: Part = "last") -> Algorithm:

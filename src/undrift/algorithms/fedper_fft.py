@@ -1,8 +1,8 @@
 """FedPer with FedFFT's perturbation."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, Private, Spectral, Uniform, high_pass
 from undrift.blocks.personalization.part import Part
+from undrift.core.algorithm import Algorithm
 
 
 def fedper_fft(r: float = 0.01, rho: float = 0.1, head: Part = "last") -> Algorithm:

@@ -1,7 +1,7 @@
 """FedProx."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import Proximal
+from undrift.core.algorithm import Algorithm
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedSAM."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedsam(rho: float = 0.1) -> Algorithm:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import ByScore, Dampened, ScoredSAM
+from undrift.core.algorithm import Algorithm
 
 
 def fedscam(

@@ -1,8 +1,8 @@
 """FedSOL."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import ProximalAscent
 from undrift.blocks.personalization.part import Part
+from undrift.core.algorithm import Algorithm
 
 
 def fedsol(

@@ -1,7 +1,7 @@
 """FedSpeed."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import SAM, FedDyn, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def fedspeed(rho: float = 0.1, mu: float = 0.1, blend: float = 1.0) -> Algorithm:

@@ -1,8 +1,8 @@
 """FedWMSAM."""
 
-from undrift.algorithm import Algorithm
-from undrift.block import Correction
 from undrift.blocks import AdaptiveMomentum, MomentumPath, Scaffold, Uniform
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Correction
 
 
 def fedwmsam(

@@ -1,8 +1,8 @@
 """GradFilter-FedDyn."""
 
-from undrift.algorithm import Algorithm
 from undrift.algorithms.feddyn import feddyn
 from undrift.algorithms.specgrad import specgrad
+from undrift.core.algorithm import Algorithm
 
 
 def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """q-FedAvg."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import QFair
+from undrift.core.algorithm import Algorithm
 
 
 def q_fedavg(q: float = 1.0) -> Algorithm:

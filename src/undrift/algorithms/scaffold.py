@@ -1,7 +1,7 @@
 """SCAFFOLD."""
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import Scaffold, Uniform
+from undrift.core.algorithm import Algorithm
 
 
 def scaffold() -> Algorithm:

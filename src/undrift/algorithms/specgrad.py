@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from undrift.algorithm import Algorithm
 from undrift.algorithms.uniform import uniform
 from undrift.blocks import Filter, high_pass
+from undrift.core.algorithm import Algorithm
 
 
 def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.block import Block
-from undrift.types import Array, Cohort, Run, Summed
-from undrift.vector import Vector, unit
+from undrift.core.block import Block
+from undrift.core.types import Array, Cohort, Run, Summed
+from undrift.core.vector import Vector, unit
 
 
 class Compass(NamedTuple):

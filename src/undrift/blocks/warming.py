@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from undrift.block import Block
+from undrift.core.block import Block
 
 
 @dataclass(frozen=True)

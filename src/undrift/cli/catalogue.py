@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from undrift.algorithm import Cost, cost
 from undrift.algorithms import ALGORITHMS, make
-from undrift.cards import FAMILIES, card, family, markdown
 from undrift.cli.app import app, reported
-from undrift.compose import near
+from undrift.compose.cards import FAMILIES, card, family, markdown
+from undrift.compose.grammar import near
+from undrift.core.algorithm import Cost, cost
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: what they keep; all in

@@ -43,7 +43,7 @@ def look_at_run(
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
-    from undrift.experiment.look import look, place
+    from undrift.experiment.inspect import look, place
 
     with reported("lens", ConfigError, RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.random import Generator, Philox
 from numpy.typing import ArrayLike, NDArray
 
+from undrift.core.random import derive
 from undrift.data.distortion import KINDS, Images, to_bytes
 from undrift.data.partition import Partition
-from undrift.engine.random import derive
 
 CHUNK = 256
 

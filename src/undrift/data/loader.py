@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undrift.core.random import derive
 from undrift.data import cache, text
 from undrift.data.dataset import Dataset, Split
 from undrift.data.formats import Columns
 from undrift.data.images import decode, rows
 from undrift.data.places import Place, Where, fetch, find, folders, missing
 from undrift.data.sources import Source, find_source
-from undrift.engine.random import derive
 
 VERSION = 1
 """Part of every cache key: raise it when decoding changes."""

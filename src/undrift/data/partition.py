@@ -14,9 +14,9 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import ArrayLike
 
+from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
 from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Natural, Scheme
-from undrift.engine.random import derive
 
 SCHEMES: dict[str, type[Scheme]] = {
     scheme.name: scheme for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, LongTail, Corrupt)

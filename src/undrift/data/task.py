@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.random import derive
+from undrift.core.task import TensorTask
 from undrift.data.augment import Augment
 from undrift.data.dataset import Dataset, Split
 from undrift.data.evaluate import BATCH, Score, answers, apportion
-from undrift.engine.random import derive
-from undrift.task import TensorTask
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift import wire
-from undrift.engine.local import Simulation
+from undrift.core import wire
+from undrift.core.gate import Gate
+from undrift.core.types import Broadcast
+from undrift.engine.simulation import Simulation
 from undrift.engine.worker import Job, Partial, Worker
-from undrift.gate import Gate
-from undrift.types import Broadcast
 
 try:
     import ray

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from undrift import wire
-from undrift.algorithm import Algorithm
-from undrift.types import ClientState
+from undrift.core import wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import ClientState
 
 
 class StoreError(RuntimeError):

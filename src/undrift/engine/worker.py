@@ -15,16 +15,16 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from undrift import wire
-from undrift.algorithm import Algorithm
-from undrift.client import train, tuning
-from undrift.engine.random import generator
+from undrift.core import wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.client import train, tuning
+from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.random import generator
+from undrift.core.reduce import Total
+from undrift.core.task import Task
+from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
+from undrift.core.vector import Vector, bind
 from undrift.engine.store import DiskStore, MemoryStore, Store
-from undrift.gate import Gate, Reason, Rejection
-from undrift.reduce import Total
-from undrift.task import Task
-from undrift.types import Broadcast, ClientState, Local, ServerState, Upload
-from undrift.vector import Vector, bind
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from undrift import wire
-from undrift.algorithm import Algorithm
-from undrift.experiment.files import write
-from undrift.types import ServerState
+from undrift.core import wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import ServerState
+from undrift.util.files import write
 
 FORMAT = 1
 

@@ -20,13 +20,13 @@ from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml, to_toml
-from undrift.experiment.files import write
 from undrift.experiment.folder import read_summary
 from undrift.experiment.measure import best
-from undrift.experiment.metrics import Metrics
 from undrift.experiment.run import complete, finished, rounds_to
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
+from undrift.util.files import write
+from undrift.util.metrics import Metrics
 
 Watch = Callable[["Job", dict[str, Any] | None], None]
 

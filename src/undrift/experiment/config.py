@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from undrift.algorithm import Algorithm
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose import parse
-from undrift.types import Local
+from undrift.compose.grammar import parse
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Local
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]

@@ -20,8 +20,8 @@ from typing import Any
 from undrift.data.partition import Partition
 from undrift.experiment.audit import Audit
 from undrift.experiment.config import Config, ConfigError
-from undrift.experiment.files import write
-from undrift.experiment.metrics import Metrics
+from undrift.util.files import write
+from undrift.util.metrics import Metrics
 
 
 class RunError(RuntimeError):

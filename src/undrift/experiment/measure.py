@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.algorithm import cost
-from undrift.engine.local import Record, Simulation
+from undrift.core.algorithm import cost
+from undrift.core.types import ServerState
+from undrift.core.vector import bind
+from undrift.engine.simulation import Record, Simulation
 from undrift.engine.store import StoreError
 from undrift.experiment.setup import Setup
-from undrift.types import ServerState
-from undrift.vector import bind
 
 
 class Measure:

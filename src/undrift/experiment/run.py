@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import save
 
 from undrift import __version__
+from undrift.core.types import ServerState
+from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
-from undrift.engine.local import Record
+from undrift.engine.simulation import Record
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
-from undrift.experiment.files import write
 from undrift.experiment.folder import RunError, RunFolder, read_summary
-from undrift.experiment.live import Live
 from undrift.experiment.measure import Measure, best
 from undrift.experiment.setup import Setup, engine, environment, prepare
 from undrift.experiment.tracking import trackers
-from undrift.types import ServerState
-from undrift.wire import fingerprint
+from undrift.observe.live import Live
+from undrift.util.files import write
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -136,7 +136,9 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         run.audit.write("resume" if found else "begin", round=state.round, sha256=fingerprint(state))
         run.metrics.rewind(state.round)
         measure = Measure(setup, simulation)
-        live = Live(simulation.job, config.output, run.path / "lens.jsonl", measure.model)
+        output = config.output
+        lens = run.path / "lens.jsonl"
+        live = Live(simulation.job, lens, output.lens_every, output.lens_clients, output.lens, measure.model)
         live.rewind(state.round)
         with trackers(config.output.track, run.path, config) as tell:
             begun = perf_counter()

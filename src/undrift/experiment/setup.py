@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import CommonRepresentation
+from undrift.core.algorithm import Algorithm
+from undrift.core.random import derive
+from undrift.core.types import Local
 from undrift.data import Dataset, DataTask, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
-from undrift.engine.local import Simulation
-from undrift.engine.random import derive
+from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
 from undrift.models import build
-from undrift.types import Local
 
 CLIENTS, COHORT = 100, 10  # when the settings do not say
 
@@ -142,7 +142,7 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
         with own as pool, RaySimulation(**job, pool=pool) as simulation:
             yield simulation
     else:
-        from undrift.engine.flower_simulation import FlowerSimulation
+        from undrift.engine.flower.simulation import FlowerSimulation
 
         yield FlowerSimulation(**job, workers=config.engine.workers)
 

@@ -19,11 +19,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
-from undrift.experiment.files import write
 from undrift.experiment.folder import RunError
-from undrift.experiment.metrics import Metrics
 from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, prepare, variant, workers
+from undrift.util.files import write
+from undrift.util.metrics import Metrics
 
 Point = tuple[float, ...]
 Watch = Callable[[str, dict[str, Any]], None]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from undrift.core.vector import bind
 from undrift.lens.spectrum import Vectors, rows
-from undrift.vector import bind
 
 PENULTIMATE = "penultimate"
 """The name of the features that go into the last linear layer."""

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.engine.random import derive
+from undrift.core.random import derive
+from undrift.core.vector import unit
 from undrift.lens.landscape import Objective
-from undrift.vector import unit
 
 _ORDERS = {"magnitude": "LM", "value": "LA"}
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
+from undrift.core.vector import Layout, Vector
 from undrift.lens.spectrum import FILTERED, PLAIN, Vectors, agreement, filtered, rows, share_of
-from undrift.vector import Layout, Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
+from undrift.core.vector import Layout
 from undrift.lens.spectrum import Vectors, rows
-from undrift.vector import Layout
 
 
 @dataclass(frozen=True, eq=False)

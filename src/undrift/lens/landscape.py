@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from undrift.engine.random import derive
-from undrift.vector import Vector, bind
+from undrift.core.random import derive
+from undrift.core.vector import Vector, bind
 
 Array: TypeAlias = NDArray[np.float64]
 

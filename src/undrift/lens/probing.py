@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from undrift import server
-from undrift.algorithm import Algorithm
-from undrift.block import Perturbation
 from undrift.blocks.spectral import Filter
-from undrift.client import train
-from undrift.engine.local import Simulation
-from undrift.engine.random import generator
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Perturbation
+from undrift.core.client import train
+from undrift.core.gate import Gate
+from undrift.core.oracle import Oracle, Probe
+from undrift.core.random import generator
+from undrift.core.types import Broadcast, ClientState, ServerState
+from undrift.core.vector import Bound, Layout, Vector, bind
+from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
 from undrift.engine.worker import Job, Worker
-from undrift.gate import Gate
-from undrift.probe import Oracle, Probe
-from undrift.types import Broadcast, ClientState, ServerState
-from undrift.vector import Bound, Layout, Vector, bind
 
 Take = Callable[[int, Tensor], None]
 """Takes a tensor of a client's vector: its place in the layout, and the values."""

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.engine.random import derive
+from undrift.core.random import derive
+from undrift.core.vector import Layout
 from undrift.lens.alignment import normalise
 from undrift.lens.divergence import Divergence
 from undrift.lens.spectrum import FILTERED, PLAIN, Spread, edges, kept
 from undrift.lens.stream import CHUNK, Setting, Stream, slices
-from undrift.vector import Layout
 
 
 class _SketchStream(Stream):

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
+from undrift.core.vector import Layout, Vector
 from undrift.lens.divergence import Drift
 from undrift.lens.spectrum import Consensus, edges, filtered, kept, long_band_energy
-from undrift.vector import Layout, Vector
 
 CHUNK = 1 << 16  # elements that are copied in double precision at once
 

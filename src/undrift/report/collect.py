@@ -11,8 +11,8 @@ from typing import Any
 
 from undrift.experiment.compare import Comparison, result
 from undrift.experiment.config import Config
-from undrift.experiment.metrics import Metrics
 from undrift.experiment.statistics import Result
+from undrift.util.metrics import Metrics
 
 _SINGLE = "single runs"
 

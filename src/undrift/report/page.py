@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from undrift import __version__
-from undrift.algorithm import cost
 from undrift.algorithms import ALGORITHMS
-from undrift.cards import Card, card, family
+from undrift.compose.cards import Card, card, family
+from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
-from undrift.experiment.files import write
 from undrift.report.collect import Material, ReportError, Run
 from undrift.report.drawing import Table
 from undrift.report.figures import colour, plotly
 from undrift.report.sections import Section, sections
+from undrift.util.files import write
 
 SHORT = 16  # digits of a hash that are shown
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from undrift.compose import near
+from undrift.compose.grammar import near
 from undrift.experiment.checkpoint import kept_rounds
-from undrift.experiment.look import look, place
+from undrift.experiment.inspect import look, place
 from undrift.report.collect import Material, ReportError, Run, collect
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections

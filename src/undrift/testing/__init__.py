@@ -1,10 +1,10 @@
 """The contract suite, for everyone who adds a block or an algorithm, and small tasks to try them on."""
 
+from undrift.core.wire import fingerprint
 from undrift.testing.blobs import Projected, blobs
 from undrift.testing.contract import check_algorithm, check_block
 from undrift.testing.rounds import ContractError
 from undrift.testing.tasks import Clinic, Quadratics, clinic
-from undrift.wire import fingerprint
 
 __all__ = [
     "Clinic",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from undrift.task import TensorTask
+from undrift.core.task import TensorTask
 
 
 class Projected(nn.Module):

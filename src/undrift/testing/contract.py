@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from undrift import server, wire
-from undrift.algorithm import Algorithm
-from undrift.block import SLOTS, Block, Personalization
 from undrift.blocks import Private
-from undrift.gate import Gate
+from undrift.core import server, wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import SLOTS, Block, Personalization
+from undrift.core.gate import Gate
+from undrift.core.types import ClientState, ServerState, kinds
+from undrift.core.wire import fingerprint
 from undrift.testing.rounds import LOCAL, ContractError, demand, fingerprints, play, simulate, states_of
 from undrift.testing.tasks import Clinic
-from undrift.types import ClientState, ServerState, kinds
-from undrift.wire import fingerprint
 
 HEAD = ("head.*",)
 

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from undrift import server
-from undrift.algorithm import Algorithm
-from undrift.engine.local import Simulation
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.gate import Gate
+from undrift.core.reduce import Total
+from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
+from undrift.core.vector import Layout
+from undrift.core.wire import fingerprint
+from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore
-from undrift.gate import Gate
-from undrift.reduce import Total
 from undrift.testing.tasks import Clinic, clinic
-from undrift.types import Broadcast, ClientState, Local, ServerState, Upload
-from undrift.vector import Layout
-from undrift.wire import fingerprint
 
 LOCAL = Local(lr=0.05, decay=0.9, weight_decay=1e-3, clip=10.0, epochs=2, batch_size=4)
 

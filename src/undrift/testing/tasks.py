@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from undrift.algorithm import Algorithm
 from undrift.blocks import CommonRepresentation
+from undrift.core.algorithm import Algorithm
 from undrift.models import Variational
 
 

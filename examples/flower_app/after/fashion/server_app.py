@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fashion import task
 from undrift import Local, make
-from undrift.engine.flower import UndriftStrategy
+from undrift.engine.flower.strategy import UndriftStrategy
 
 app = ServerApp()
 

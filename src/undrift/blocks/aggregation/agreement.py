@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.adam import Adam
 from undrift.blocks.aggregation.rows import blend
-from undrift.types import Array, Gathered, Upload
-from undrift.vector import Vector, unit
+from undrift.core.block import Aggregation
+from undrift.core.types import Array, Gathered, Upload
+from undrift.core.vector import Vector, unit
 
 _CHUNK = 1 << 16  # coordinates at a time: double precision never doubles the memory
 

@@ -6,10 +6,10 @@ from math import exp
 from statistics import median
 from typing import NamedTuple
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.rows import blend, by_norm, norm
-from undrift.types import Cohort, Gathered, Upload, Weighted
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Cohort, Gathered, Upload, Weighted
+from undrift.core.vector import Vector
 
 
 def shortening(length: float, c: float) -> float:

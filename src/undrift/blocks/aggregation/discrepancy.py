@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.rows import mean
-from undrift.types import Gathered, Run, Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Gathered, Run, Upload
+from undrift.core.vector import Vector
 
 
 class Skew(NamedTuple):

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.block import Aggregation
-from undrift.types import Cohort, Run, Upload, Weighted
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Cohort, Run, Upload, Weighted
+from undrift.core.vector import Vector
 
 
 class Fair(NamedTuple):

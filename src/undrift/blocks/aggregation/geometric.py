@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
-from undrift.types import Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Upload
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.median import CoordinateMedian
 from undrift.blocks.aggregation.rows import check_bad, mean, norm, tolerated
-from undrift.types import Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Upload
+from undrift.core.vector import Vector
 
 
 def distances(uploads: Sequence[Upload]) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.loss import ByLoss, Loss, LossComplement
-from undrift.types import Run
+from undrift.core.types import Run
 
 
 def last_loss(run: Run) -> float:

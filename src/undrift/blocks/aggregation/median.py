@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.rows import check_bad, tolerated
-from undrift.types import Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Upload
+from undrift.core.vector import Vector
 
 
 def _ordered(uploads: Sequence[Upload]) -> Tensor:

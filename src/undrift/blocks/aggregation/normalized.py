@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.block import Aggregation
-from undrift.types import Cohort, Run, Upload, Weighted
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Cohort, Run, Upload, Weighted
+from undrift.core.vector import Vector
 
 
 def reach(steps: int, rho: float = 0.0, pull: float = 0.0) -> float:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.adam import Adam
 from undrift.blocks.aggregation.rows import blend
-from undrift.types import Gathered, Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Gathered, Upload
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

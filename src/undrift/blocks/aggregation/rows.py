@@ -6,8 +6,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from undrift.types import Upload
-from undrift.vector import Vector
+from undrift.core.types import Upload
+from undrift.core.vector import Vector
 
 
 def norm(v: Tensor) -> float:

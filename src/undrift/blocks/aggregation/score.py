@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.block import Aggregation
 from undrift.blocks.score import Compass, Score, Scoring, sketch
-from undrift.types import Cohort, Gathered, Run, Tree, Upload, Weighted
-from undrift.vector import Vector, unit
+from undrift.core.block import Aggregation
+from undrift.core.types import Cohort, Gathered, Run, Tree, Upload, Weighted
+from undrift.core.vector import Vector, unit
 
 
 @dataclass(frozen=True)

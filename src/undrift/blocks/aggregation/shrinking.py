@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.block import Aggregation
 from undrift.blocks.aggregation.rows import mean, norm
-from undrift.types import Gathered, Upload
-from undrift.vector import Vector
+from undrift.core.block import Aggregation
+from undrift.core.types import Gathered, Upload
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

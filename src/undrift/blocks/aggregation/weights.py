@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from undrift.block import Aggregation
-from undrift.types import Upload
+from undrift.core.block import Aggregation
+from undrift.core.types import Upload
 
 
 @dataclass(frozen=True)

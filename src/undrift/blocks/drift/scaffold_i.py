@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from undrift.blocks.drift.scaffold import Scaffold, Variate, _Pair
-from undrift.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Run, Summed
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.block import Correction
-from undrift.types import Cohort, Run, Summed
-from undrift.vector import Vector, unit
+from undrift.core.block import Correction
+from undrift.core.types import Cohort, Run, Summed
+from undrift.core.vector import Vector, unit
 
 
 class Blend(NamedTuple):

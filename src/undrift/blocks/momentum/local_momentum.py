@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.block import Correction
-from undrift.types import Run
-from undrift.vector import Vector
+from undrift.core.block import Correction
+from undrift.core.types import Run
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from undrift.block import Objective
 from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
-from undrift.types import Array, Cohort, Run, Summed
-from undrift.vector import Vector
+from undrift.core.block import Objective
+from undrift.core.types import Array, Cohort, Run, Summed
+from undrift.core.vector import Vector
 
 
 class Classes(NamedTuple):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from undrift.block import Objective
-from undrift.types import Run
-from undrift.vector import Vector
+from undrift.core.block import Objective
+from undrift.core.types import Run
+from undrift.core.vector import Vector
 
 
 class Previous(NamedTuple):

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from undrift.block import Objective
-from undrift.types import Run
-from undrift.vector import Vector
+from undrift.core.block import Objective
+from undrift.core.types import Run
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

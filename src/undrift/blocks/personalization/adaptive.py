@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Personalization
-from undrift.types import Array, Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Personalization
+from undrift.core.types import Array, Run
+from undrift.core.vector import Layout, Vector
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
 

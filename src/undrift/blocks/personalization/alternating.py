@@ -6,7 +6,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.blocks.personalization.private import Private
-from undrift.types import Run
+from undrift.core.types import Run
 
 
 @dataclass(frozen=True)

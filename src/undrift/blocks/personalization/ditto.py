@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from undrift.block import Personalization
-from undrift.types import Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Personalization
+from undrift.core.types import Run
+from undrift.core.vector import Layout, Vector
 
 
 class Model(NamedTuple):

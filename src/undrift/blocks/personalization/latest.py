@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.block import Personalization
-from undrift.types import Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Personalization
+from undrift.core.types import Run
+from undrift.core.vector import Layout, Vector
 
 
 class Trained(NamedTuple):

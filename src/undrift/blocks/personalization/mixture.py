@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from undrift.block import Personalization
 from undrift.blocks.personalization.ditto import gradient
-from undrift.types import Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Personalization
+from undrift.core.types import Run
+from undrift.core.vector import Layout, Vector
 
 
 class Mixed(NamedTuple):

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Personalization
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.types import Array, Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Personalization
+from undrift.core.types import Array, Run
+from undrift.core.vector import Layout, Vector
 
 
 class Own(NamedTuple):

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.block import Personalization
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.vector import Layout
+from undrift.core.block import Personalization
+from undrift.core.vector import Layout
 
 
 @dataclass(frozen=True)

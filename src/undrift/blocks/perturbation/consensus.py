@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.block import Perturbation
 from undrift.blocks.perturbation.sam import radius
-from undrift.types import Cohort, Run, Summed
-from undrift.vector import Vector, unit
+from undrift.core.block import Perturbation
+from undrift.core.types import Cohort, Run, Summed
+from undrift.core.vector import Vector, unit
 
 
 class Agreed(NamedTuple):

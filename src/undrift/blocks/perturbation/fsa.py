@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Perturbation
 from undrift.blocks.perturbation.sam import SAM, radius
-from undrift.types import Array, Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Perturbation
+from undrift.core.types import Array, Run
+from undrift.core.vector import Layout, Vector
 
 CHOICES = ("largest", "smallest", "random")
 MEASURES = ("normalized", "raw")

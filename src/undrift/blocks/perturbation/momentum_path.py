@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from undrift.block import Perturbation
 from undrift.blocks.momentum.adaptive import Blend
 from undrift.blocks.perturbation.sam import radius
-from undrift.types import Run
-from undrift.vector import Vector, unit
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Vector, unit
 
 
 class _Path:

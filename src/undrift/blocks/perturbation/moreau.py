@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.block import Perturbation
-from undrift.types import Run
-from undrift.vector import Layout, Vector
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Layout, Vector
 
 
 class Point(NamedTuple):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax, normalize, softmax
 
-from undrift.block import Perturbation
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.perturbation.sam import radius
-from undrift.types import Run
-from undrift.vector import Vector, unit
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Vector, unit
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.block import Perturbation
-from undrift.types import Run
-from undrift.vector import Vector, unit
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Vector, unit
 
 
 def radius(name: str, rho: float) -> None:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from undrift.block import Perturbation
 from undrift.blocks.perturbation.sam import SAM, radius
 from undrift.blocks.score import Compass, Score, Scoring
-from undrift.types import Run
-from undrift.vector import Vector
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Vector
 
 
 class _Scored(NamedTuple):

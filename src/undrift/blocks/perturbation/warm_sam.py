@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from undrift.block import Perturbation
 from undrift.blocks.perturbation.sam import SAM
 from undrift.blocks.warming import Warming
-from undrift.types import Run
-from undrift.vector import Vector
+from undrift.core.block import Perturbation
+from undrift.core.types import Run
+from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.block import ServerOptimizer
 from undrift.blocks.server_optimizer.heavy_ball import rate
-from undrift.vector import Vector
+from undrift.core.block import ServerOptimizer
+from undrift.core.vector import Vector
 
 
 class Moments(NamedTuple):

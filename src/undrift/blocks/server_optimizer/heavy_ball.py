@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.block import ServerOptimizer
-from undrift.vector import Vector
+from undrift.core.block import ServerOptimizer
+from undrift.core.vector import Vector
 
 
 def rate(name: str, lr: float) -> None:

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from undrift.block import ServerOptimizer
 from undrift.blocks.warming import Warming
-from undrift.types import Cohort, Summed
-from undrift.vector import Vector, unit
+from undrift.core.block import ServerOptimizer
+from undrift.core.types import Cohort, Summed
+from undrift.core.vector import Vector, unit
 
 
 class Uphill(NamedTuple):

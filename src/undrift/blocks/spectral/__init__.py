@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from undrift.block import Block
 from undrift.blocks.spectral.ablation import cap_norm, clip_coordinates, rescale
 from undrift.blocks.spectral.detrend import gaussian, moving_average
 from undrift.blocks.spectral.filter import Filter
 from undrift.blocks.spectral.fourier import high_pass, low_pass, random_stop
 from undrift.blocks.spectral.kernel import high_pass_2d
+from undrift.core.block import Block
 
 __all__ = [
     "Filter",

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Generator, Tensor
 
-from undrift.vector import Layout, Vector
+from undrift.core.vector import Layout, Vector
 
 
 @dataclass(frozen=True, repr=False)

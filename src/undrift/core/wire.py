@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from undrift.algorithm import Algorithm
-from undrift.types import Broadcast, ClientState, Declared, ServerState, Upload, kinds
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Broadcast, ClientState, Declared, ServerState, Upload, kinds
 
 _MAGIC = b"undrift1"
 _TREES = {ServerState: "Server", Broadcast: "Sent", ClientState: "Client", Upload: "Up"}

@@ -7,16 +7,16 @@ from time import perf_counter
 
 from torch import Tensor
 
-from undrift import wire
-from undrift.algorithm import Algorithm
-from undrift.client import ClientError
-from undrift.engine.records import Answer, Order, decode
+from undrift.core import wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.client import ClientError
+from undrift.core.gate import Gate, Reason
+from undrift.core.types import Broadcast, Upload
+from undrift.core.vector import Vector
+from undrift.core.wire import WireError
+from undrift.engine.flower.records import Answer, Order, decode
 from undrift.engine.store import StoreError
 from undrift.engine.worker import Partial, Visit, Worker
-from undrift.gate import Gate, Reason
-from undrift.types import Broadcast, Upload
-from undrift.vector import Vector
-from undrift.wire import WireError
 
 try:
     from flwr.app import ArrayRecord, Context, Message

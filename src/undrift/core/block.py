@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from undrift.types import Cohort, Declared, Gathered, Run, Summed, Tree, Upload, Weighted
-from undrift.vector import Layout, Vector
+from undrift.core.types import Cohort, Declared, Gathered, Run, Summed, Tree, Upload, Weighted
+from undrift.core.vector import Layout, Vector
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from time import monotonic
 import torch
 from torch import Tensor
 
-from undrift import wire
-from undrift.algorithm import Algorithm
-from undrift.engine.local import Record
-from undrift.engine.receive import Reply
-from undrift.engine.records import Answer, plain
+from undrift.core import wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.reduce import Total
+from undrift.core.types import Broadcast, Local, Upload
+from undrift.core.wire import WireError
+from undrift.engine.flower.receive import Reply
+from undrift.engine.flower.records import Answer, plain
+from undrift.engine.simulation import Record
 from undrift.engine.worker import Partial, Visit
-from undrift.gate import Gate, Reason, Rejection
-from undrift.reduce import Total
-from undrift.types import Broadcast, Local, Upload
-from undrift.wire import WireError
 
 try:
     from flwr.app import Message

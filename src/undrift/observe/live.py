@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.engine.local import Record
-from undrift.engine.random import cohort, derive
+from undrift.core.random import cohort, derive
+from undrift.core.task import Task
+from undrift.core.types import ServerState
+from undrift.core.vector import Bound, Layout, layout_of
+from undrift.engine.simulation import Record
 from undrift.engine.worker import Job
-from undrift.experiment.config import OutputConfig
-from undrift.experiment.metrics import Metrics
 from undrift.lens import BandStream, Consensus, Drift, sweep
-from undrift.task import Task
-from undrift.types import ServerState
-from undrift.vector import Bound, Layout, layout_of
+from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
 """From so many parameters on a look goes over the clients twice, each time with the sums of half of the model."""
@@ -36,18 +35,23 @@ class Live:
 
     Args:
         job: the method, the task and the clients' settings.
-        output: how often to look, at how many clients, and for what.
         path: the file of JSON lines.
+        every: after every so many rounds; 0 never looks.
+        clients: at how many clients.
+        parts: for what: "spectrum", "divergence".
         model: a bound model to look with, unchanged afterwards; None makes one for every look.
     """
 
-    def __init__(self, job: Job, output: OutputConfig, path: Path, model: Bound | None = None) -> None:
-        self.job, self.output, self.rows, self.model = job, output, Metrics(path), model
+    def __init__(
+        self, job: Job, path: Path, every: int, clients: int, parts: Sequence[str], model: Bound | None = None
+    ) -> None:
+        self.job, self.rows, self.model = job, Metrics(path), model
+        self.every, self.count, self.parts = every, clients, parts
 
     @cached_property
     def clients(self) -> list[int]:
         """At whom it looks."""
-        return some(self.job.task, self.output.lens_clients, self.job.seed)
+        return some(self.job.task, self.count, self.job.seed)
 
     @cached_property
     def layout(self) -> Layout:
@@ -64,11 +68,11 @@ class Live:
 
         What cannot be looked at is told in the row and never ends a run.
         """
-        if not self.output.lens_every or state.round % self.output.lens_every:
+        if not self.every or state.round % self.every:
             return {}
         begun = perf_counter()
         try:
-            told = glance(self.job, state, self.clients, self.layout, self.output.lens, self.model)
+            told = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
         except (ValueError, TypeError, RuntimeError) as error:
             told = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)

@@ -16,14 +16,14 @@ from math import ceil, isfinite
 
 from torch import nn
 
-from undrift import server, wire
-from undrift.algorithm import Algorithm
-from undrift.engine.random import cohort as draw
-from undrift.engine.receive import SKEW, Reply, Roster, TooFewNodes, receive, settle
-from undrift.engine.records import Order, check_name, encode
-from undrift.engine.tally import RoundRecord, Tally
-from undrift.types import Local, ServerState
-from undrift.vector import bind
+from undrift.core import server, wire
+from undrift.core.algorithm import Algorithm
+from undrift.core.random import cohort as draw
+from undrift.core.types import Local, ServerState
+from undrift.core.vector import bind
+from undrift.engine.flower.receive import SKEW, Reply, Roster, TooFewNodes, receive, settle
+from undrift.engine.flower.records import Order, check_name, encode
+from undrift.engine.flower.tally import RoundRecord, Tally
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.types import Local
-from undrift.wire import WireError
+from undrift.core.types import Local
+from undrift.core.wire import WireError
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.algorithm import Algorithm
-from undrift.reduce import LIMIT, Total
-from undrift.types import Broadcast, Declared, Local, Tree, Upload, kinds
+from undrift.core.algorithm import Algorithm
+from undrift.core.reduce import LIMIT, Total
+from undrift.core.types import Broadcast, Declared, Local, Tree, Upload, kinds
 
 _log = logging.getLogger(__name__)
 

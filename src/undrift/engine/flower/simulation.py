@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any
 
-from undrift.engine.flower import UndriftStrategy
-from undrift.engine.flower_client import client_app
-from undrift.engine.local import Record, Simulation
+from undrift.core.types import ServerState
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.strategy import UndriftStrategy
+from undrift.engine.simulation import Record, Simulation
 from undrift.engine.worker import Worker
-from undrift.types import ServerState
 
 try:
     from flwr.app import ArrayRecord, Context

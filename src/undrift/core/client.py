@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from undrift.algorithm import Algorithm
-from undrift.block import Block, Personalization
-from undrift.probe import Oracle
-from undrift.types import Broadcast, ClientState, Local, Run, Tree, Upload
-from undrift.vector import Bound, Vector
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import Block, Personalization
+from undrift.core.oracle import Oracle
+from undrift.core.types import Broadcast, ClientState, Local, Run, Tree, Upload
+from undrift.core.vector import Bound, Vector
 
 
 class ClientError(RuntimeError):

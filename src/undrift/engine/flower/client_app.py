@@ -24,13 +24,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Generator, Tensor, nn
 
-from undrift.algorithm import Algorithm
-from undrift.engine.node import Resident, check_same, serve, state_folder
-from undrift.engine.random import generator
-from undrift.engine.records import Order, asked_population, claim, refusal
+from undrift.core.algorithm import Algorithm
+from undrift.core.random import generator
+from undrift.core.types import Local
+from undrift.core.wire import WireError
+from undrift.engine.flower.node import Resident, check_same, serve, state_folder
+from undrift.engine.flower.records import Order, asked_population, claim, refusal
 from undrift.engine.worker import Job
-from undrift.types import Local
-from undrift.wire import WireError
 
 try:
     from flwr.app import ConfigRecord, Context, Message

@@ -21,11 +21,11 @@ from functools import lru_cache
 from typing import Any
 
 from undrift import blocks
-from undrift.algorithm import Algorithm
 from undrift.algorithms import ALGORITHMS
-from undrift.block import SLOTS, Block
 from undrift.blocks import ByExamples, Filter, Spectral, Uniform
-from undrift.literals import called, fitted, split, written
+from undrift.core.algorithm import Algorithm
+from undrift.core.block import SLOTS, Block
+from undrift.util.literals import called, fitted, split, written
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter acts on: the fields of the spectral slot."""

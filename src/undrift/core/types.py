@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, get_type_hints
 import torch
 from torch import Tensor
 
-from undrift.probe import Probe
-from undrift.vector import Layout, Vector
+from undrift.core.oracle import Probe
+from undrift.core.vector import Layout, Vector
 
 Array: TypeAlias = Tensor
 """A tensor in a tree that is not as long as the model: a sketch, a few indices, the private part of a model."""

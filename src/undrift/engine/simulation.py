@@ -8,17 +8,17 @@ from pathlib import Path
 
 from torch import nn
 
-from undrift import server
-from undrift.algorithm import Algorithm
-from undrift.engine.random import bernoulli_cohort, cohort, generator
+from undrift.core import server
+from undrift.core.algorithm import Algorithm
+from undrift.core.gate import Rejection
+from undrift.core.oracle import Oracle, Probe
+from undrift.core.random import bernoulli_cohort, cohort, generator
+from undrift.core.reduce import Total
+from undrift.core.task import Task
+from undrift.core.types import Broadcast, Local, ServerState
+from undrift.core.vector import Bound, bind
 from undrift.engine.store import Store
 from undrift.engine.worker import Job, Partial, Visit, Worker
-from undrift.gate import Rejection
-from undrift.probe import Oracle, Probe
-from undrift.reduce import Total
-from undrift.task import Task
-from undrift.types import Broadcast, Local, ServerState
-from undrift.vector import Bound, bind
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.algorithm import Algorithm
-from undrift.types import Cohort, Declared, Local, Summed, Tree, Upload, Weighted, kinds, slope
-from undrift.vector import Vector
+from undrift.core.algorithm import Algorithm
+from undrift.core.types import Cohort, Declared, Local, Summed, Tree, Upload, Weighted, kinds, slope
+from undrift.core.vector import Vector
 
 LIMIT = 2.0**40
 """The largest sum of magnitudes, per element, that is surely exact."""

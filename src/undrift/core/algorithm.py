@@ -4,7 +4,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from undrift.block import (
+from undrift.blocks import Average, ByExamples, Spectral
+from undrift.core.block import (
     SLOTS,
     Aggregation,
     Block,
@@ -14,9 +15,8 @@ from undrift.block import (
     Perturbation,
     ServerOptimizer,
 )
-from undrift.blocks import Average, ByExamples, Spectral
-from undrift.types import ClientState, Declared, Local, Parts, kinds
-from undrift.vector import Layout, Vector
+from undrift.core.types import ClientState, Declared, Local, Parts, kinds
+from undrift.core.vector import Layout, Vector
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +129,7 @@ def _fits(slot: str, block: Block) -> None:
     hint = (
         f"{name} goes into {' or '.join(homes)}"
         if homes
-        else f"{name} is no block: derive it from undrift.block.{kind.__name__}"
+        else f"{name} is no block: derive it from undrift.core.block.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
 

@@ -11,8 +11,8 @@ from time import monotonic, sleep
 
 import numpy as np
 
-from undrift.engine.records import claimed, plain, question
-from undrift.wire import WireError
+from undrift.core.wire import WireError
+from undrift.engine.flower.records import claimed, plain, question
 
 try:
     from flwr.app import Message, MessageType

@@ -1,30 +1,21 @@
-"""A run where it stands: its last whole checkpoint, a few of its clients and some test examples, only to be read.
+"""A run where it stands: its state, a few of its clients and some test examples, only to be read."""
 
-Nothing of the run is touched, so it needs no lock and may go on meanwhile.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Generator, Tensor, nn
 
-from undrift import lens, server
-from undrift.block import Perturbation
+from undrift import lens
+from undrift.core import server
+from undrift.core.block import Perturbation
+from undrift.core.random import derive
+from undrift.core.types import ServerState
+from undrift.core.vector import Layout, layout_of
+from undrift.data import DataTask
 from undrift.data.evaluate import BATCH
-from undrift.engine.local import Simulation
-from undrift.engine.random import derive
-from undrift.experiment.checkpoint import Checkpoints
-from undrift.experiment.config import Config, EngineConfig
-from undrift.experiment.folder import RunError, check_run, same_data
-from undrift.experiment.live import some
-from undrift.experiment.setup import Setup, engine, prepare
+from undrift.engine.simulation import Simulation
 from undrift.lens.alignment import PENULTIMATE
-from undrift.types import ServerState
-from undrift.vector import Layout, layout_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +23,7 @@ class Scene:
     """What the parts of a look need of a run, each made when first asked for.
 
     Args:
-        setup: the run.
+        task: the data and the model.
         simulation: an engine in this process that finds the clients' states.
         state: the server's, from the checkpoint.
         clients: at whom to look.
@@ -40,7 +31,7 @@ class Scene:
         examples: how many of the official test set the model is judged on.
     """
 
-    setup: Setup
+    task: DataTask
     simulation: Simulation
     state: ServerState
     clients: list[int]
@@ -84,12 +75,12 @@ class Scene:
     @cached_property
     def layout(self) -> Layout:
         """The names and shapes of its tensors."""
-        return layout_of(self.setup.task.model())
+        return layout_of(self.task.model())
 
     @cached_property
     def test(self) -> tuple[Tensor, Tensor]:
         """Some examples of the official test set, as the model takes them."""
-        task = self.setup.task
+        task = self.task
         draw = Generator().manual_seed(derive(self.seed, "lens/test"))
         chosen = torch.randperm(len(task.dataset.test), generator=draw)[: self.examples]
         return task.prepare(task.dataset.test.inputs[chosen]), task.dataset.test.targets[chosen]
@@ -97,51 +88,9 @@ class Scene:
     def objective(self, share: int = 1) -> lens.Objective:
         """The loss over these examples, or over the first half, third, ... of them."""
         pairs = zip(*(torch.split(x[: max(len(x) // share, 1)], BATCH) for x in self.test), strict=True)
-        return lens.Objective(self.module, self.setup.task.loss, pairs)
+        return lens.Objective(self.module, self.task.loss, pairs)
 
     @cached_property
     def eigen(self) -> lens.Eigen:
         """The two leading eigenpairs of the Hessian over all these examples."""
         return lens.top(self.objective(), 2, seed=self.seed)
-
-
-@contextmanager
-def open_scene(
-    folder: Path, seed: int = 0, clients: int = 10, examples: int = 500, round: int | None = None
-) -> Iterator[Scene]:
-    """A run's folder as a scene.
-
-    Args:
-        folder: the run's.
-        seed: of the choice of clients and examples, and of all estimates.
-        clients: at how many of its clients to look; all of them if there are fewer.
-        examples: how many of the official test set the model is judged on.
-        round: after how many rounds to look; None takes the last whole checkpoint.
-    """
-    check_run(folder)
-    setup = prepare(Config.read(folder / "config.toml"))
-    same_data(folder, setup.partition)
-    # All engines keep clients' states alike, so that this process can read them whatever the run's own engine.
-    config = setup.config.model_copy(update={"engine": EngineConfig()})
-    with engine(replace(setup, config=config), folder / "clients") as simulation:
-        size = len(simulation.start().params)
-        state = _state(Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()), round)
-        chosen = some(setup.task, clients, seed)
-        if len(chosen) < 2:
-            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
-        yield Scene(setup, simulation, state, chosen, seed, examples)
-
-
-def _state(kept: Checkpoints, round: int | None) -> ServerState:
-    """A state that was kept."""
-    rounds = kept.rounds()
-    if round is not None and round not in rounds:
-        told = ", ".join(map(str, rounds)) or "none yet"
-        raise RunError(
-            f"{kept.folder}: round {round} was not kept; there are {told}. To keep rounds 10, 20, 30, 40 set "
-            "output.checkpoint_every = 10 and output.keep = 4"
-        )
-    state = kept.latest() if round is None else kept.load(round)
-    if state is None:
-        raise RunError(f"{kept.folder}: no round has been kept yet; look again after the first checkpoint")
-    return state

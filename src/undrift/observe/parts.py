@@ -7,10 +7,10 @@ from torch import Tensor
 
 from undrift import lens
 from undrift.blocks.spectral import Filter, high_pass
-from undrift.compose import parse
-from undrift.experiment.scene import Scene
+from undrift.compose.grammar import parse
+from undrift.core.vector import Layout
 from undrift.lens.alignment import PENULTIMATE
-from undrift.vector import Layout
+from undrift.observe.scene import Scene
 
 Told = dict[str, Any]
 
@@ -133,7 +133,7 @@ def views(scene: Scene) -> Told:
         found[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
     if first is not None:
         found[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
-    labels, classes = scene.test[1], scene.setup.task.dataset.classes
+    labels, classes = scene.test[1], scene.task.dataset.classes
     means = torch.stack([lens.class_means(told[PENULTIMATE], labels, classes) for told in scene.features])
     if means.shape[1] <= LONGEST:
         found["features of each class"] = means

@@ -1,6 +1,6 @@
 """Cards: what there is to know about each algorithm, read from its docstring, its signature and its cost.
 
-`python -m undrift.cards FOLDER` writes them as pages; nothing on a page is written anywhere else.
+`python -m undrift.compose.cards FOLDER` writes them as pages; nothing on a page is written anywhere else.
 """
 
 import re
@@ -11,11 +11,11 @@ from inspect import cleandoc, signature
 from pathlib import Path
 from textwrap import dedent
 
-from undrift.algorithm import Algorithm, Cost, cost
 from undrift.algorithms import ALGORITHMS, make
-from undrift.block import Aggregation, Block
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose import text
+from undrift.compose.grammar import text
+from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.block import Aggregation, Block
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 """The kinds of method, in the order in which `undrift list` shows them."""

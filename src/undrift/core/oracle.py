@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from undrift.vector import Bound, Vector
+from undrift.core.vector import Bound, Vector
 
 
 class Oracle:

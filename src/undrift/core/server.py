@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from undrift.algorithm import Algorithm
-from undrift.probe import Probe
-from undrift.reduce import Total
-from undrift.types import Broadcast, Cohort, Gathered, Local, ServerState
-from undrift.vector import Bound, Layout
+from undrift.core.algorithm import Algorithm
+from undrift.core.oracle import Probe
+from undrift.core.reduce import Total
+from undrift.core.types import Broadcast, Cohort, Gathered, Local, ServerState
+from undrift.core.vector import Bound, Layout
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:

@@ -1,0 +1,1 @@
+"""Methods as lines of text, and the cards that describe them."""

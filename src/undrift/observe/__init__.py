@@ -1,0 +1,1 @@
+"""The lens on runs: looks at a checkpoint, rows while a run goes on."""

@@ -1,0 +1,100 @@
+"""A look at a scene: its parts measured one by one and kept in one JSON file.
+
+Runs seen with the same seed are judged on the same test examples.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from undrift.compose.grammar import near
+from undrift.observe import parts as measured
+from undrift.observe.live import plain
+from undrift.observe.parts import DIRECTIONS, Told
+from undrift.observe.scene import Scene
+from undrift.util.files import write
+
+PARTS: Mapping[str, Callable[[Scene], Told]] = {
+    "spectrum": measured.spectrum,
+    "divergence": measured.divergence,
+    "alignment": measured.alignment,
+    "embedding": measured.embedding,
+    "views": measured.views,
+    "curvature": measured.curvature,
+    "surface": measured.surface,
+}
+"""Name -> what measures it."""
+
+
+def measure(
+    scene: Scene,
+    path: Path,
+    parts: Sequence[str] = (),
+    *,
+    points: int = 21,
+    directions: str = DIRECTIONS[0],
+    filter: str | None = None,
+) -> Told:
+    """Measure some parts of a scene and write them to a file, beside what it holds of an equal look.
+
+    A part that cannot be measured is left out, and `skipped` says why.
+
+    Args:
+        scene: what to look at.
+        path: the file.
+        parts: some of `PARTS`; none takes all.
+        points: of the surface, each way; odd.
+        directions: of the surface, one of `DIRECTIONS`.
+        filter: what gradients are also seen after, as compositions write it; None takes the method's own filter.
+    """
+    through = measured.read_filter(filter) if filter else None
+    measures = dict(PARTS) | {
+        "spectrum": partial(measured.spectrum, filter=through),
+        "divergence": partial(measured.divergence, filter=through),
+        "surface": partial(measured.surface, points=points, directions=directions),
+    }
+    asked = {
+        "seed": scene.seed,
+        "examples": scene.examples,
+        "points": points,
+        "directions": directions,
+        "filter": filter,
+    }
+    told: Told = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
+    told = _before(path, told) or told | {"seconds": {}, "skipped": {}}
+    for part in parts or measures:
+        begun = perf_counter()
+        told["skipped"].pop(part, None)
+        try:
+            told[part] = plain(measures[part](scene))
+            told["skipped"] |= told[part].pop("skipped", {})
+        except (ImportError, ValueError, TypeError, RuntimeError) as error:
+            told["skipped"][part] = str(error)
+        told["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
+    path.parent.mkdir(exist_ok=True)
+    write(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
+    return told
+
+
+def _before(path: Path, told: Told) -> Told | None:
+    """What an earlier look at the same state with the same arguments has left, if there was one."""
+    try:
+        found: Told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and all(found.get(key) == value for key, value in told.items()) else None
+
+
+def check(clients: int, parts: Sequence[str], examples: int, directions: str) -> None:
+    """Refuse what cannot be asked for."""
+    for part in parts:
+        if part not in PARTS:
+            raise ValueError(f"look: no part is named {part!r}; {near(part, PARTS)}")
+    if clients < 2:
+        raise ValueError(f"look: clients must be 2 or more, since they are compared with each other, got {clients}")
+    if examples < 8:
+        raise ValueError(f"look: examples must be 8 or more, got {examples}")
+    if directions not in DIRECTIONS:
+        raise ValueError(f"look: directions must be one of {', '.join(DIRECTIONS)}, got {directions!r}")
