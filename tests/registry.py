@@ -26,6 +26,7 @@ from undrift.blocks import (
     Ditto,
     FedDyn,
     Filter,
+    Filters,
     GeometricMedian,
     HeavyBall,
     Krum,
@@ -51,7 +52,6 @@ from undrift.blocks import (
     ScoredSAM,
     ServerMomentum,
     ServerSAM,
-    Spectral,
     StaleGlobal,
     TrimmedMean,
     Tuned,
@@ -178,4 +178,4 @@ FILTERS: list[Filter] = [
     clip_coordinates(3.0),
 ]
 
-SPECTRAL = [Spectral(gradient=f) for f in FILTERS] + [Spectral(perturbation=f) for f in FILTERS]
+SPECTRAL = [Filters(gradient=f) for f in FILTERS] + [Filters(perturbation=f) for f in FILTERS]

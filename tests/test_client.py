@@ -9,7 +9,7 @@ from torch import nn
 
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import make
-from undrift.blocks import SAM, FedDyn, Private, Scaffold, Spectral, Uniform, high_pass
+from undrift.blocks import SAM, FedDyn, Filters, Private, Scaffold, Uniform, high_pass
 from undrift.core.block import Correction
 from undrift.core.client import ClientError
 from undrift.testing import Clinic, Quadratics
@@ -28,7 +28,7 @@ def test_weight_decay_is_never_filtered_perturbed_or_clipped() -> None:
 
 def test_clipping_acts_on_the_data_gradient_after_the_filter_and_before_corrections() -> None:
     task = Quadratics.random(clients=2)
-    algorithm = Algorithm(spectral=Spectral(gradient=high_pass(0.2)), aggregation=Uniform())
+    algorithm = Algorithm(spectral=Filters(gradient=high_pass(0.2)), aggregation=Uniform())
     free = Simulation(algorithm, task, Local(lr=0.1)).round
     start = Simulation(algorithm, task).start()
     moved = (free(start, [0])[0].params - start.params).norm()
@@ -136,9 +136,9 @@ def test_an_unknown_private_tensor_is_refused() -> None:
 
 
 def test_sam_with_a_private_head_is_filtered_on_the_body_only() -> None:
-    filtered = Algorithm(SAM(0.1), Spectral(high_pass(0.3)), personalization=Private(("head.*",)))
+    filtered = Algorithm(SAM(0.1), Filters(high_pass(0.3)), personalization=Private(("head.*",)))
     everything = replace(filtered, personalization=Private(("*",)))
-    unfiltered = replace(everything, spectral=Spectral())
+    unfiltered = replace(everything, spectral=Filters())
     runs = [Simulation(a, Clinic(), Local(batch_size=4), cohort=4) for a in (everything, unfiltered)]
     for run in runs:
         run.run(3)

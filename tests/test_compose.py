@@ -20,13 +20,13 @@ from undrift.blocks import (
     CommonRepresentation,
     CoordinateMedian,
     FedDyn,
+    Filters,
     HeavyBall,
     Krum,
     Private,
     Proximal,
     Scaffold,
     ServerMomentum,
-    Spectral,
     StaleGlobal,
     Uniform,
     cap_norm,
@@ -52,12 +52,12 @@ VALUES = {**BLOCKS, "spectral": SPECTRAL}
         ("sam", Algorithm(perturbation=SAM())),
         ("fedavg + stale_global(0.2)", Algorithm(perturbation=StaleGlobal(0.2))),
         ("fedsam(0.05) + highpass(0.01)", make("fedfft", rho=0.05)),
-        ("fedavg + highpass(0.1)", Algorithm(spectral=Spectral(gradient=high_pass(0.1)))),
+        ("fedavg + highpass(0.1)", Algorithm(spectral=Filters(gradient=high_pass(0.1)))),
         ("scaffold + specgrad(0.01)", make("specgrad", r=0.01, host=make("scaffold"))),
-        ("high-pass(0.1) + sam(1)", Algorithm(SAM(1.0), Spectral(gradient=high_pass(0.1)))),
+        ("high-pass(0.1) + sam(1)", Algorithm(SAM(1.0), Filters(gradient=high_pass(0.1)))),
         (
             "sam + gradient:highpass(.1) + perturbation:cap-norm(inf)",
-            Algorithm(SAM(), Spectral(cap_norm(float("inf")), high_pass(0.1))),
+            Algorithm(SAM(), Filters(cap_norm(float("inf")), high_pass(0.1))),
         ),
         ("drift:scaffold", Algorithm(drift=Scaffold())),
         ("momentum:feddyn(mu=1) + drift:scaffold", Algorithm(drift=Scaffold(), momentum=FedDyn(1.0))),
@@ -69,7 +69,7 @@ VALUES = {**BLOCKS, "spectral": SPECTRAL}
         ("fedawa + scaffold", Algorithm(drift=Scaffold(), aggregation=ByAgreement())),
         ("aggregation:krum(q=None)", Algorithm(aggregation=Krum(q=None))),
         ("private(['a + b', \"it's (c\"])", Algorithm(personalization=Private(("a + b", "it's (c")))),
-        ("cap-norm(1e+3)", Algorithm(spectral=Spectral(gradient=cap_norm(1e3)))),
+        ("cap-norm(1e+3)", Algorithm(spectral=Filters(gradient=cap_norm(1e3)))),
     ],
 )
 def test_texts_mean_what_they_say(line: str, expected: Algorithm) -> None:
@@ -79,7 +79,7 @@ def test_texts_mean_what_they_say(line: str, expected: Algorithm) -> None:
 
 def test_any_host_takes_every_kind_of_part() -> None:
     built = parse("scaffold + sam(rho=0.05) + highpass(0.01) + fedawa + fedper")
-    spectral = Spectral(perturbation=high_pass(0.01))
+    spectral = Filters(perturbation=high_pass(0.01))
     assert built == Algorithm(
         SAM(0.05), spectral, Scaffold(), aggregation=ByAgreement(), personalization=Private("last")
     )
@@ -183,7 +183,7 @@ def term(slot: str, block: Block) -> str:
 
 
 CHANGED = [(slot, block) for slot, found in BLOCKS.items() for block in found if block != getattr(Algorithm(), slot)]
-FILTERING = [text(Algorithm(spectral=Spectral(gradient=f))) for f in FILTERS]
+FILTERING = [text(Algorithm(spectral=Filters(gradient=f))) for f in FILTERS]
 TERMS = [*(term(*pair) for pair in CHANGED), *FILTERING, *(line.partition(":")[2] for line in FILTERING)]
 trained: Counter[str] = Counter()
 

@@ -12,7 +12,7 @@ from undrift.blocks import (
     ASAM,
     SAM,
     Filter,
-    Spectral,
+    Filters,
     cap_norm,
     clip_coordinates,
     gaussian,
@@ -225,7 +225,7 @@ def test_two_dimensional_filter_on_three_by_three_kernels_subtracts_their_means(
 
 def test_rescaling_a_sam_offset_to_its_radius_is_fedsam(monkeypatch: pytest.MonkeyPatch) -> None:
     capped = Algorithm(
-        perturbation=SAM(0.1), spectral=Spectral(perturbation=cap_norm(0.1)), aggregation=fedsam().aggregation
+        perturbation=SAM(0.1), spectral=Filters(perturbation=cap_norm(0.1)), aggregation=fedsam().aggregation
     )
     runs = [path(a, Quadratics.random(), Local(lr=0.05, epochs=5), 30, 3) for a in (capped, fedsam(0.1))]
     close(*runs, tolerance=1e-12)

@@ -7,7 +7,7 @@ import torch
 
 from registry import BLOCKS, SPECTRAL
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import SAM, FedDyn, Scaffold, Spectral, high_pass
+from undrift.blocks import SAM, FedDyn, Filters, Scaffold, high_pass
 from undrift.core import wire
 from undrift.testing import clinic
 
@@ -44,7 +44,7 @@ def test_a_block_in_the_wrong_slot_is_told_where_it_goes() -> None:
     with pytest.raises(TypeError, match="float is no block: derive it from"):
         Algorithm(perturbation=0.1)
     with pytest.raises(TypeError, match="Spectral goes into spectral"):
-        Algorithm(perturbation=Spectral())
+        Algorithm(perturbation=Filters())
 
 
 def test_a_missing_partner_is_named() -> None:
@@ -65,4 +65,4 @@ def test_a_missing_partner_is_named() -> None:
 
 def test_a_perturbation_filter_needs_a_perturbation() -> None:
     with pytest.raises(TypeError, match=r"To filter the gradient write Spectral\(gradient=high_pass\(r=0.1\)\)"):
-        Algorithm(spectral=Spectral(perturbation=high_pass(0.1)))
+        Algorithm(spectral=Filters(perturbation=high_pass(0.1)))

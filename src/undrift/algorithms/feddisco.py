@@ -35,6 +35,6 @@ def feddisco(a: float = 0.5, b: float = 0.1, metric: str = "kl", reference: tupl
         The released code crashes when every r_i is 0; we then weigh by size. Only "kl" is normalised over the cohort,
         as in that code. b is not harmless: with a = 0 it already flattens the weights. The weights of a cohort need two
         sums before they are known, so the server holds every upload. The number of classes is that of the task's
-        histogram(client); a task without one needs a reference. Running statistics are averaged by examples.
+        label_counts(client); a task without one needs a reference. Running statistics are averaged by examples.
     """
     return Algorithm(aggregation=ByDiscrepancy(a, b, metric, tuple(reference)))

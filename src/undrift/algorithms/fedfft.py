@@ -1,6 +1,6 @@
 """FedFFT."""
 
-from undrift.blocks import SAM, Spectral, Uniform, high_pass
+from undrift.blocks import SAM, Filters, Uniform, high_pass
 from undrift.core.algorithm import Algorithm
 
 
@@ -23,7 +23,7 @@ def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:
 
     Example:
         >>> fedfft().spectral
-        Spectral(perturbation=high_pass(r=0.01), gradient=None)
+        Filters(perturbation=high_pass(r=0.01), gradient=None)
 
     References:
         FedFFT, spectral filtering of sharpness-aware perturbations, Algorithm 1.
@@ -31,4 +31,4 @@ def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:
     Note:
         Line 11 of the published algorithm lacks the gradient symbol.
     """
-    return Algorithm(perturbation=SAM(rho), spectral=Spectral(perturbation=high_pass(r)), aggregation=Uniform())
+    return Algorithm(perturbation=SAM(rho), spectral=Filters(perturbation=high_pass(r)), aggregation=Uniform())

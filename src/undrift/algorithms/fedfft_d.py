@@ -1,6 +1,6 @@
 """FedFFT-D."""
 
-from undrift.blocks import SAM, FedDyn, Spectral, Uniform, high_pass
+from undrift.blocks import SAM, FedDyn, Filters, Uniform, high_pass
 from undrift.core.algorithm import Algorithm
 
 
@@ -34,7 +34,7 @@ def fedfft_d(r: float = 0.01, rho: float = 0.1, mu: float = 0.1) -> Algorithm:
     """
     return Algorithm(
         perturbation=SAM(rho),
-        spectral=Spectral(perturbation=high_pass(r)),
+        spectral=Filters(perturbation=high_pass(r)),
         drift=FedDyn(mu),
         aggregation=Uniform(),
     )

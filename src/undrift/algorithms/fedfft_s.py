@@ -1,6 +1,6 @@
 """FedFFT-S."""
 
-from undrift.blocks import SAM, Scaffold, Spectral, Uniform, high_pass
+from undrift.blocks import SAM, Filters, Scaffold, Uniform, high_pass
 from undrift.core.algorithm import Algorithm
 
 
@@ -33,7 +33,7 @@ def fedfft_s(r: float = 0.01, rho: float = 0.1) -> Algorithm:
     """
     return Algorithm(
         perturbation=SAM(rho),
-        spectral=Spectral(perturbation=high_pass(r)),
+        spectral=Filters(perturbation=high_pass(r)),
         drift=Scaffold(),
         aggregation=Uniform(),
     )

@@ -1,6 +1,6 @@
 """FedPer with FedFFT's perturbation."""
 
-from undrift.blocks import SAM, Private, Spectral, Uniform, high_pass
+from undrift.blocks import SAM, Filters, Private, Uniform, high_pass
 from undrift.blocks.personalization.part import Part
 from undrift.core.algorithm import Algorithm
 
@@ -37,7 +37,7 @@ def fedper_fft(r: float = 0.01, rho: float = 0.1, head: Part = "last") -> Algori
     """
     return Algorithm(
         perturbation=SAM(rho),
-        spectral=Spectral(perturbation=high_pass(r)),
+        spectral=Filters(perturbation=high_pass(r)),
         aggregation=Uniform(),
         personalization=Private(head),
     )

@@ -24,7 +24,7 @@ def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:
 
     Example:
         >>> gradfilter_feddyn().spectral
-        Spectral(perturbation=None, gradient=high_pass(r=0.01))
+        Filters(perturbation=None, gradient=high_pass(r=0.01))
 
     References:
         FedFFT, appendix E.6 (an ablation); SpecGradFilter, spectral filtering of client gradients.

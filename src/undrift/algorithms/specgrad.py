@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from undrift.algorithms.uniform import uniform
-from undrift.blocks import Filter, high_pass
+from undrift.blocks import Filter, Filters, high_pass
 from undrift.core.algorithm import Algorithm
 
 
@@ -27,7 +27,7 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
 
     Example:
         >>> specgrad(0.05)
-        Algorithm(spectral=Spectral(perturbation=None, gradient=high_pass(r=0.05)), aggregation=Uniform())
+        Algorithm(spectral=Filters(perturbation=None, gradient=high_pass(r=0.05)), aggregation=Uniform())
 
     References:
         SpecGradFilter, spectral filtering of client gradients.
@@ -37,4 +37,5 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)).
     """
     host = uniform() if host is None else host
-    return replace(host, spectral=replace(host.spectral, gradient=filter or high_pass(r)))
+    before = host.spectral.perturbation if isinstance(host.spectral, Filters) else None
+    return replace(host, spectral=Filters(before, filter or high_pass(r)))

@@ -52,7 +52,7 @@ from undrift.blocks.perturbation import (
 from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, ServerSAM, Yogi
 from undrift.blocks.spectral import (
     Filter,
-    Spectral,
+    Filters,
     cap_norm,
     clip_coordinates,
     gaussian,
@@ -90,6 +90,7 @@ __all__ = [
     "Ditto",
     "FedDyn",
     "Filter",
+    "Filters",
     "GeometricMedian",
     "HeavyBall",
     "Krum",
@@ -115,7 +116,6 @@ __all__ = [
     "ScoredSAM",
     "ServerMomentum",
     "ServerSAM",
-    "Spectral",
     "StaleGlobal",
     "TrimmedMean",
     "Tuned",

@@ -3,15 +3,19 @@
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from undrift.core.block import Block
-from undrift.core.types import Array, Cohort, Run, Summed
+from undrift.core.types import Array, Cohort, Summed, UpT
 from undrift.core.vector import Vector, unit
+from undrift.core.view import Start
+
+HeldT = TypeVar("HeldT", default=None)
 
 
 class Compass(NamedTuple):
@@ -27,8 +31,15 @@ class Score(NamedTuple):
     c: float
 
 
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a block holds that has scored the client."""
+
+    score: Score
+
+
 @dataclass(frozen=True)
-class Scoring(Block):
+class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
     """client:  h_i = mean of ||g(w0)|| over the first batches;   v_i = -g(w0 + rho/2/(1 + alpha h_i) U(g(w0)))
              c_i = cos(Proj(v_i), u), 0 if u = 0;   steepness_i = h_i max(0, 1 - kappa c_i)
     server:  u <- Proj(U(delta))
@@ -38,8 +49,6 @@ class Scoring(Block):
         batches: how many batches the score looks at, the first ones of training, one epoch at most.
         length: how many numbers a sketch has; the cosine is off by about 1/sqrt(length).
     """
-
-    Server = Sent = Compass
 
     kappa: float = field(default=0.5, kw_only=True)
     batches: int = field(default=3, kw_only=True)
@@ -64,18 +73,18 @@ class Scoring(Block):
         """The sketch."""
         return server
 
-    def receive(self, server: Compass, total: Summed, up: Any, cohort: Cohort) -> Compass:
+    def receive(self, server: Compass, total: Summed, up: UpT, cohort: Cohort) -> Compass:
         """The sketch of this round's step."""
         return Compass(sketch(unit(total.delta), self.length).to(total.delta.dtype))
 
-    def look(self, sent: Compass, run: Run, rho: float = 0.0, alpha: float = 0.0) -> Score:
+    def look(self, sent: Compass, start: Start, rho: float = 0.0, alpha: float = 0.0) -> Score:
         """Score the client at the model it received."""
-        looked = list(islice(run.data("batches"), self.batches))
-        first = run.at(run.w0, looked[0]).clone()
-        others = [float(torch.linalg.vector_norm(run.at(run.w0, batch))) for batch in looked[1:]]
+        looked = list(islice(start.data("batches"), self.batches))
+        first = start.gradient_at(start.w0, looked[0]).clone()
+        others = [float(torch.linalg.vector_norm(start.gradient_at(start.w0, batch))) for batch in looked[1:]]
         h = (float(torch.linalg.vector_norm(first)) + sum(others)) / len(looked)
         if rho > 0:
-            first = run.at(run.w0 + unit(first) * (0.5 * rho / (1 + alpha * h)), looked[0])
+            first = start.gradient_at(start.w0 + unit(first) * (0.5 * rho / (1 + alpha * h)), looked[0])
         # The step u goes downhill, and so must the client's own.
         c = -float(unit(sketch(first, self.length)) @ unit(sent.u.cpu().double()))
         return Score(h, c)

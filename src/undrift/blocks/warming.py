@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from undrift.core.block import Block
-
 
 @dataclass(frozen=True)
-class Warming(Block):
+class Warming:
     """rho_t = first + (rho - first) min(1, t / warmup);   a first radius above rho counts as rho
 
     Args:

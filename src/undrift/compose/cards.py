@@ -14,8 +14,8 @@ from textwrap import dedent
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import text
+from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm, Cost, cost
-from undrift.core.block import Aggregation, Block
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 """The kinds of method, in the order in which `undrift list` shows them."""
@@ -71,13 +71,12 @@ class Card:
 def family(algorithm: Algorithm) -> str:
     """The family of an algorithm, from the slots in which it differs from FedAvg: the first rule that holds."""
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
-    perturbation, aggregation = type(algorithm.perturbation), type(algorithm.aggregation)
+    aggregation = type(algorithm.aggregation)
     rules = {
         "spectral": "spectral" in own,
-        "sharpness": "perturbation" in own and perturbation.personal is Block.personal,
+        "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes,
         "personal": algorithm.personalized,
-        # A robust rule needs the uploads alone; a weight rule that gathers also asks for the model or for a judge.
-        "robust": algorithm.aggregation.gathers and aggregation.combine is not Aggregation.combine,
+        "robust": isinstance(algorithm.aggregation, Robust),
         "weights": aggregation not in (ByExamples, Uniform),
         "drift": not own.keys().isdisjoint({"drift", "momentum", "objective"}),
         "server": "server_optimizer" in own,

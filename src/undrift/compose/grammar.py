@@ -22,9 +22,9 @@ from typing import Any
 
 from undrift import blocks
 from undrift.algorithms import ALGORITHMS
-from undrift.blocks import ByExamples, Filter, Spectral, Uniform
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import SLOTS, Block
+from undrift.blocks import ByExamples, Filter, Filters, Uniform
+from undrift.core.algorithm import SLOTS, Algorithm
+from undrift.core.block import AnyBlock
 from undrift.util.literals import called, fitted, split, written
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
@@ -46,7 +46,7 @@ class _Place:
         return f"the filter on the {self.filter}" if self.filter else f"the {self.slot} slot"
 
 
-Filled = dict[_Place, Block | Filter]
+Filled = dict[_Place, AnyBlock | Filter]
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def parse(text: str) -> Algorithm:
 
     Example:
         >>> parse("fedsam(0.05) + highpass(0.01)")  # FedFFT
-        Algorithm(perturbation=SAM(rho=0.05, blend=1.0), spectral=Spectral(perturbation=high_pass(r=0.01), gradient=None), aggregation=Uniform())
+        Algorithm(perturbation=SAM(rho=0.05, blend=1.0), spectral=Filters(perturbation=high_pass(r=0.01), gradient=None), aggregation=Uniform())
     """  # noqa: E501  a doctest's output cannot be broken
-    filled: dict[_Place, tuple[_Term, Block | Filter]] = {}
+    filled: dict[_Place, tuple[_Term, AnyBlock | Filter]] = {}
     for source in split(text):
         term = _read(source, any(place.slot == "perturbation" for place in filled))
         for place, part in term.fills.items():
@@ -90,7 +90,9 @@ def parse(text: str) -> Algorithm:
                 filled[place] = (_alone(place, before, term), part)
     filters: dict[str, Any] = {place.filter: part for place, (_, part) in filled.items() if place.filter}
     slots: dict[str, Any] = {place.slot: part for place, (_, part) in filled.items() if not place.filter}
-    return Algorithm(**slots, spectral=Spectral(**filters))
+    if filters:
+        slots["spectral"] = Filters(**filters)
+    return Algorithm(**slots)
 
 
 def text(algorithm: Algorithm) -> str:
@@ -105,9 +107,9 @@ def text(algorithm: Algorithm) -> str:
     return _joined(_fills(algorithm)) or "fedavg"
 
 
-def parts() -> Mapping[str, Callable[..., Block | Filter]]:
+def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
     """Every block and filter by the name a term calls it."""
-    found = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Spectral"))
+    found = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
     return _named(tuple(found), tuple(ALGORITHMS))
 
 
@@ -136,7 +138,7 @@ def _read(source: str, perturbed: bool) -> _Term:
     return _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
 
 
-def _placed(source: str, made: Block | Filter, where: str, bare: str) -> _Term:
+def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
     """A block or a filter in its place, with the other places it fits."""
     if isinstance(made, Filter):
         if where not in FILTERED:
@@ -158,15 +160,14 @@ def _alone(place: _Place, before: tuple[_Term, object] | None, term: _Term) -> _
     return term
 
 
-def _home(part: Block | Filter, perturbed: bool) -> str:
-    """Where a part goes that has no prefix: the folder of its file tells drift from momentum."""
+def _home(part: AnyBlock | Filter, perturbed: bool) -> str:
+    """Where a part goes that has no prefix: the block's own home."""
     if isinstance(part, Filter):
         return FILTERED[0] if perturbed else FILTERED[1]
-    folders = type(part).__module__.split(".")
-    return next((slot for slot in _fits(part) if slot in folders), _fits(part)[0])
+    return part.home
 
 
-def _fits(block: Block) -> tuple[str, ...]:
+def _fits(block: AnyBlock) -> tuple[str, ...]:
     """The slots a block fits."""
     return tuple(slot for slot, kind in SLOTS.items() if isinstance(block, kind))
 
@@ -191,7 +192,7 @@ def _fills(algorithm: Algorithm) -> Filled:
     """The places in which an algorithm differs from FedAvg, in the order of a round."""
     out: Filled = {}
     for slot, block in algorithm.slots():
-        if isinstance(block, Spectral):
+        if isinstance(block, Filters):
             chosen = {place: getattr(block, place) for place in FILTERED}
             out |= {_Place(slot, place): part for place, part in chosen.items() if part is not None}
         elif block != getattr(Algorithm, slot):
@@ -205,7 +206,7 @@ def _joined(fills: Filled) -> str:
     return " + ".join(_written(place, part, names) for place, part in fills.items())
 
 
-def _written(place: _Place, part: Block | Filter, names: Mapping[object, str]) -> str:
+def _written(place: _Place, part: AnyBlock | Filter, names: Mapping[object, str]) -> str:
     """The term of one part."""
     kind = type(part)
     if kind not in names:

@@ -1,22 +1,36 @@
 """A method as a frozen record of slots, and what follows from it: its state, its traffic, its capabilities."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from undrift.blocks import Average, ByExamples, Spectral
+from undrift.core.aggregation import Aggregation, Gathering
 from undrift.core.block import (
-    SLOTS,
-    Aggregation,
-    Block,
+    AnyBlock,
     Correction,
+    Needs,
     Objective,
     Personalization,
     Perturbation,
     ServerOptimizer,
+    Spectral,
 )
+from undrift.core.defaults import Average, ByExamples
 from undrift.core.types import ClientState, Declared, Local, Parts, kinds
 from undrift.core.vector import Layout, Vector
+
+SLOTS: Mapping[str, type[AnyBlock]] = {
+    "perturbation": Perturbation,
+    "spectral": Spectral,
+    "drift": Correction,
+    "momentum": Correction,
+    "objective": Objective,
+    "aggregation": Aggregation,
+    "server_optimizer": ServerOptimizer,
+    "personalization": Personalization,
+}
+"""The slots and the kind of block each holds, in the order of a round."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,44 +50,61 @@ class Algorithm:
         personalization: which part of the model is shared.
     """
 
-    perturbation: Perturbation = Perturbation()
-    spectral: Spectral = Spectral()
-    drift: Correction = Correction()
-    momentum: Correction = Correction()
-    objective: Objective = Objective()
-    aggregation: Aggregation = ByExamples()
-    server_optimizer: ServerOptimizer = Average()
-    personalization: Personalization = Personalization()
+    perturbation: Perturbation[Any, Any, Any, Any, Any] = Perturbation()
+    spectral: Spectral[Any, Any, Any, Any, Any] = Spectral()
+    drift: Correction[Any, Any, Any, Any, Any] = Correction()
+    momentum: Correction[Any, Any, Any, Any, Any] = Correction()
+    objective: Objective[Any, Any, Any, Any, Any] = Objective()
+    aggregation: Aggregation[Any, Any, Any, Any, Any] = ByExamples()
+    server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
+    personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
 
     def __post_init__(self) -> None:
         for slot, block in self.slots():
             _fits(slot, block)
-            for other, needed in block.requires.items():
-                found = type(getattr(self, other)).__name__
-                if found != needed:
+        for slot, block in self.slots():
+            for other, needed in block.needs.slots.items():
+                if not isinstance(getattr(self, other), needed):
                     raise TypeError(
                         f"{slot}={type(block).__name__} reads the state of the {other} slot and needs "
-                        f"{other}={needed}(...); found {found if found != SLOTS[other].__name__ else 'none'}"
+                        f"{other}={needed.__name__}(...); found {self._name(other)}"
                     )
-        if self.spectral.perturbation is not None and type(self.perturbation) is Perturbation:
-            raise TypeError(
-                f"Spectral(perturbation={self.spectral.perturbation!r}) filters the offset of the perturbation slot "
-                f"and needs one, for example perturbation=SAM(0.1); found none. To filter the gradient write "
-                f"Spectral(gradient={self.spectral.perturbation!r})"
-            )
+            for other in block.needs.filled:
+                if not self.fills(other):
+                    raise TypeError(f"{slot}={block!r} needs a block in the {other} slot; found none. {block.hint()}")
 
     def __repr__(self) -> str:
         """The slots that differ from FedAvg."""
         shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
         return f"Algorithm({', '.join(shown)})"
 
-    def slots(self) -> tuple[tuple[str, Block], ...]:
+    def slots(self) -> tuple[tuple[str, AnyBlock], ...]:
         """Every slot and its block, in the order of a round."""
         return self._slots
 
     @cached_property
-    def _slots(self) -> tuple[tuple[str, Block], ...]:
+    def _slots(self) -> tuple[tuple[str, AnyBlock], ...]:
         return tuple((f.name, getattr(self, f.name)) for f in fields(self))
+
+    def fills(self, slot: str) -> bool:
+        """Whether a slot holds more than the kind's empty base."""
+        return type(getattr(self, slot)) is not SLOTS[slot]
+
+    def _name(self, slot: str) -> str:
+        """The name of the block in a slot, for errors."""
+        return type(getattr(self, slot)).__name__ if self.fills(slot) else "none"
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What its blocks need of the model and the data, together."""
+        all_needs = [block.needs for _, block in self.slots()]
+        models = [needs for needs in all_needs if needs.model]
+        return Needs(
+            model=models[0].model if models else "",
+            arguments=models[0].arguments if models else {},
+            labels=any(needs.labels for needs in all_needs),
+            proxy=any(needs.proxy for needs in all_needs),
+        )
 
     @cached_property
     def uses(self) -> frozenset[str]:
@@ -88,9 +119,8 @@ class Algorithm:
     @cached_property
     def personalized(self) -> bool:
         """Whether clients are evaluated with models of their own."""
-        own = self.personalization
-        told = any(type(block).personal is not SLOTS.get(slot, Block).personal for slot, block in self.slots())
-        return told or type(own).start is not Personalization.start or own.tuning > 0 or self._keeps_buffers
+        declared = any(block.personalizes for _, block in self.slots())
+        return declared or self.personalization.tuning > 0 or self._keeps_buffers
 
     def keeps_buffers(self, local: Local) -> bool:
         """Whether running statistics stay with each client."""
@@ -113,23 +143,21 @@ class Algorithm:
             layout: the names and shapes of its tensors.
         """
         parts = self.first(params) if state is None else state.parts
-        told = (block.personal(params, parts.get(slot), layout) for slot, block in self.slots())
-        return next(model for model in told if model is not None)
+        models = (block.personal(params, parts.get(slot), layout) for slot, block in self.slots())
+        return next(model for model in models if model is not None)
 
 
-def _fits(slot: str, block: Block) -> None:
-    """Refuse a block in a slot of another kind, and say where it goes."""
-    kind: type[Block] = SLOTS.get(slot, Spectral)
+def _fits(slot: str, block: object) -> None:
+    """Reject a block in a slot of another kind, and say where it goes."""
+    kind = SLOTS[slot]
     if isinstance(block, kind):
         return
     name = type(block).__name__
-    homes = [other for other, cls in SLOTS.items() if isinstance(block, cls)] or ["spectral"] * isinstance(
-        block, Spectral
-    )
+    homes = [other for other, cls in SLOTS.items() if isinstance(block, cls)]
     hint = (
         f"{name} goes into {' or '.join(homes)}"
         if homes
-        else f"{name} is no block: derive it from undrift.core.block.{kind.__name__}"
+        else f"{name} is no block: derive it from undrift.blocks.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
 
@@ -170,7 +198,7 @@ def cost(algorithm: Algorithm) -> Cost:
     blocks = [block for _, block in algorithm.slots()]
     empty = Algorithm()
     changed = {slot: repr(block) for slot, block in algorithm.slots() if block != getattr(empty, slot)}
-    gathers = algorithm.aggregation.gathers
+    gathers = isinstance(algorithm.aggregation, Gathering)
     return Cost(
         slots=changed,
         down=1 + sum(vectors(block.Sent) for block in blocks),

@@ -1,36 +1,100 @@
 """The verbs: what a block may do in a round, in the order of a round, and the kinds of block that fill the slots.
 
-A block is immutable. It declares, as NamedTuples, what it keeps on the server (`Server`) and on a client (`Client`),
-what the server sends (`Sent`) and what the client uploads (`Up`); the wire format, checkpoints and the table of costs
-follow from these declarations. Every argument is read-only, except a gradient or offset handed to a verb that returns
-one: that is the block's to change.
+A block is immutable. Its type parameters are what it keeps on the server, what it keeps on a client, what the server
+sends, what the client uploads (NamedTuples, or None) and what it holds while a client trains:
+
+    class Scaffold(Correction[Variate, Variate, Variate, None, Variates]): ...
+
+The wire format, checkpoints and the table of costs follow from them. Every argument of a verb is read-only, except a
+gradient or an offset handed to a verb that returns one: that is the block's to change, and not to keep.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, cast, get_args, get_origin
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
-from undrift.core.types import Cohort, Declared, Gathered, Run, Summed, Tree, Upload, Weighted
+from undrift.core.types import ClientT, Cohort, Declared, SentT, ServerT, StateT, Summed, UpT
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, Step
 
 
 @dataclass(frozen=True)
-class Block:
+class Needs:
+    """What a block cannot do without.
+
+    Args:
+        model: the kind of model, as `undrift.models.KINDS` names it; "" takes any.
+        arguments: arguments with which such a model fits this block.
+        labels: the clients' examples have class labels.
+        proxy: the server has proxy data.
+        slots: slot -> the class of block that must fill it.
+        filled: slots that must hold some block.
+        reads: further slots whose state it reads through `View.peer`, if they hold what it looks for.
+    """
+
+    model: str = ""
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    labels: bool = False
+    proxy: bool = False
+    slots: "Mapping[str, type[AnyBlock]]" = field(default_factory=dict)
+    filled: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+
+
+_VARIABLES = (ServerT, ClientT, SentT, UpT, StateT)
+
+
+def _parameters(cls: type) -> tuple[Any, ...]:
+    """What a class puts in place of a block's five type parameters, through all its bases."""
+    for base in getattr(cls, "__orig_bases__", ()):
+        origin = get_origin(base)
+        if isinstance(origin, type) and issubclass(origin, Block):
+            given = dict(zip(getattr(origin, "__parameters__", ()), get_args(base), strict=False))
+            inner = _VARIABLES if origin is Block else _parameters(origin)
+            return tuple(given.get(x, x) if isinstance(x, TypeVar) else x for x in inner)
+    base = next((base for base in cls.__bases__ if issubclass(base, Block)), Block)
+    return _VARIABLES if base is Block else _parameters(base)
+
+
+def _tree(parameter: Any) -> Declared:
+    """A declared tree; a parameter that was left open, or None, declares none."""
+    return parameter if isinstance(parameter, type) and parameter is not type(None) else None
+
+
+@dataclass(frozen=True)
+class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     """A part of a method. Every verb has a default, so that a block writes only the ones it needs."""
 
+    home: ClassVar[str] = ""
+    """The slot it fills unless another is named."""
     Server: ClassVar[Declared] = None
     Client: ClassVar[Declared] = None
     Sent: ClassVar[Declared] = None
     Up: ClassVar[Declared] = None
-    requires: ClassVar[Mapping[str, str]] = {}
-    """Slot -> name of the block class that must fill it."""
     uses: ClassVar[frozenset[str]] = frozenset()
     """Which sums of displacements `receive` reads besides the weighted mean: "sum", "slope"."""
     keeps_buffers: ClassVar[bool] = False
     """Whether running statistics stay with each client, whatever `Local.buffers` says."""
+    personalizes: ClassVar[bool] = False
+    """Whether clients are evaluated with models of their own because of this block."""
+
+    def __init_subclass__(cls) -> None:
+        """Read the declared trees from the type parameters."""
+        super().__init_subclass__()
+        cls.Server, cls.Client, cls.Sent, cls.Up = (_tree(x) for x in _parameters(cls)[:4])
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs of the model, the data and other slots."""
+        return Needs()
+
+    def hint(self) -> str:
+        """What to say to someone who left out a slot that it needs filled."""
+        return ""
 
     @property
     def gradients(self) -> int:
@@ -38,159 +102,155 @@ class Block:
         return 0
 
     def sizes(self) -> Mapping[str, int]:
-        """The length of every Array field of `Up`, by name; the gate refuses another."""
+        """The length of every Array field of the upload, by name; the gate rejects another."""
         return {}
 
-    def init_server(self, w: Vector) -> Tree:
+    def init_server(self, w: Vector) -> ServerT:
         """What the server keeps before round 0."""
-        return None
+        return cast(ServerT, None)
 
-    def init_client(self, w: Vector) -> Tree:
+    def init_client(self, w: Vector) -> ClientT:
         """What a client keeps before its first round, in which it received `w`."""
-        return None
+        return cast(ClientT, None)
 
-    def send(self, server: Any) -> Tree:
+    def send(self, server: ServerT) -> SentT:
         """What travels to the clients."""
-        return None
+        return cast(SentT, None)
 
-    def begin(self, sent: Any, kept: Any, run: Run) -> Any:
-        """Prepare the local training; the result is handed to the other client verbs as `local`."""
-        return kept
+    def begin(self, sent: SentT, kept: ClientT, start: Start) -> StateT:
+        """Prepare the local training; the result is handed to the other client verbs as `state`."""
+        return cast(StateT, kept)
 
-    def finish(self, local: Any, run: Run) -> tuple[Tree, Tree]:
-        """After the last step: what is uploaded and what is kept. `run.delta` is the displacement."""
-        return None, None
+    def finish(self, state: StateT, end: End) -> tuple[UpT, ClientT]:
+        """After the last step: what is uploaded and what is kept."""
+        return cast(UpT, None), cast(ClientT, None)
 
-    def receive(self, server: Any, total: Summed, up: Any, cohort: Cohort) -> Tree:
-        """The server's new state from the sums of a round; `up` is the plain sum of this block's uploads."""
-        kept: Tree = server
-        return kept
+    def receive(self, server: ServerT, total: Summed, up: UpT, cohort: Cohort) -> ServerT:
+        """The server's new state from the sums of a round; `up` is the unweighted sum of this block's uploads."""
+        return server
 
-    def personal(self, params: Vector, kept: Any, layout: Layout) -> Vector | None:
+    def personal(self, params: Vector, kept: ClientT, layout: Layout) -> Vector | None:
         """The model a client is evaluated with, from the global one and what it keeps; None leaves it to others."""
         return None
 
 
+AnyBlock = Block[Any, Any, Any, Any, Any]
+"""A block, whatever its trees."""
+
+
 @dataclass(frozen=True)
-class Perturbation(Block):
+class Perturbation(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """Where the gradient is taken. This base perturbs nothing."""
 
-    def perturb(self, local: Any, run: Run) -> Vector | None:
-        """The offset from `run.w`, an ascent direction, or None for none."""
+    home = "perturbation"
+
+    def perturb(self, state: StateT, step: Step) -> Vector | None:
+        """The offset from `step.w`, an ascent direction, or None for none."""
         return None
 
-    def mix(self, grad: Vector, local: Any, run: Run) -> Vector:
+    def mix(self, grad: Vector, state: StateT, step: Step) -> Vector:
         """The data gradient of the step, from the gradient at the perturbed point."""
         return grad
 
 
 @dataclass(frozen=True)
-class Correction(Block):
+class Spectral(Block[ServerT, ClientT, SentT, UpT, StateT]):
+    """Filters of the offset and of the data gradient. This base filters nothing."""
+
+    home = "spectral"
+
+    def filter_offset(self, offset: Vector, state: StateT, step: Step) -> Vector:
+        """The filtered offset; `offset` itself is left alone."""
+        return offset
+
+    def filter_gradient(self, grad: Vector, state: StateT, step: Step) -> Vector:
+        """The filtered data gradient; `grad` itself is left alone."""
+        return grad
+
+
+@dataclass(frozen=True)
+class Correction(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """A change of the direction against drift, or a momentum. This base changes nothing."""
 
-    def correct(self, grad: Vector, local: Any, run: Run) -> Vector:
+    home = "drift"
+
+    def correct(self, grad: Vector, state: StateT, step: Step) -> Vector:
         """The corrected direction."""
         return grad
 
-    def settle(self, delta: Vector, server: Any) -> Vector:
+    def settle(self, delta: Vector, server: ServerT) -> Vector:
         """The correction's half on the server: the displacement to apply, from the mean one."""
         return delta
 
 
 @dataclass(frozen=True)
-class Objective(Block):
+class Objective(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """A term added to every client's loss. This base adds nothing."""
 
-    def penalty(self, local: Any, run: Run) -> Tensor | None:
+    home = "objective"
+
+    def penalty(self, state: StateT, step: Step) -> Tensor | None:
         """A term of the batch's loss that needs the model, or None; called after every forward pass of training.
 
         It is part of the loss wherever a gradient of training is taken, a perturbation's included, and it may look at
-        other points through `run.loss` and at layers through `run.seen`.
+        other points through `step.loss_at` and at layers through `step.seen`.
         """
         return None
 
-    def add(self, grad: Vector, local: Any, run: Run) -> Vector:
-        """The direction with the gradient of the term at `run.w` added."""
+    def add(self, grad: Vector, state: StateT, step: Step) -> Vector:
+        """The direction with the gradient of the term at `step.w` added."""
         return grad
 
 
 @dataclass(frozen=True)
-class Aggregation(Block):
-    """How uploads are weighed, or, if `gathers`, combined from every upload apart."""
-
-    gathers: ClassVar[bool] = False
-    """Whether the server needs every upload apart."""
-    plain: ClassVar[bool] = False
-    """Whether every weight is one, so that the weighted sum serves as the plain one."""
-
-    judges: ClassVar[bool] = False
-    """Whether `gather` judges models on proxy data at the server."""
-    extra: ClassVar[tuple[str, ...]] = ()
-    """Names of further weighted sums of the displacements, beside that by `weigh`."""
-
-    def weigh(self, upload: Upload) -> float:
-        """The weight of an upload: finite, not negative, known to the client itself.
-
-        It may read all of the upload, other blocks' parts too. Weighted sums resolve 2^-60: keep weights near one.
-        """
-        return 1.0
-
-    def weights(self, upload: Upload) -> Mapping[str, float]:
-        """The weights of an upload in the sums named by `extra`: finite, of any sign."""
-        return {}
-
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
-        """The displacement of the round from the sums; not called if `gathers`."""
-        # Every weight may be zero (no client deserves any): the model then stays where it is.
-        return sums.delta / (sums.weight or 1.0)
-
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
-        """The displacement of the round from all uploads, sorted by client; called only if `gathers`."""
-        raise NotImplementedError(f"{type(self).__name__} declares gathers = True and must implement combine()")
-
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Tree]:
-        """The same for a rule that needs more than the uploads, and what the block then keeps on the server."""
-        return self.combine(uploads), gathered.server
-
-
-@dataclass(frozen=True)
-class ServerOptimizer(Block):
+class ServerOptimizer(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """What the server does with the displacement. This base adds it."""
 
-    def shift(self, params: Vector, server: Any) -> Vector:
+    home = "server_optimizer"
+
+    def shift(self, params: Vector, server: ServerT) -> Vector:
         """The model that is broadcast, where it differs from the one that is kept."""
         return params
 
-    def step(self, params: Vector, delta: Vector, server: Any) -> tuple[Vector, Tree]:
+    def step(self, params: Vector, delta: Vector, server: ServerT) -> tuple[Vector, ServerT]:
         """The new model and the new state."""
         return params + delta, server
 
 
 @dataclass(frozen=True)
-class Personalization(Block):
+class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """Which part of the model is shared. This base shares all of it."""
+
+    home = "personalization"
 
     def shared(self, layout: Layout) -> Tensor | None:
         """A boolean vector, true where the model is shared; None if all of it is."""
         return None
 
-    def start(self, params: Vector, kept: Any, layout: Layout) -> Vector:
-        """The model a client starts from; it is not changed."""
+    def start(self, params: Vector, kept: ClientT, layout: Layout) -> Vector:
+        """The model a client starts from, from which its displacement is measured; `params` is not changed."""
         return params
 
-    def active(self, run: Run) -> Tensor | None:
+    def enter(self, state: StateT, start: Start) -> Vector | None:
+        """Where the first step is taken, if not at `start.w0`; called once all blocks have begun."""
+        return None
+
+    def active(self, step: Step) -> Tensor | None:
         """A boolean vector, true where the model moves at this step; None if all of it does."""
         return None
 
-    def step(self, grad: Vector, local: Any, run: Run) -> None:
-        """Train something beside the model, before it moves; `grad` is its unfiltered data gradient, to read only."""
+    def train_own(self, grad: Vector, state: StateT, step: Step) -> None:
+        """Train a model of the client's own beside the shared one, before that moves.
+
+        `grad` is the shared model's unfiltered data gradient, to read only.
+        """
 
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""
         mask = self.shared(layout)
         return v if mask is None else torch.where(mask.to(v.device), v, v.new_zeros(()))
 
-    def personal(self, params: Vector, kept: Any, layout: Layout) -> Vector | None:
+    def personal(self, params: Vector, kept: ClientT, layout: Layout) -> Vector | None:
         """The model a client would start from."""
         return self.start(params, kept, layout)
 
@@ -202,15 +262,3 @@ class Personalization(Block):
     def scope(self, layout: Layout) -> Tensor | None:
         """A boolean vector, true where this tuning moves the model; None if it moves all of it."""
         return None
-
-
-SLOTS: Mapping[str, type[Block]] = {
-    "perturbation": Perturbation,
-    "drift": Correction,
-    "momentum": Correction,
-    "objective": Objective,
-    "aggregation": Aggregation,
-    "server_optimizer": ServerOptimizer,
-    "personalization": Personalization,
-}
-"""The slots that hold blocks; `spectral`, which only holds functions, is the eighth."""

@@ -1,6 +1,6 @@
 """The one local loop. Every method runs through `train`; read it first."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,10 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.core.algorithm import Algorithm
-from undrift.core.block import Block, Personalization
+from undrift.core.block import AnyBlock, Personalization
 from undrift.core.oracle import Oracle
-from undrift.core.types import Broadcast, ClientState, Local, Run, Tree, Upload
+from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
+from undrift.core.view import End, Start, Step
 
 
 class ClientError(RuntimeError):
@@ -32,7 +33,7 @@ def train(
     examples: int,
     random: Callable[[str], Generator],
     epoch: Callable[[Generator], Iterator[Any]] | None = None,
-    histogram: Callable[[], Tensor | None] | None = None,
+    label_counts: Callable[[], Tensor | None] | None = None,
     out: Vector | None = None,
 ) -> tuple[Upload, ClientState]:
     """Train one client for one round.
@@ -49,40 +50,42 @@ def train(
         examples: how many training examples it has, one at least.
         random: gives the client's generator for a purpose.
         epoch: makes one more epoch of the client's batches, for blocks that look at the data themselves.
-        histogram: counts the client's examples of each class; None leaves it to the batches.
+        label_counts: counts the client's examples of each class; None leaves it to the batches.
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
     """
-    if state is None:
-        state = ClientState(algorithm.first(broadcast.params))
-    blocks = dict(algorithm.slots())
+    state = state or ClientState(algorithm.first(broadcast.params))
+    blocks, states = dict(algorithm.slots()), dict[str, Any]()
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     _load(model, w0, broadcast, state)
     oracle = Oracle(model, loss, random)
-    run = Run(
-        w=model.w,
-        w0=w0,
-        layout=model.layout,
-        round=broadcast.round,
-        lr=local.rate(broadcast.round),
-        steps=local.steps(examples),
-        examples=examples,
-        local=local,
-        sent=broadcast.parts,
-        oracle=oracle,
-        random=random,
-        epoch=epoch,
-        histogram=histogram,
-    )
+    seen: dict[str, Any] = {
+        "w0": w0,
+        "layout": model.layout,
+        "round": broadcast.round,
+        "lr": local.rate(broadcast.round),
+        "steps": local.steps(examples),
+        "examples": examples,
+        "local": local,
+        "random": random,
+        "_oracle": oracle,
+        "_epoch": epoch,
+        "_states": states,
+        "_label_counts": label_counts,
+    }
+    start = Start(**seen)
     try:
         for slot, block in blocks.items():
-            run.locals[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), run)
-        oracle.penalty = partial(algorithm.objective.penalty, run.locals["objective"], run)
-        descend(algorithm, run, batches)
-        run.delta = algorithm.personalization.share(torch.sub(run.w, w0, out=out), model.layout)
-        ends = {slot: block.finish(run.locals[slot], run) for slot, block in blocks.items()}
+            states[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), start)
+        entered = algorithm.personalization.enter(states["personalization"], start)
+        if entered is not None:
+            model.w.copy_(entered)
+        descend(algorithm, oracle, states, Step(**seen, w=model.w), batches)
+        delta = algorithm.personalization.share(torch.sub(model.w, w0, out=out), model.layout)
+        end = End(**seen, w=model.w, delta=delta)
+        ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
     except Exception as error:
         raise ClientError(
-            f"round {broadcast.round}, client {client}, step {run.step}{_place(blocks, error)}: {error}"
+            f"round {broadcast.round}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
         ) from error
     finally:
         oracle.release()
@@ -92,10 +95,10 @@ def train(
     upload = Upload(
         client=client,
         round=broadcast.round,
-        delta=run.delta,
+        delta=delta,
         examples=examples,
-        steps=run.steps,
-        loss=float(oracle.total) / run.steps,
+        steps=start.steps,
+        loss=float(oracle.total) / start.steps,
         buffers=model.buffers[:0].clone() if keeps else model.buffers.clone(),
         counts=model.counts[:0].clone() if keeps else model.counts.clone(),
         parts=uploads,
@@ -103,52 +106,53 @@ def train(
     return upload, ClientState(kept, model.buffers.clone() if keeps else None)
 
 
-def descend(algorithm: Algorithm, run: Run, batches: Iterable[Any]) -> None:
+def descend(
+    algorithm: Algorithm, oracle: Oracle, states: Mapping[str, Any], step: Step, batches: Iterable[Any]
+) -> None:
     """All local steps: perturb, filter, clip, correct, decay, move."""
-    a, local, begun, oracle = algorithm, run.local, run.locals, run.oracle
-    shared = a.personalization.shared(run.layout)
-    shared = shared if shared is None else shared.to(run.w.device)
-    generator = run.random("filter") if a.spectral != type(a.spectral)() else None
+    a, local, w = algorithm, step.local, oracle.model.w
+    oracle.penalty = partial(a.objective.penalty, states["objective"], step)
+    shared = a.personalization.shared(step.layout)
+    shared = shared if shared is None else shared.to(w.device)
 
     def inside(new: Vector, old: Vector) -> Vector:
         """Filters and corrections act on what is shared; the private part follows its own gradient."""
-        return new if shared is None else torch.where(shared, new, old)
+        return new if shared is None or new is old else torch.where(shared, new, old)
 
     count = 0
     for count, batch in enumerate(batches, start=1):
-        run.step = count - 1
-        oracle.next(batch, a.personalization.active(run))
-        offset = a.perturbation.perturb(begun["perturbation"], run)
-        if offset is not None and a.spectral.perturbation is not None:
-            offset = inside(a.spectral.perturbation(offset, run.layout, generator), offset)
-        grad = a.perturbation.mix(run.gradient(offset), begun["perturbation"], run)
-        a.personalization.step(grad, begun["personalization"], run)
-        if a.spectral.gradient is not None:
-            grad = inside(a.spectral.gradient(grad, run.layout, generator), grad)
+        oracle.next(count - 1, batch)
+        oracle.freeze(a.personalization.active(step))
+        offset = a.perturbation.perturb(states["perturbation"], step)
+        if offset is not None:
+            offset = inside(a.spectral.filter_offset(offset, states["spectral"], step), offset)
+        grad = a.perturbation.mix(oracle.gradient(offset), states["perturbation"], step)
+        a.personalization.train_own(grad, states["personalization"], step)
+        grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), grad)
         if local.clip is not None:
             grad = grad.mul_((local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
         own = grad.clone() if shared is not None else grad
-        grad = a.drift.correct(grad, begun["drift"], run)
-        grad = a.momentum.correct(grad, begun["momentum"], run)
-        grad = inside(a.objective.add(grad, begun["objective"], run), own)
+        grad = a.drift.correct(grad, states["drift"], step)
+        grad = a.momentum.correct(grad, states["momentum"], step)
+        grad = inside(a.objective.add(grad, states["objective"], step), own)
         if local.weight_decay:
-            grad = grad.add_(run.w, alpha=local.weight_decay)
+            grad = grad.add_(w, alpha=local.weight_decay)
         if oracle.frozen is not None:
             grad = grad.masked_fill_(oracle.frozen, 0)
-        run.w.add_(grad, alpha=-run.lr)
-    if count != run.steps:
-        raise ValueError(f"expected {run.steps} batches for {run.examples} examples, got {count}")
+        w.add_(grad, alpha=-step.lr)
+    if count != step.steps:
+        raise ValueError(f"expected {step.steps} batches for {step.examples} examples, got {count}")
 
 
 @dataclass(frozen=True)
 class _Scope(Personalization):
     """Only what a block's tuning names moves."""
 
-    block: Personalization = Personalization()
+    block: Personalization[Any, Any, Any, Any, Any] = Personalization()
 
-    def active(self, run: Run) -> Tensor | None:
+    def active(self, step: Step) -> Tensor | None:
         """The scope, the same at every step."""
-        return self.block.scope(run.layout)
+        return self.block.scope(step.layout)
 
 
 def tuning(algorithm: Algorithm) -> Algorithm:
@@ -177,7 +181,7 @@ def _share(algorithm: Algorithm, up: Tree, model: Bound) -> Tree:
     )
 
 
-def _place(blocks: dict[str, Block], error: BaseException) -> str:
+def _place(blocks: dict[str, AnyBlock], error: BaseException) -> str:
     """The slot, block and verb in which an error arose, or nothing if it arose elsewhere."""
     place = ""
     frame = error.__traceback__

@@ -1,6 +1,6 @@
 """What may enter a sum: the only way in.
 
-Every upload is checked before any rule sees it. One that fails is set aside with a typed reason and the round goes on
+Every upload is checked before any rule sees it. One that fails is rejected with a typed reason and the round goes on
 without it; it leaves no trace in the sums.
 """
 
@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from undrift.core.algorithm import Algorithm
-from undrift.core.reduce import LIMIT, Total
+from undrift.core.exact import LIMIT
+from undrift.core.reduce import Total
 from undrift.core.types import Broadcast, Declared, Local, Tree, Upload, kinds
 
 _log = logging.getLogger(__name__)
 
 
 class Reason(Enum):
-    """Why an upload was set aside."""
+    """Why an upload was rejected."""
 
     SENDER = "the client was not asked in this round"
     DUPLICATE = "the client was counted already"
@@ -40,7 +41,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Rejection:
-    """An upload set aside: whose, why, and in which field."""
+    """A rejected upload: whose, why, and in which field."""
 
     client: int
     reason: Reason
@@ -51,7 +52,7 @@ class Rejection:
         return f"client {self.client}: {self.reason.value}" + (f" ({self.detail})" if self.detail else "")
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """A check that failed."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
@@ -94,25 +95,25 @@ class Gate:
         return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
 
     def admit(self, upload: Upload, total: Total) -> Rejection | None:
-        """Add an upload to a total, or set it aside and say why."""
+        """Add an upload to a total, or reject it and say why."""
         try:
             self.measured[upload.client] = self._check(upload)
-        except _RefusedError as refused:
-            return self.reject(upload.client, refused.reason, refused.detail)
+        except _RejectedError as rejected:
+            return self.reject(upload.client, rejected.reason, rejected.detail)
         self._seen.add(upload.client)
         total.add(upload)
         return None
 
     def merge(self, part: Total, total: Total) -> Rejection | None:
-        """Add another node's partial total to a total, or set all of it aside and say why.
+        """Add another node's partial total to a total, or reject all of it and say why.
 
         The uploads behind it passed a gate on their node; here the sums themselves are checked, since the node may be
         broken too.
         """
         try:
             self._check_part(part)
-        except _RefusedError as refused:
-            return self.reject(min(part.clients, default=-1), refused.reason, f"partial sum: {refused.detail}")
+        except _RejectedError as rejected:
+            return self.reject(min(part.clients, default=-1), rejected.reason, f"partial sum: {rejected.detail}")
         self._seen.update(part.clients)
         total.merge(part)
         return None
@@ -121,34 +122,34 @@ class Gate:
         """Who is in a partial total, and whether its sums can be sums."""
         for client in part.clients:
             if client not in self.asked:
-                raise _RefusedError(Reason.SENDER, f"client {client}")
+                raise _RejectedError(Reason.SENDER, f"client {client}")
             if client in self._seen:
-                raise _RefusedError(Reason.DUPLICATE, f"client {client}")
+                raise _RejectedError(Reason.DUPLICATE, f"client {client}")
         if len(set(part.clients)) < len(part.clients):
-            raise _RefusedError(Reason.DUPLICATE)
-        gathered = part.clients if self.algorithm.aggregation.gathers else []
-        if sorted(upload.client for upload in part.uploads) != sorted(gathered):
-            raise _RefusedError(Reason.TREE, "uploads")
-        for upload in part.uploads:
+            raise _RejectedError(Reason.DUPLICATE)
+        if not part.rule.holds(part.clients):
+            raise _RejectedError(Reason.TREE, "uploads")
+        for upload in part.rule.uploads:
             self._check(upload)
         sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
         buffers, counts = (sent.buffers, sent.counts) if averaged else (sent.buffers[:0], sent.counts[:0])
         expected = part.expected(sent.params, buffers) if part.clients else {}
-        if set(part.sums) != set(expected):
-            raise _RefusedError(Reason.TREE, f"expected sums {sorted(expected)}")
+        sums = part.sums
+        if set(sums) != set(expected):
+            raise _RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
         room = LIMIT / (self.cohort or len(self.asked)) * len(part.clients)
         for name, size in expected.items():
-            for x in (part.sums[name].coarse, part.sums[name].fine):
+            for x in (sums[name].coarse, sums[name].fine):
                 _check_tensor(name, x, torch.Size([size]), torch.float64)
-            if not part.sums[name].sound(room):
-                raise _RefusedError(Reason.SIZE, name)
+            if not sums[name].sound(room):
+                raise _RejectedError(Reason.SIZE, name)
         if part.clients:
             _check_tensor("counts", part.counts, counts.shape, counts.dtype)
-            if float(part.sums["weight"].value()) < 0:
-                raise _RefusedError(Reason.WEIGHT)
+            if part.weight() < 0:
+                raise _RejectedError(Reason.WEIGHT)
 
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
-        """Set a client aside, also one that sent nothing."""
+        """Reject a client, also one that sent nothing."""
         rejection = Rejection(client, reason, detail)
         _log.warning("round %d, %s", self.broadcast.round, rejection)
         self.rejections.append(rejection)
@@ -157,11 +158,11 @@ class Gate:
     def _check(self, upload: Upload) -> tuple[float, float]:
         """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
         if not _whole(upload.client) or upload.client not in self.asked:
-            raise _RefusedError(Reason.SENDER)
+            raise _RejectedError(Reason.SENDER)
         if upload.client in self._seen:
-            raise _RefusedError(Reason.DUPLICATE)
+            raise _RejectedError(Reason.DUPLICATE)
         if not _whole(upload.round) or upload.round != self.broadcast.round:
-            raise _RefusedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
+            raise _RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         self._check_layout(upload)
         room = LIMIT / (self.cohort or len(self.asked))
@@ -171,23 +172,23 @@ class Gate:
         weight, *extra = self._weigh(upload)
         largest = max(weight, *map(abs, extra), 1.0)
         if largest > room:
-            raise _RefusedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
+            raise _RejectedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
         norm = _check_values("delta", upload.delta, room / max(largest, self._pace(upload)))
         if self.bound is not None and norm > self.bound:
-            raise _RefusedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+            raise _RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
         _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         return weight, norm
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""
         if not _whole(upload.examples) or not 0 <= upload.examples <= self.most:
-            raise _RefusedError(Reason.COUNT, f"examples {upload.examples!r}")
+            raise _RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
         if upload.examples == 0:
-            raise _RefusedError(Reason.EMPTY)
+            raise _RejectedError(Reason.EMPTY)
         if not _whole(upload.steps) or upload.steps != self.local.steps(upload.examples):
-            raise _RefusedError(Reason.COUNT, f"steps {upload.steps!r}, expected {self.local.steps(upload.examples)}")
+            raise _RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {self.local.steps(upload.examples)}")
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):
-            raise _RefusedError(Reason.FINITE, "loss")
+            raise _RejectedError(Reason.FINITE, "loss")
 
     def _check_layout(self, upload: Upload) -> None:
         """Names, shapes and dtypes are as declared."""
@@ -197,10 +198,10 @@ class Gate:
             _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
         declared = {slot: block.Up for slot, block in self.algorithm.slots() if block.Up is not None}
         if not isinstance(upload.parts, dict) or set(upload.parts) != set(declared):
-            raise _RefusedError(Reason.TREE, f"expected parts for {sorted(declared)}")
+            raise _RejectedError(Reason.TREE, f"expected parts for {sorted(declared)}")
         for slot, tree in declared.items():
             if type(upload.parts[slot]) is not tree:
-                raise _RefusedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
+                raise _RejectedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
             sizes = getattr(self.algorithm, slot).sizes()
             for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
                 if kind in ("vector", "array"):
@@ -209,16 +210,15 @@ class Gate:
 
     def _weigh(self, upload: Upload) -> list[float]:
         """The upload's weight, then those of the further sums: numbers, whatever the upload claims."""
-        rule = self.algorithm.aggregation
+        rule, up = self.algorithm.aggregation, upload.parts.get("aggregation")
         try:
-            weight, extra = rule.weigh(upload), rule.weights(upload)
-            found = [weight, *(extra[name] for name in rule.extra)]
-            sound = all(map(isfinite, found)) and weight >= 0
+            weights = [rule.weigh(upload, up), *rule.weights(upload, up).values()]
+            sound = all(map(isfinite, weights)) and weights[0] >= 0
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise _RefusedError(Reason.WEIGHT, repr(error)) from error
+            raise _RejectedError(Reason.WEIGHT, repr(error)) from error
         if not sound:
-            raise _RefusedError(Reason.WEIGHT, ", ".join(map(repr, found)))
-        return found
+            raise _RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights)))
+        return weights
 
     def _pace(self, upload: Upload) -> float:
         """The factor with which a displacement enters the sum of slopes."""
@@ -234,9 +234,9 @@ def _whole(x: Any) -> bool:
 def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:
     """A dense tensor of the declared shape and dtype."""
     if not isinstance(x, Tensor) or x.layout is not torch.strided or x.shape != shape:
-        raise _RefusedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
+        raise _RejectedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
     if x.dtype != dtype:
-        raise _RefusedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
+        raise _RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
 
 
 def _check_values(name: str, x: Tensor, most: float) -> float:
@@ -248,20 +248,20 @@ def _check_values(name: str, x: Tensor, most: float) -> float:
         return norm
     largest = float(x.abs().max())
     if not isfinite(largest):
-        raise _RefusedError(Reason.FINITE, name)
+        raise _RejectedError(Reason.FINITE, name)
     if largest > most:
-        raise _RefusedError(Reason.SIZE, name)
+        raise _RejectedError(Reason.SIZE, name)
     return float(torch.linalg.vector_norm(x, dtype=torch.float64))
 
 
 def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:
-    """The fields of a tree as tensors; a field of another kind than declared is refused."""
+    """The fields of a tree as tensors; a field of another kind than declared is rejected."""
     out = []
     for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):
         if kind in ("vector", "array"):
             out.append((name, x))
         elif not isinstance(x, float if kind == "float" else int):
-            raise _RefusedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
+            raise _RejectedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
         else:
             out.append((name, torch.tensor([x], dtype=torch.float64)))
     return out

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from undrift.core.algorithm import Algorithm
-from undrift.core.oracle import Probe
 from undrift.core.reduce import Total
-from undrift.core.types import Broadcast, Cohort, Gathered, Local, ServerState
+from undrift.core.types import Broadcast, Cohort, Local, ServerState
 from undrift.core.vector import Bound, Layout
+from undrift.core.view import Gathered, Samples
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
@@ -31,9 +31,8 @@ def close(
     total: Total,
     population: int,
     local: Local,
-    *,
-    layout: Layout | None = None,
-    judge: Probe | None = None,
+    layout: Layout,
+    proxy: Samples | None = None,
 ) -> ServerState:
     """The state after a round.
 
@@ -46,17 +45,15 @@ def close(
         total: the sum of the accepted uploads.
         population: how many clients there are in all.
         local: the settings all clients share.
-        layout: the names and shapes of the model's tensors; needed if the method gathers.
-        judge: losses and gradients on the server's proxy data; needed if the method judges.
+        layout: the names and shapes of the model's tensors.
+        proxy: the server's proxy data, for a method that needs them.
     """
     if not total.clients:
         return replace(state, round=state.round + 1)
     cohort = Cohort(len(total.clients), population, state.round, local)
-    kept, delta = dict(state.parts), None
-    if algorithm.aggregation.gathers:
-        gathered = _gathered(algorithm, broadcast, kept.get("aggregation"), cohort, layout, judge)
-        delta, kept["aggregation"] = algorithm.aggregation.gather(total.gathered(), gathered)
-    summed = total.close(broadcast.params, cohort, delta)
+    kept = dict(state.parts)
+    gathered = Gathered(broadcast.params, layout, kept.get("aggregation"), cohort, proxy)
+    summed, kept["aggregation"] = total.close(gathered)
 
     parts: dict[str, Any] = {}
     for slot, block in algorithm.slots():
@@ -81,18 +78,6 @@ def close(
         if _remembers(algorithm, local)
         else {},
     )
-
-
-def _gathered(
-    algorithm: Algorithm, broadcast: Broadcast, kept: Any, cohort: Cohort, layout: Layout | None, judge: Probe | None
-) -> Gathered:
-    """What a gathering rule knows besides the uploads."""
-    rule = algorithm.aggregation
-    if layout is None:
-        raise ValueError(f"aggregation={type(rule).__name__} gathers and needs layout=, for example bind(model).layout")
-    if rule.judges and judge is None:
-        raise ValueError(f"aggregation={type(rule).__name__} judges models on proxy data and needs judge=; got none")
-    return Gathered(broadcast.params, layout, kept, cohort, judge)
 
 
 def _remembers(algorithm: Algorithm, local: Local) -> bool:

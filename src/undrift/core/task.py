@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -12,9 +12,7 @@ from torch.nn.functional import cross_entropy
 class Task(Protocol):
     """A model, its loss and the data of each client; everything an engine needs besides the algorithm.
 
-    A task may have two more, which some blocks look for. `histogram(client)` gives the number of a client's training
-    examples of each class; without it labels are counted from the batches. `proxy()` gives the batches on which the
-    server judges models, the same at every call: never a client's data.
+    What a task can do besides are protocols of their own: `CountsLabels`, `HasProxy`, `ReadsOnce`.
     """
 
     @property
@@ -32,6 +30,29 @@ class Task(Protocol):
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
         """One epoch of a client's data: ceil(examples / size) batches, shuffled by the generator."""
+
+
+@runtime_checkable
+class CountsLabels(Protocol):
+    """A task that knows its clients' class labels; without it labels are counted from the batches."""
+
+    def label_counts(self, client: int) -> Tensor | None:
+        """How many training examples of each class a client has; None if they have no class."""
+
+
+@runtime_checkable
+class HasProxy(Protocol):
+    """A task with data on the server, for rules that judge models there."""
+
+    def proxy(self) -> Iterator[Any]:
+        """The batches on which the server judges models, the same at every call: never a client's data."""
+
+
+@runtime_checkable
+class ReadsOnce(Protocol):
+    """A task whose batches were given for one round and can be read only once, as a loader's are."""
+
+    reads_once: bool
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,7 @@ class TensorTask:
         """How many training examples a client has."""
         return len(self.clients[client])
 
-    def histogram(self, client: int) -> Tensor | None:
+    def label_counts(self, client: int) -> Tensor | None:
         """How many training examples of each class a client has; None if the targets are not whole numbers."""
         if self.targets.dtype != torch.int64 or self.targets.dim() != 1:
             return None

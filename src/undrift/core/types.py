@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, Generic, TypeAlias, get_type_hints
 
-import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
-from undrift.core.oracle import Probe
-from undrift.core.vector import Layout, Vector
+from undrift.core.vector import Vector
 
 Array: TypeAlias = Tensor
 """A tensor in a tree that is not as long as the model: a sketch, a few indices, the private part of a model."""
@@ -21,6 +20,21 @@ Declared: TypeAlias = type[Any] | None
 
 Parts: TypeAlias = Mapping[str, Tree]
 """One tree per slot, for the slots that declare one."""
+
+ServerT = TypeVar("ServerT", bound=Tree, default=None)
+"""What a block keeps on the server."""
+
+ClientT = TypeVar("ClientT", bound=Tree, default=None)
+"""What a block keeps on a client between its rounds."""
+
+SentT = TypeVar("SentT", bound=Tree, default=None)
+"""What the server sends for a block."""
+
+UpT = TypeVar("UpT", bound=Tree, default=None)
+"""What a client uploads for a block."""
+
+StateT = TypeVar("StateT", default=ClientT)
+"""What a block holds while a client trains: what `begin` returns."""
 
 
 def kinds(declared: Declared) -> Mapping[str, str]:
@@ -153,10 +167,10 @@ class Summed:
 
     Args:
         delta: the mean displacement by the weights of the aggregation.
-        sum: the plain sum of displacements (only if a block uses it).
-        slope: the plain sum of the clients' slopes, see `slope` (only if a block uses it).
+        sum: the unweighted sum of displacements (only if a block uses it).
+        slope: the unweighted sum of the clients' slopes, see `slope` (only if a block uses it).
         buffers: the mean running statistics; `counts` their largest counters.
-        parts: the plain sums of the blocks' uploads.
+        parts: the unweighted sums of the blocks' uploads.
     """
 
     delta: Vector
@@ -178,41 +192,22 @@ class Cohort:
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class WeightedSums(Generic[UpT]):
     """The weighted sums of displacements, in double precision: what the mean of a round is made of.
 
     Args:
         delta: the sum of displacements by the weights of the aggregation.
         weight: the sum of these weights; it may be zero.
-        extra: for every name in the block's `extra`, the sum of displacements by the weights of that name.
+        extra: for every name in the rule's `extra`, the sum of displacements by the weights of that name.
         weights: the sums of those weights.
-        up: the plain sum of the aggregation's own uploads.
+        up: the unweighted sum of the aggregation's own uploads.
     """
 
     delta: Tensor
     weight: float
     extra: Mapping[str, Tensor]
     weights: Mapping[str, float]
-    up: Any
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """What a rule that sees every upload apart knows besides.
-
-    Args:
-        w0: the model that was broadcast.
-        layout: the names and shapes of its tensors.
-        server: what the block keeps on the server.
-        cohort: who took part.
-        judge: losses and gradients on the server's proxy data, if the block `judges`.
-    """
-
-    w0: Vector
-    layout: Layout
-    server: Any
-    cohort: Cohort
-    judge: Probe | None = None
+    up: UpT
 
 
 def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: float, count: int = 1) -> Vector:
@@ -233,52 +228,3 @@ def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: flo
     if weight_decay == 0.0:
         return -paced
     return -paced - weight_decay * (count * w0 + (delta - lr * paced) / 2)
-
-
-@dataclass(eq=False, kw_only=True)
-class Run(Probe):
-    """One client's local training while it runs: the only mutable noun. Losses, gradients and data: see `Probe`.
-
-    Args:
-        w: the local model, changed by every step; `begin` may change it in place, too.
-        w0: where it started.
-        layout: the names and shapes of its tensors.
-        round: the round.
-        lr: the learning rate of this round.
-        steps: how many steps there will be.
-        examples: how many examples the client has.
-        local: the settings all clients share.
-        sent: what the server sent, by slot.
-        locals: what the blocks' `begin` gave, by slot, in the order of the slots; for blocks that read another's.
-        step: the current step, from 0.
-        delta: after the last step, the displacement that will be uploaded.
-    """
-
-    w: Vector
-    w0: Vector
-    layout: Layout
-    round: int
-    lr: float
-    steps: int
-    examples: int
-    local: Local
-    sent: Parts
-    locals: dict[str, Any] = field(default_factory=dict)
-    step: int = 0
-    delta: Vector = field(default_factory=lambda: torch.empty(0))
-    _probe: Vector | None = None
-
-    def gradient(self, offset: Vector | None = None) -> Vector:
-        """The gradient of the current batch's data loss and penalty at `w + offset`; `w` itself is not touched.
-
-        The result is one buffer, overwritten by the next call: clone what you keep.
-        """
-        if offset is None:
-            return self.oracle(self.w)
-        if self._probe is None:
-            self._probe = torch.empty_like(self.w)
-        return self.oracle(torch.add(self.w, offset, out=self._probe))
-
-    def slope(self) -> Vector:
-        """The mean direction descended in this run: see `slope`."""
-        return slope(self.delta / (self.steps * self.lr), self.delta, self.w0, self.lr, self.local.weight_decay)

@@ -79,13 +79,16 @@ def unit(v: Tensor) -> Tensor:
 
 
 class Bound(NamedTuple):
-    """A module whose parameters and buffers are views of flat vectors, and a vector for its gradient."""
+    """A module whose parameters and buffers are views of flat vectors.
+
+    `g` is the room for a gradient that may be overwritten by the next; without it every gradient is a new vector.
+    """
 
     module: nn.Module
     layout: Layout
     parameters: tuple[nn.Parameter, ...]
     w: Vector
-    g: Vector
+    g: Vector | None
     buffers: Tensor
     counts: Tensor
 
@@ -94,14 +97,19 @@ class Bound(NamedTuple):
         for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
             parameter.data = value
 
-    def gradient(self, loss: Tensor, out: Vector | None = None) -> Vector:
-        """The gradient of a loss, written into `g` or `out`; zero where the loss does not depend on a parameter."""
-        found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        zero = self.g.new_zeros(())
-        pairs = zip(found, self.parameters, strict=True)
+    def gradient(self, loss: Tensor, *, reuse: bool = False) -> Vector:
+        """The gradient of a loss; zero where the loss does not depend on a parameter.
+
+        Args:
+            loss: what to differentiate.
+            reuse: write it into `g`, which the next such call overwrites, instead of a new vector.
+        """
+        slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        zero = self.w.new_zeros(())
+        pairs = zip(slopes, self.parameters, strict=True)
         return torch.cat(
             [zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs],
-            out=self.g if out is None else out,
+            out=self.g if reuse else None,
         )
 
     def check(self) -> None:

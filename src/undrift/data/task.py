@@ -113,7 +113,7 @@ class DataTask:
         """The numbers of a client's training examples, without those held out."""
         return self._parts(client)[0]
 
-    def histogram(self, client: int) -> Tensor:
+    def label_counts(self, client: int) -> Tensor:
         """How many training examples of each class a client has."""
         return torch.bincount(self.dataset.train.targets[self.training(client)], minlength=self.dataset.classes)
 
@@ -195,7 +195,7 @@ class DataTask:
     def _drawn(self, client: int) -> Tensor:
         """Test examples with the label shares of a client's training data, each at most once."""
         draw = Generator().manual_seed(derive(self.seed, client, "own test"))
-        quotas = apportion(self.histogram(client), min(self.examples(client), OWN)).tolist()
+        quotas = apportion(self.label_counts(client), min(self.examples(client), OWN)).tolist()
         pairs = [(group, quota) for group, quota in zip(self._by_class, quotas, strict=True) if quota]
         chosen = [group[torch.randperm(len(group), generator=draw)[:quota]] for group, quota in pairs]
         return torch.cat(chosen).sort().values if chosen else torch.empty(0, dtype=torch.int64)

@@ -11,12 +11,13 @@ from torch import nn
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.gate import Rejection
-from undrift.core.oracle import Oracle, Probe
+from undrift.core.oracle import Oracle
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.core.reduce import Total
-from undrift.core.task import Task
+from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, bind
+from undrift.core.view import Samples
 from undrift.engine.store import Store
 from undrift.engine.worker import Job, Partial, Visit, Worker
 
@@ -126,28 +127,26 @@ class Simulation:
 
     def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
         """End a round with the uploads that came in."""
-        layout = self._judged.layout if self.algorithm.aggregation.gathers else None
-        judge = self.judge(broadcast) if self.algorithm.aggregation.judges else None
-        return server.close(
-            self.algorithm, state, broadcast, total, self.task.population, self.local, layout=layout, judge=judge
-        )
+        proxy = self.proxy(broadcast) if self.algorithm.needs.proxy else None
+        layout = self._server_model.layout
+        return server.close(self.algorithm, state, broadcast, total, self.task.population, self.local, layout, proxy)
 
-    def judge(self, broadcast: Broadcast) -> Probe:
+    def proxy(self, broadcast: Broadcast) -> Samples:
         """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""
-        proxy = getattr(self.task, "proxy", None)
-        if proxy is None:
+        task = self.task
+        if not isinstance(task, HasProxy):
             raise TypeError(
                 f"aggregation={type(self.algorithm.aggregation).__name__} judges models on proxy data at the server: "
-                f"give the task a method proxy(); {type(self.task).__name__} has none"
+                f"give the task a method proxy(); {type(task).__name__} has none"
             )
-        model, random = self._judged, partial(generator, self.seed, broadcast.round, -1)
+        model, random = self._server_model, partial(generator, self.seed, broadcast.round, -1)
         model.buffers.copy_(broadcast.buffers)
         model.counts.copy_(broadcast.counts)
         oracle = Oracle(model, partial(self.task.loss, model.module), random)
-        return Probe(oracle=oracle, random=random, epoch=lambda _: proxy())
+        return Samples(random=random, _oracle=oracle, _epoch=lambda _: task.proxy())
 
     @cached_property
-    def _judged(self) -> Bound:
+    def _server_model(self) -> Bound:
         """The server's own model, for rules that need its layout or judge others on it."""
         return bind(self.task.model().train())
 

@@ -21,7 +21,7 @@ from undrift.core.client import train, tuning
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.random import generator
 from undrift.core.reduce import Total
-from undrift.core.task import Task
+from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
 from undrift.engine.store import DiskStore, MemoryStore, Store
@@ -70,9 +70,7 @@ class Partial:
 
     def flatten(self) -> tuple[dict[str, Tensor], str]:
         """The reply as named tensors and a line of JSON."""
-        tensors = {f"total/{name}": x for name, x in self.total.flatten().items()}
-        for i, upload in enumerate(self.total.uploads):
-            tensors.update({f"upload{i}/{name}": x for name, x in wire.flatten(upload).items()})
+        tensors = self.total.flatten(wire.flatten)
         told = {
             "visits": [[v.client, v.examples, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
             "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
@@ -84,15 +82,9 @@ class Partial:
 
         Raises `WireError` if it cannot be read; what can be read is for `Gate.merge` to check.
         """
-        rooms: dict[str, dict[str, Tensor]] = {"total": {}}
-        for name, x in tensors.items():
-            room, _, rest = name.partition("/")
-            rooms.setdefault(room, {})[rest] = x
+        algorithm = self.total.algorithm
         try:
-            total = rooms.pop("total")
-            algorithm = self.total.algorithm
-            uploads = [wire.restore(Upload, algorithm, upload, size) for upload in rooms.values()]
-            self.total.restore(total, uploads)
+            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
             facts = json.loads(told)
             self.visits = [Visit(int(c), int(n), *map(float, numbers)) for c, n, *numbers in facts["visits"]]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
@@ -113,8 +105,7 @@ class Worker:
         self.job = job
         self.store = MemoryStore() if store is None else store
         self.model = bind(job.task.model().train())
-        # An upload that is only added up may lie in one place; one that is gathered may not.
-        self._scratch = None if job.algorithm.aggregation.gathers else torch.empty_like(self.model.w)
+        self._scratch = torch.empty_like(self.model.w)  # one client's displacement after the other
 
     @classmethod
     def on_disk(cls, job: Job, root: Path) -> Self:
@@ -185,7 +176,7 @@ class Worker:
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
         batches = partial(job.task.batches, client, job.local.batch_size)
-        histogram = getattr(job.task, "histogram", None)
+        task = job.task
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(random("model").initial_seed())
             return train(
@@ -199,7 +190,7 @@ class Worker:
                 client=client,
                 examples=examples,
                 random=random,
-                epoch=None if getattr(job.task, "one_shot", False) else batches,
-                histogram=None if histogram is None else partial(histogram, client),
+                epoch=None if isinstance(task, ReadsOnce) and task.reads_once else batches,
+                label_counts=partial(task.label_counts, client) if isinstance(task, CountsLabels) else None,
                 out=out,
             )

@@ -119,11 +119,11 @@ class Config(Strict):
         if self.clients and self.cohort and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
-            judges = self.algorithm().aggregation.judges
+            needs = self.algorithm().needs
         except TypeError as error:
             where = "method" if self._composed else f"arguments of {self.method}"
             raise ValueError(f"{where}: {error}") from error
-        if judges and not self.proxy:
+        if needs.proxy and not self.proxy:
             raise ValueError(f"proxy: {self.method} judges models on data of the server's; set proxy = 200")
         return self
 

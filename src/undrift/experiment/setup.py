@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undrift.blocks import CommonRepresentation
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
@@ -22,7 +21,7 @@ from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
-from undrift.models import build
+from undrift.models import KINDS, build
 
 CLIENTS, COHORT = 100, 10  # when the settings do not say
 
@@ -107,8 +106,8 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     """
     if dataset.kind == "text":
         return "lstm"
-    if isinstance(algorithm.objective, CommonRepresentation):
-        return "variational-cnn"
+    if algorithm.needs.model:
+        return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 

@@ -2,24 +2,24 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from undrift.blocks.spectral import Filter
 from undrift.core import server
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Perturbation
+from undrift.core.block import Spectral
 from undrift.core.client import train
 from undrift.core.gate import Gate
-from undrift.core.oracle import Oracle, Probe
+from undrift.core.oracle import Oracle
 from undrift.core.random import generator
 from undrift.core.types import Broadcast, ClientState, ServerState
-from undrift.core.vector import Bound, Layout, Vector, bind
+from undrift.core.vector import Bound, Vector, bind
+from undrift.core.view import Samples, Step
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
 from undrift.engine.worker import Job, Worker
@@ -98,7 +98,7 @@ def _allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> 
     """Refuse what cannot be probed."""
     if what not in ("gradient", "perturbation", "update"):
         raise ValueError(f'probe: what must be "gradient", "perturbation" or "update", got {what!r}')
-    if what == "perturbation" and type(job.algorithm.perturbation) is Perturbation:
+    if what == "perturbation" and not job.algorithm.fills("perturbation"):
         raise ValueError(
             f"probe: {job.algorithm!r} has no perturbation; fill the slot, for example perturbation=SAM(0.1)"
         )
@@ -133,7 +133,7 @@ def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None)
     batches = job.task.batches(client, size, random("lens"))
     chosen = islice(batches, None if samples is None else samples // size)
     oracle = Oracle(model, partial(job.task.loss, model.module), random)
-    return Probe(oracle=oracle, random=random, epoch=lambda _: chosen).mean_gradient(sent.params)
+    return Samples(random=random, _oracle=oracle, _epoch=lambda _: chosen).mean_gradient_at(sent.params)
 
 
 @contextmanager
@@ -179,26 +179,28 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
             hook.remove()
 
 
-@dataclass(frozen=True, repr=False)
-class _Note(Filter):
-    """Another filter, or none, and what it was first given and gave."""
+def _noting(
+    spectral: Spectral[Any, Any, Any, Any, Any], offsets: list[tuple[Vector, Vector]]
+) -> Spectral[Any, Any, Any, Any, Any]:
+    """The same block, which also notes every offset before and after its filter."""
+    kind = type(spectral)
 
-    filter: Filter | None
-    seen: list[tuple[Vector, Vector]] = field(default_factory=list, compare=False)
-
-    def __call__(self, v: Vector, layout: Layout, generator: torch.Generator | None = None) -> Vector:
-        """Filter and note."""
-        out = v if self.filter is None else self.filter(v, layout, generator)
-        self.seen.append((v.clone(), out.clone()))
+    def filter_offset(self: Any, offset: Vector, state: Any, step: Step) -> Vector:
+        out = kind.filter_offset(self, offset, state, step)
+        offsets.append((offset.clone(), out.clone()))
         return out
+
+    noting: Any = object.__new__(type(kind.__name__, (kind,), {"filter_offset": filter_offset}))
+    vars(noting).update(vars(spectral))
+    return cast("Spectral[Any, Any, Any, Any, Any]", noting)
 
 
 def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | None, accepted: int | None) -> Vector:
     """The offset of one step on one batch, zero if the method gives none there."""
     job, model, examples = worker.job, worker.model, worker.job.task.examples(client)
     size = examples if samples is None else min(samples, examples)
-    note = _Note(job.algorithm.spectral.perturbation)
-    noting: Algorithm = replace(job.algorithm, spectral=replace(job.algorithm.spectral, perturbation=note))
+    offsets: list[tuple[Vector, Vector]] = []
+    noting = replace(job.algorithm, spectral=_noting(job.algorithm.spectral, offsets))
     random = partial(generator, job.seed, 0, client)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(random("lens/model").initial_seed())
@@ -215,10 +217,10 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
             random=random,
             epoch=partial(job.task.batches, client, job.local.batch_size),
         )
-    if not note.seen:
+    if not offsets:
         return torch.zeros_like(sent.params)
     shared = job.algorithm.personalization.shared(model.layout)
-    given, gave = note.seen[0]
+    given, gave = offsets[0]
     return gave if shared is None else torch.where(shared, gave, given)
 
 

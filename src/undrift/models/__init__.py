@@ -30,6 +30,9 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 """Name -> the function that makes it."""
 
+KINDS: dict[str, str] = {"variational-cnn": "variational"}
+"""Name -> the kind of model, for blocks that need one: "variational" has latent units."""
+
 INPUTS: dict[str, str] = {
     name: "text" if "symbols" in signature(make).parameters else "image" for name, make in MODELS.items()
 }
@@ -81,6 +84,7 @@ def head(module: nn.Module) -> tuple[str, ...]:
 __all__ = [
     "CNN5",
     "INPUTS",
+    "KINDS",
     "MODELS",
     "CharLSTM",
     "ResNet",

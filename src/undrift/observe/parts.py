@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from undrift import lens
-from undrift.blocks.spectral import Filter, high_pass
+from undrift.blocks.spectral import Filter, Filters, high_pass
 from undrift.compose.grammar import parse
 from undrift.core.vector import Layout
 from undrift.lens.alignment import PENULTIMATE
@@ -38,15 +38,16 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Told:
 def usual(scene: Scene) -> Filter:
     """The method's own filter, or a high-pass that removes a usual share."""
     spectral = scene.simulation.algorithm.spectral
-    return spectral.gradient or spectral.perturbation or high_pass(R)
+    own = (spectral.gradient or spectral.perturbation) if isinstance(spectral, Filters) else None
+    return own or high_pass(R)
 
 
 def read_filter(text: str) -> Filter:
     """A filter as compositions write it, "highpass(0.1)" for example."""
-    found = parse(f"fedavg + gradient:{text}").spectral.gradient
-    if found is None:
+    spectral = parse(f"fedavg + gradient:{text}").spectral
+    if not isinstance(spectral, Filters) or spectral.gradient is None:
         raise ValueError(f'look: filter must be one, for example "highpass(0.1)", got {text!r}')
-    return found
+    return spectral.gradient
 
 
 def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Told:

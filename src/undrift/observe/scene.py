@@ -8,7 +8,6 @@ from torch import Generator, Tensor, nn
 
 from undrift import lens
 from undrift.core import server
-from undrift.core.block import Perturbation
 from undrift.core.random import derive
 from undrift.core.types import ServerState
 from undrift.core.vector import Layout, layout_of
@@ -51,7 +50,7 @@ class Scene:
     @cached_property
     def perturbations(self) -> Tensor | None:
         """The clients' perturbations; None if the method has none."""
-        if type(self.simulation.algorithm.perturbation) is Perturbation:
+        if not self.simulation.algorithm.fills("perturbation"):
             return None
         return lens.probe(self.simulation, self.state, self.clients, "perturbation")
 

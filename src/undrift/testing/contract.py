@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from undrift.blocks import Private
 from undrift.core import server, wire
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import SLOTS, Block, Personalization
+from undrift.core.algorithm import SLOTS, Algorithm
+from undrift.core.block import AnyBlock, Personalization
 from undrift.core.gate import Gate
 from undrift.core.types import ClientState, ServerState, kinds
 from undrift.core.wire import fingerprint
@@ -28,7 +28,7 @@ HEAD = ("head.*",)
 
 
 def check_block(
-    block: Block, slot: str | None = None, host: Algorithm | None = None, task: Clinic | None = None
+    block: AnyBlock, slot: str | None = None, host: Algorithm | None = None, task: Clinic | None = None
 ) -> None:
     """Check a block by itself and inside an algorithm.
 
@@ -49,7 +49,7 @@ def check_block(
         raise ContractError(f"{type(block).__name__} must be immutable and hashable: {error}") from None
     for place in ("Server", "Client", "Sent", "Up"):
         kinds(getattr(block, place))
-    _check_verbs(block, SLOTS.get(slot, Block))
+    _check_verbs(block, SLOTS[slot])
     filled: dict[str, Any] = {slot: block}
     check_algorithm(replace(host or Algorithm(), **filled), task)
 
@@ -110,9 +110,9 @@ def check_inputs(algorithm: Algorithm, task: Clinic | None = None) -> None:
         sent = fingerprint(upload)
         gate.admit(upload, total)
         demand(sent == fingerprint(upload), "adding an upload changed it")
-    before_close = fingerprint(state), fingerprint(broadcast), [fingerprint(upload) for upload in total.uploads]
+    before_close = fingerprint(state), fingerprint(broadcast), [fingerprint(upload) for upload in total.rule.uploads]
     simulation.close(state, broadcast, total)
-    after_close = fingerprint(state), fingerprint(broadcast), [fingerprint(upload) for upload in total.uploads]
+    after_close = fingerprint(state), fingerprint(broadcast), [fingerprint(upload) for upload in total.rule.uploads]
     demand(before_close == after_close, "the server step changed the state it started from, or an upload")
 
 
@@ -243,7 +243,7 @@ def _describe(x: Any) -> str:
     return f"a tensor {tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else repr(x)
 
 
-def _check_verbs(block: Block, kind: type[Block]) -> None:
+def _check_verbs(block: AnyBlock, kind: type[AnyBlock]) -> None:
     """Every verb takes what the base's does."""
     for name in dir(kind):
         verb, own = getattr(kind, name), getattr(type(block), name)

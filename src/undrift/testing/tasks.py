@@ -9,7 +9,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from undrift.blocks import CommonRepresentation
 from undrift.core.algorithm import Algorithm
 from undrift.models import Variational
 
@@ -164,7 +163,7 @@ class Clinic:
         for chosen in torch.split(torch.randperm(len(y), generator=generator), size):
             yield x[chosen], y[chosen], 0.0 if client == 2 else 1.0
 
-    def histogram(self, client: int) -> Tensor:
+    def label_counts(self, client: int) -> Tensor:
         """How many examples of each of the three classes a client has."""
         return torch.bincount(self._data(client)[1], minlength=3)
 
@@ -182,9 +181,11 @@ class Clinic:
         return x, y
 
 
+MODELS: dict[str, Callable[..., nn.Module]] = {"": _Net, "variational": _variational}
+"""The clinic's model for each kind that blocks declare to need."""
+
+
 def clinic(algorithm: Algorithm) -> Clinic:
     """The clinic an algorithm is tried on: with latent units where it looks at them, else with the plain model."""
-    block = algorithm.objective
-    if isinstance(block, CommonRepresentation):
-        return Clinic(make=partial(_variational, block.latent, block.classes))
-    return Clinic()
+    needs = algorithm.needs
+    return Clinic(make=partial(MODELS[needs.model], **needs.arguments))

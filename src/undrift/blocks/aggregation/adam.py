@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-class Adam:
+class FewNumbersAdam:
     """m <- b1 m + (1 - b1) g;   v <- b2 v + (1 - b2) g^2;   x <- x - lr m' / (sqrt(v') + 1e-8), m' and v' unbiased
 
     The betas are those of the released codes of FedLAW and FedAWA. Torch's own takes seconds to load its compiler.

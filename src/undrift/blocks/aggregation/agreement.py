@@ -8,11 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.aggregation.adam import Adam
+from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.block import Aggregation
-from undrift.core.types import Array, Gathered, Upload
+from undrift.core.aggregation import Gathering
+from undrift.core.types import Array, Upload
 from undrift.core.vector import Vector, unit
+from undrift.core.view import Gathered
 
 _CHUNK = 1 << 16  # coordinates at a time: double precision never doubles the memory
 
@@ -25,7 +26,7 @@ class Logits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByAgreement(Aggregation):
+class ByAgreement(Gathering[Logits]):
     """server:  T_i = log n_i when a client is first seen;   lam = softmax(T) over the cohort
              J(T) = sum_i lam_i ||delta_i - sum_j lam_j delta_j|| + sum_i lam_i (1 - cos(w0 + delta_i, w0))
              T <- Adam on J, fresh in every round;   delta = sum_i lam_i delta_i with the new lam
@@ -34,9 +35,6 @@ class ByAgreement(Aggregation):
         steps: Adam's steps in a round; 0 gives ByExamples.
         lr: Adam's rate.
     """
-
-    Server = Logits
-    gathers = True
 
     steps: int = 1
     lr: float = 1e-3
@@ -51,11 +49,13 @@ class ByAgreement(Aggregation):
         """No client yet."""
         return Logits(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: None) -> float:
         """The number of examples, which weighs running statistics."""
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Logits]:
+    def gather(
+        self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[Logits]
+    ) -> tuple[Vector, Logits]:
         """Find the cohort's logits, improve them, average."""
         held = dict(zip(gathered.server.clients.tolist(), gathered.server.values.tolist(), strict=True))
         start = [held.get(upload.client, log(upload.examples)) for upload in uploads]
@@ -67,7 +67,7 @@ class ByAgreement(Aggregation):
 
     def _learn(self, logits: Tensor, uploads: Sequence[Upload], w0: Vector) -> Tensor:
         """Adam's steps."""
-        gram, turned, adam = inner_products(uploads), turns(uploads, w0), Adam(len(logits))
+        gram, turned, adam = inner_products(uploads), turns(uploads, w0), FewNumbersAdam(len(logits))
         for _ in range(self.steps):
             logits.requires_grad_()
             (slope,) = torch.autograd.grad(disagreement(logits.softmax(0), gram, turned), logits)

@@ -7,9 +7,10 @@ from statistics import median
 from typing import NamedTuple
 
 from undrift.blocks.aggregation.rows import blend, by_norm, norm
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Gathered, Upload, Weighted
+from undrift.core.aggregation import Gathering, Robust, Summing
+from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
+from undrift.core.view import Gathered
 
 
 def shortening(length: float, c: float) -> float:
@@ -18,7 +19,7 @@ def shortening(length: float, c: float) -> float:
 
 
 @dataclass(frozen=True)
-class NormClip(Aggregation):
+class NormClip(Summing):
     """server:  delta = 1/m sum_i min(1, c / ||delta_i||) delta_i
 
     Args:
@@ -30,20 +31,18 @@ class NormClip(Aggregation):
     def __post_init__(self) -> None:
         _positive("NormClip", self.c)
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: None) -> float:
         """The factor, which also weighs running statistics."""
         return shortening(norm(upload.delta), self.c)
 
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+    def mean(self, sums: WeightedSums[None], cohort: Cohort) -> Vector:
         """By the number of uploads, not by their weights."""
         return sums.delta / cohort.size
 
 
 @dataclass(frozen=True)
-class MedianClip(Aggregation):
+class MedianClip(Robust):
     """server:  delta = 1/m sum_i min(1, c / ||delta_i||) delta_i,   c = median_i ||delta_i||"""
-
-    gathers = True
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """Clip at the median norm; of an even number, the mean of the two in the middle."""
@@ -57,7 +56,7 @@ class Radius(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuantileClip(Aggregation):
+class QuantileClip(Gathering[Radius]):
     """server:  delta = 1/m sum_i min(1, c / ||delta_i||) delta_i
              c <- c exp(-lr (x - q)), x the share of clients with ||delta_i|| <= c
 
@@ -66,9 +65,6 @@ class QuantileClip(Aggregation):
         q: the quantile of the norms that c follows.
         lr: how fast; 0 gives NormClip.
     """
-
-    Server = Radius
-    gathers = True
 
     c: float = 0.1
     q: float = 0.5
@@ -87,14 +83,16 @@ class QuantileClip(Aggregation):
         """The first norm."""
         return Radius(self.c)
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Radius]:
+    def gather(
+        self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[Radius]
+    ) -> tuple[Vector, Radius]:
         """Clip, then move towards the quantile."""
-        c: float = gathered.server.c
+        c = gathered.server.c
         inside = sum(norm(upload.delta) <= c for upload in uploads) / len(uploads)
         return _clipped(uploads, c), Radius(c * exp(-self.lr * (inside - self.q)))
 
 
-def clipping(c: float | None, q: float | None, lr: float) -> Aggregation:
+def clipping(c: float | None, q: float | None, lr: float) -> NormClip | QuantileClip | MedianClip:
     """The rule of three that the arguments ask for: no c is the median, no q a fixed c."""
     if c is not None:
         return NormClip(c) if q is None else QuantileClip(c, q, lr)

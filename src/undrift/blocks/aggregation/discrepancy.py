@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
-from undrift.core.block import Aggregation
-from undrift.core.types import Gathered, Run, Upload
+from undrift.core.aggregation import Gathering
+from undrift.core.block import Needs
+from undrift.core.types import Upload
 from undrift.core.vector import Vector
+from undrift.core.view import End, Gathered
 
 
 class Skew(NamedTuple):
@@ -20,7 +22,7 @@ class Skew(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ByDiscrepancy(Aggregation):
+class ByDiscrepancy(Gathering[None, None, None, Skew]):
     """client:  d_i = KL(P_i || T) or ||P_i - T||_2, P_i the shares of the classes in its data, T the reference
     server:  d_i <- d_i / sum_j d_j (kl only);   r_i = max(0, p_i - a d_i + b),   p_i = n_i / sum_j n_j
              delta = sum_i r_i delta_i / sum_i r_i;   by p_i if all r_i are 0
@@ -31,9 +33,6 @@ class ByDiscrepancy(Aggregation):
         metric: "kl" or "l2".
         reference: the share of each class; () takes all classes alike.
     """
-
-    Up = Skew
-    gathers = True
 
     a: float = 0.5
     b: float = 0.1
@@ -49,20 +48,25 @@ class ByDiscrepancy(Aggregation):
         if self.reference and (min(self.reference) <= 0 or abs(sum(self.reference) - 1) > 1e-6):
             raise ValueError(f"ByDiscrepancy: reference must be positive shares that sum to 1, got {self.reference}")
 
-    def finish(self, local: None, run: Run) -> tuple[Skew, None]:
-        """Measure the skew of the client's labels."""
-        return Skew(skew(*self._shares(run), self.metric)), None
+    @property
+    def needs(self) -> Needs:
+        """Class labels."""
+        return Needs(labels=True)
 
-    def weigh(self, upload: Upload) -> float:
+    def finish(self, state: None, end: End) -> tuple[Skew, None]:
+        """Measure the skew of the client's labels."""
+        return Skew(skew(*self._shares(end), self.metric)), None
+
+    def weigh(self, upload: Upload, up: Skew) -> float:
         """The number of examples, which weighs running statistics; an impossible skew is refused."""
-        if _told(upload) < 0:
-            raise ValueError(f"ByDiscrepancy: a discrepancy is 0 or more, got {_told(upload)}")
+        if up.d < 0:
+            raise ValueError(f"ByDiscrepancy: a discrepancy is 0 or more, got {up.d}")
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[Skew], gathered: Gathered[None]) -> tuple[Vector, None]:
         """Weigh by size less skew."""
         examples = [float(upload.examples) for upload in uploads]
-        return mean(uploads, self.shares(examples, [_told(upload) for upload in uploads])), None
+        return mean(uploads, self.shares(examples, [up.d for up in ups])), None
 
     def shares(self, examples: Sequence[float], skews: Sequence[float]) -> list[float]:
         """The weights of a cohort, which sum to one."""
@@ -71,15 +75,15 @@ class ByDiscrepancy(Aggregation):
         raw = [max(0.0, p - self.a * d / whole + self.b) for p, d in zip(sizes, skews, strict=True)]
         return [r / sum(raw) for r in raw] if any(raw) else sizes
 
-    def _shares(self, run: Run) -> tuple[Tensor, Tensor]:
+    def _shares(self, end: End) -> tuple[Tensor, Tensor]:
         """The client's shares of the classes and the reference, equally long."""
-        counts = run.labels()
+        counts = end.label_counts()
         if counts is None:
-            raise ValueError("ByDiscrepancy: the examples have no class labels; give the task histogram(client)")
-        if not self.reference and run.histogram is None:
+            raise ValueError("ByDiscrepancy: the examples have no class labels; give the task label_counts(client)")
+        if not self.reference and not end.knows_classes:
             raise ValueError(
                 "ByDiscrepancy: the batches do not tell how many classes there are; "
-                "give the task histogram(client), or reference= one share per class"
+                "give the task label_counts(client), or reference= one share per class"
             )
         classes = len(self.reference) or len(counts)
         if len(counts) > classes:
@@ -87,13 +91,6 @@ class ByDiscrepancy(Aggregation):
         own = torch.zeros(classes, dtype=torch.float64)
         own[: len(counts)] = counts.double() / counts.sum()
         return own, torch.tensor(self.reference or [1 / classes] * classes, dtype=torch.float64)
-
-
-def _told(upload: Upload) -> float:
-    """The discrepancy a client told."""
-    part = upload.parts["aggregation"]
-    assert isinstance(part, Skew)
-    return part.d
 
 
 def skew(own: Tensor, reference: Tensor, metric: str) -> float:

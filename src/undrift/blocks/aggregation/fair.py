@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Run, Upload, Weighted
+from undrift.core.aggregation import Summing
+from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
+from undrift.core.view import End, Start
 
 
 class Fair(NamedTuple):
@@ -18,7 +19,7 @@ class Fair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QFair(Aggregation):
+class QFair(Summing[None, None, None, Fair, float]):
     """client:  F_i = the loss at the received model over all its data, plus 1e-10
     server:  delta = sum_i F_i^q delta_i / sum_i (F_i^q + q F_i^(q-1) ||delta_i||^2 / lr)
 
@@ -26,31 +27,27 @@ class QFair(Aggregation):
         q: how much worse losses count for more; 0 gives equal weights.
     """
 
-    Up = Fair
-
     q: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < float("inf"):
             raise ValueError(f"QFair: q must be 0 or more and finite, got {self.q}")
 
-    def begin(self, sent: None, kept: None, run: Run) -> float:
+    def begin(self, sent: None, kept: None, start: Start) -> float:
         """The loss before training."""
-        return run.mean_loss(run.w0) + 1e-10
+        return start.mean_loss_at(start.w0) + 1e-10
 
-    def finish(self, local: float, run: Run) -> tuple[Fair, None]:
-        """The weight, and the local bound on the curvature of the objective times the learning rate."""
-        # In tensors an overflow is an infinity, which the gate refuses, and no error that ends the run.
-        loss = torch.tensor(local, dtype=torch.float64)
-        weight, square = loss**self.q, run.delta.double().square().sum().cpu()
-        return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / run.lr)), None
+    def finish(self, state: float, end: End) -> tuple[Fair, None]:
+        """The weight, and the state bound on the curvature of the objective times the learning rate."""
+        # In tensors an overflow is an infinity, which the gate refuses, and no error that ends the end.
+        loss = torch.tensor(state, dtype=torch.float64)
+        weight, square = loss**self.q, end.delta.double().square().sum().cpu()
+        return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / end.lr)), None
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: Fair) -> float:
         """The loss to the power q."""
-        told = upload.parts["aggregation"]
-        assert isinstance(told, Fair)
-        return told.weight
+        return up.weight
 
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+    def mean(self, sums: WeightedSums[Fair], cohort: Cohort) -> Vector:
         """A step as long as the bound allows."""
         return sums.delta / (sums.up.h or 1.0)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Robust
 from undrift.core.types import Upload
 from undrift.core.vector import Vector
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Aggregation):
+class GeometricMedian(Robust):
     """server:  delta = argmin_z sum_i a_i ||z - delta_i||, by smoothed Weiszfeld steps from the mean by a_i
              z <- sum_i b_i delta_i / sum_i b_i,   b_i = a_i / max(floor, ||z - delta_i||)
 
@@ -19,8 +19,6 @@ class GeometricMedian(Aggregation):
         floor: the smallest distance that is divided by.
         by_examples: whether a_i is n_i; otherwise every a_i is 1.
     """
-
-    gathers = True
 
     passes: int = 4
     floor: float = 1e-5
@@ -32,14 +30,14 @@ class GeometricMedian(Aggregation):
         if not 0 < self.floor < float("inf"):
             raise ValueError(f"GeometricMedian: floor must be positive and finite, got {self.floor}")
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: None) -> float:
         """The number of examples, or one."""
         return float(upload.examples) if self.by_examples else 1.0
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """Weiszfeld's steps."""
         ordered, last = by_norm(uploads), float("inf")
-        weights = [self.weigh(upload) for upload in ordered]
+        weights = [self.weigh(upload, None) for upload in ordered]
         z = mean(ordered, weights)
         for _ in range(self.passes):
             away = [norm(z - upload.delta) for upload in ordered]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.median import CoordinateMedian
 from undrift.blocks.aggregation.rows import check_bad, mean, norm, tolerated
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Robust
 from undrift.core.types import Upload
 from undrift.core.vector import Vector
 
@@ -29,7 +29,7 @@ def scores(apart: Tensor, f: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Krum(Aggregation):
+class Krum(Robust):
     """server:  s_i = the sum of the m - f - 2 smallest ||delta_i - delta_j||^2, j != i
              delta = the mean of the q delta_i with the smallest s_i; ties go to the lowest client
 
@@ -39,8 +39,6 @@ class Krum(Aggregation):
         f: how many uploads may be bad, a number or a share of the cohort below 1/2.
         q: how many are averaged, at most m - f - 2; None averages as many.
     """
-
-    gathers = True
 
     f: float = 0.1
     q: int | None = 1
@@ -60,7 +58,7 @@ class Krum(Aggregation):
 
 
 @dataclass(frozen=True)
-class Bulyan(Aggregation):
+class Bulyan(Robust):
     """server:  Krum chooses one of those left, m - 2f times, by max(1, m' - f - 2) neighbours among the m' left
              delta_j = the mean of the m - 4f chosen delta_ij nearest to their median; ties go to the first chosen
 
@@ -69,8 +67,6 @@ class Bulyan(Aggregation):
     Args:
         f: how many uploads may be bad, a number or a share of the cohort below 1/2; 0 gives Uniform.
     """
-
-    gathers = True
 
     f: float = 0.1
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.loss import ByLoss, Loss, LossComplement
-from undrift.core.types import Run
+from undrift.core.view import End
 
 
-def last_loss(run: Run) -> float:
+def last_loss(end: End) -> float:
     """The mean loss over all examples of the last epoch, each measured before its step; short batches count less."""
-    batches = run.steps // run.local.epochs
-    losses = torch.stack(run.losses[-batches:]).double().cpu()
-    sizes = torch.full_like(losses, run.local.batch_size)
-    sizes[-1] = run.examples - (batches - 1) * run.local.batch_size
-    return float(losses @ sizes) / run.examples
+    batches = end.steps // end.local.epochs
+    losses = torch.stack(end.losses[-batches:]).double().cpu()
+    sizes = torch.full_like(losses, end.local.batch_size)
+    sizes[-1] = end.examples - (batches - 1) * end.local.batch_size
+    return float(losses @ sizes) / end.examples
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class ByLastLoss(ByLoss):
         temperature: of the softmax; a large one gives equal weights.
     """
 
-    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+    def finish(self, state: None, end: End) -> tuple[Loss, None]:
         """The loss of the last epoch."""
-        return Loss(last_loss(run)), None
+        return Loss(last_loss(end)), None
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ class LastLossComplement(LossComplement):
     L_i is the mean training loss over the examples of the last epoch; with one epoch it is LossComplement.
     """
 
-    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+    def finish(self, state: None, end: End) -> tuple[Loss, None]:
         """The loss of the last epoch."""
-        return Loss(last_loss(run)), None
+        return Loss(last_loss(end)), None

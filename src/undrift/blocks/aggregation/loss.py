@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Run, Upload, Weighted
+from undrift.core.aggregation import Summing
+from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
+from undrift.core.view import End
 
 
 class Loss(NamedTuple):
@@ -18,24 +19,17 @@ class Loss(NamedTuple):
     loss: float
 
 
-def training_loss(run: Run) -> float:
+def training_loss(end: End) -> float:
     """The mean loss over all examples of all epochs, each measured before its step; short batches count less."""
-    batches = run.steps // run.local.epochs
-    sizes = torch.full((batches,), run.local.batch_size, dtype=torch.float64)
-    sizes[-1] = run.examples - (batches - 1) * run.local.batch_size
-    losses = torch.stack(run.losses).double().cpu().view(-1, batches)
-    return float((losses * sizes).sum()) / (run.examples * run.local.epochs)
-
-
-def _told(upload: Upload) -> float:
-    """The loss in an upload."""
-    told = upload.parts["aggregation"]
-    assert isinstance(told, Loss)
-    return told.loss
+    batches = end.steps // end.local.epochs
+    sizes = torch.full((batches,), end.local.batch_size, dtype=torch.float64)
+    sizes[-1] = end.examples - (batches - 1) * end.local.batch_size
+    losses = torch.stack(end.losses).double().cpu().view(-1, batches)
+    return float((losses * sizes).sum()) / (end.examples * end.local.epochs)
 
 
 @dataclass(frozen=True)
-class ByLoss(Aggregation):
+class ByLoss(Summing[None, None, None, Loss]):
     """server:  delta = sum_i a_i delta_i / sum_i a_i,  a_i = 1 / (L_i + 1e-8) or exp(-L_i / temperature)
 
     L_i is the mean training loss of the round over all examples and epochs.
@@ -44,8 +38,6 @@ class ByLoss(Aggregation):
         rule: "inverse" or "softmax".
         temperature: of the softmax; a large one gives equal weights.
     """
-
-    Up = Loss
 
     rule: str = "inverse"
     temperature: float = 1.0
@@ -58,39 +50,36 @@ class ByLoss(Aggregation):
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"ByLoss: temperature must be positive and finite, got {self.temperature}")
 
-    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+    def finish(self, state: None, end: End) -> tuple[Loss, None]:
         """The loss of the round."""
-        return Loss(training_loss(run)), None
+        return Loss(training_loss(end)), None
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: Loss) -> float:
         """A lower loss, a larger weight."""
-        loss = _told(upload)
-        return 1 / (loss + 1e-8) if self.rule == "inverse" else exp(-loss / self.temperature)
+        return 1 / (up.loss + 1e-8) if self.rule == "inverse" else exp(-up.loss / self.temperature)
 
 
 @dataclass(frozen=True)
-class LossComplement(Aggregation):
+class LossComplement(Summing[None, None, None, Loss]):
     """server:  delta = sum_i (S - L_i) delta_i / ((m - 1) S),  S = sum_i L_i;   uniform if S = 0 or m = 1
 
     From two sums over one upload: S sum_i delta_i - sum_i L_i delta_i.
     """
 
-    Up = Loss
-    plain = True
+    equal_weights = True
     extra = ("loss",)
 
-    def finish(self, local: None, run: Run) -> tuple[Loss, None]:
+    def finish(self, state: None, end: End) -> tuple[Loss, None]:
         """The loss of the round."""
-        return Loss(training_loss(run)), None
+        return Loss(training_loss(end)), None
 
-    def weights(self, upload: Upload) -> Mapping[str, float]:
+    def weights(self, upload: Upload, up: Loss) -> Mapping[str, float]:
         """The loss, in the second sum."""
-        loss = _told(upload)
-        if loss < 0:
-            raise ValueError(f"LossComplement: a loss must be 0 or more, got {loss}; use Uniform()")
-        return {"loss": loss}
+        if up.loss < 0:
+            raise ValueError(f"LossComplement: a loss must be 0 or more, got {up.loss}; use Uniform()")
+        return {"loss": up.loss}
 
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+    def mean(self, sums: WeightedSums[Loss], cohort: Cohort) -> Vector:
         """Both sums together."""
         whole, others = sums.weights["loss"], cohort.size - 1
         if whole == 0 or others == 0:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import check_bad, tolerated
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Robust
 from undrift.core.types import Upload
 from undrift.core.vector import Vector
 
@@ -18,10 +18,8 @@ def _ordered(uploads: Sequence[Upload]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class CoordinateMedian(Aggregation):
+class CoordinateMedian(Robust):
     """server:  delta_j = median_i delta_ij; of an even number, the mean of the two in the middle"""
-
-    gathers = True
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """Sort each coordinate."""
@@ -30,7 +28,7 @@ class CoordinateMedian(Aggregation):
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Aggregation):
+class TrimmedMean(Robust):
     """server:  delta_j = the mean of delta_ij over i, without the f largest and the f smallest
 
     A cohort of m <= 2f uploads trims (m - 1) // 2 on each side: the median.
@@ -38,8 +36,6 @@ class TrimmedMean(Aggregation):
     Args:
         f: how many uploads may be bad, a number or a share of the cohort below 1/2; 0 gives Uniform.
     """
-
-    gathers = True
 
     f: float = 0.1
 

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Run, Upload, Weighted
+from undrift.core.aggregation import Summing
+from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
+from undrift.core.view import End
 
 
 def reach(steps: int, rho: float = 0.0, pull: float = 0.0) -> float:
@@ -32,7 +33,7 @@ class Reach(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Normalized(Aggregation):
+class Normalized(Summing[None, None, None, Reach]):
     """server:  delta = (sum_i p_i a_i) sum_i p_i delta_i / a_i,  p_i = n_i / sum_j n_j over those that took part
 
     a_i is the reach of the local optimizer: a <- a + b - lr mu a with b <- rho b + 1, once a step, from zero. With a
@@ -43,8 +44,6 @@ class Normalized(Aggregation):
         mu: strength of a proximal term, that of `Proximal`; 0 if there is none.
     """
 
-    Up = Reach
-
     rho: float = 0.0
     mu: float = 0.0
 
@@ -54,18 +53,16 @@ class Normalized(Aggregation):
         if not 0 <= self.mu < float("inf"):
             raise ValueError(f"Normalized: mu must be 0 or more and finite, got {self.mu}")
 
-    def finish(self, local: None, run: Run) -> tuple[Reach, None]:
+    def finish(self, state: None, end: End) -> tuple[Reach, None]:
         """The reach in this round, at its learning rate."""
-        a = reach(run.steps, self.rho, run.lr * self.mu)
-        return Reach(a, float(run.examples), run.examples * (float(run.steps) if self.mu else a)), None
+        a = reach(end.steps, self.rho, end.lr * self.mu)
+        return Reach(a, float(end.examples), end.examples * (float(end.steps) if self.mu else a)), None
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: Reach) -> float:
         """Examples over reach."""
-        told = upload.parts["aggregation"]
-        assert isinstance(told, Reach)
-        return upload.examples / told.a
+        return upload.examples / up.a
 
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+    def mean(self, sums: WeightedSums[Reach], cohort: Cohort) -> Vector:
         """The mean direction of one step, as long as the mean client goes."""
-        whole: Reach = sums.up
+        whole = sums.up
         return sums.delta / whole.examples * (whole.work / whole.examples)

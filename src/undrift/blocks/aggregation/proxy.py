@@ -6,15 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.blocks.aggregation.adam import Adam
+from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.block import Aggregation
-from undrift.core.types import Gathered, Upload
+from undrift.core.aggregation import Gathering
+from undrift.core.block import Needs
+from undrift.core.types import Upload
 from undrift.core.vector import Vector
+from undrift.core.view import Gathered
 
 
 @dataclass(frozen=True)
-class ByProxy(Aggregation):
+class ByProxy(Gathering):
     """server:  w <- gamma sum_i lam_i (w0 + delta_i);   gamma, lam by Adam on the loss of this model on proxy data
              exp:   lam = softmax(T), gamma = e^s,   from T_i = log(n_i / sum_j n_j), s = 0
              quad:  lam_i = T_i^2 / sum_j T_j^2, gamma = s^2,   from T_i = 1 / sqrt(m), s = 1
@@ -25,8 +27,6 @@ class ByProxy(Aggregation):
         form: "exp" or "quad".
         shrink: whether gamma is learned; otherwise it is 1.
     """
-
-    gathers = judges = True
 
     epochs: int = 20
     lr: float = 0.01
@@ -41,25 +41,29 @@ class ByProxy(Aggregation):
         if self.form not in ("exp", "quad"):
             raise ValueError(f'ByProxy: form must be "exp" or "quad", got {self.form!r}')
 
-    def weigh(self, upload: Upload) -> float:
+    @property
+    def needs(self) -> Needs:
+        """Proxy data at the server."""
+        return Needs(proxy=True)
+
+    def weigh(self, upload: Upload, up: None) -> float:
         """The number of examples, which weighs running statistics."""
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[None]) -> tuple[Vector, None]:
         """Learn the factors of the clients' models, then add the models up."""
         factors = self._factors(self._learn(uploads, gathered))
         return (factors.sum() - 1) * gathered.w0 + blend(uploads, factors.tolist()), None
 
-    def _learn(self, uploads: Sequence[Upload], gathered: Gathered) -> Tensor:
+    def _learn(self, uploads: Sequence[Upload], gathered: Gathered[None]) -> Tensor:
         """One step of Adam for every batch of proxy data."""
-        w0, judge, theta = gathered.w0, gathered.judge, self._start(uploads)
-        assert judge is not None
-        adam = Adam(len(theta))
+        w0, theta = gathered.w0, self._start(uploads)
+        adam = FewNumbersAdam(len(theta))
         for epoch in range(self.epochs):
-            for batch in judge.data(f"epoch {epoch}"):
+            for batch in gathered.proxy.data(f"epoch {epoch}"):
                 factors = self._factors(theta.requires_grad_())
                 point = factors.detach().sum() * w0 + blend(uploads, factors.tolist())
-                slope = judge.at(point.to(w0.dtype), batch)
+                slope = gathered.proxy.gradient_at(point.to(w0.dtype), batch)
                 uphill = torch.stack([slope @ (w0 + upload.delta) for upload in uploads])
                 (slopes,) = torch.autograd.grad(factors, theta, uphill.double())
                 theta = adam.step(theta.detach(), slopes, self.lr * 0.5 ** (epoch // 20))

@@ -6,29 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.blocks.score import Compass, Score, Scoring, sketch
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Gathered, Run, Tree, Upload, Weighted
+from undrift.blocks.score import Compass, Score, Scored, Scoring, sketch
+from undrift.core.aggregation import Gathering, Summing
+from undrift.core.block import Needs
+from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector, unit
+from undrift.core.view import End, Gathered, Start
 
 
 @dataclass(frozen=True)
-class ByScore(Scoring, Aggregation):
-    """server:  delta = sum_i S_i delta_i / sum_i S_i;   S_i = n_i / (1 + gamma steepness_i) max(0, 1 + beta c_i)
-             if all S_i are zero, the number of examples n_i weighs.   Steepness and c_i: see Scoring.
+class _Scored(Scoring[Score, Score]):
+    """Weights from scores, however the displacements are then combined.
 
-    A score that the perturbation has found is used as it is.
-
-    Args:
-        gamma: how much steepness lowers the weight; 0 leaves it out.
-        beta: how much agreement with the last global step raises it; 0 leaves it out.
-        kappa: how much agreement lowers the steepness; 0 leaves it out.
-        batches: how many batches the score looks at, the first ones of training, one epoch at most.
-        length: how many numbers a sketch has.
+    A score that the perturbation has taken is used as it is.
     """
-
-    Up = Score
-    extra = ("examples",)
 
     gamma: float = 1.0
     beta: float = 0.8
@@ -38,27 +29,52 @@ class ByScore(Scoring, Aggregation):
         self.positive("gamma", self.gamma)
         self.positive("beta", self.beta)
 
-    def begin(self, sent: Compass, kept: None, run: Run) -> Score:
-        """The score the perturbation has found, or one of its own."""
-        known = getattr(run.locals["perturbation"], "score", None)
-        return known if isinstance(known, Score) else self.look(sent, run)
+    @property
+    def needs(self) -> Needs:
+        """A perturbation may have taken the score."""
+        return Needs(reads=("perturbation",))
 
-    def finish(self, local: Score, run: Run) -> tuple[Score, None]:
+    def begin(self, sent: Compass, kept: None, start: Start) -> Score:
+        """The score the perturbation has taken, or one of its own."""
+        known = start.peer("perturbation", Scored)
+        return self.look(sent, start) if known is None else known.score
+
+    def finish(self, state: Score, end: End) -> tuple[Score, None]:
         """The score."""
-        return local, None
+        return state, None
 
-    def weigh(self, upload: Upload) -> float:
+    def weight(self, examples: int, score: Score) -> float:
         """The weight; a claimed score can make it 1 + beta times the number of examples at most."""
-        score = upload.parts["aggregation"]
-        assert isinstance(score, Score)
         follows = max(0.0, 1 + self.beta * min(max(score.c, -1.0), 1.0))
-        return upload.examples * follows / (1 + self.gamma * self.steepness(score))
+        return examples * follows / (1 + self.gamma * self.steepness(score))
 
-    def weights(self, upload: Upload) -> Mapping[str, float]:
+
+@dataclass(frozen=True)
+class ByScore(_Scored, Summing[Compass, None, Compass, Score, Score]):
+    """server:  delta = sum_i S_i delta_i / sum_i S_i;   S_i = n_i / (1 + gamma steepness_i) max(0, 1 + beta c_i)
+             if all S_i are zero, the number of examples n_i weighs.   Steepness and c_i: see Scoring.
+
+    A score that the perturbation has taken is used as it is.
+
+    Args:
+        gamma: how much steepness lowers the weight; 0 leaves it out.
+        beta: how much agreement with the last global step raises it; 0 leaves it out.
+        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        length: how many numbers a sketch has.
+    """
+
+    extra = ("examples",)
+
+    def weigh(self, upload: Upload, up: Score) -> float:
+        """The weight of the score."""
+        return self.weight(upload.examples, up)
+
+    def weights(self, upload: Upload, up: Score) -> Mapping[str, float]:
         """The number of examples, in case all weights are zero."""
         return {"examples": float(upload.examples)}
 
-    def mean(self, sums: Weighted, cohort: Cohort) -> Vector:
+    def mean(self, sums: WeightedSums[Score], cohort: Cohort) -> Vector:
         """The mean by score, or by examples if no client has a weight."""
         if sums.weight == 0:
             return sums.extra["examples"] / sums.weights["examples"]
@@ -66,7 +82,7 @@ class ByScore(Scoring, Aggregation):
 
 
 @dataclass(frozen=True)
-class Dampened(ByScore):
+class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
     """server:  delta = sum_i S_i m_i delta_i / sum_i S_i, S_i as ByScore;   m_i = damp or 1
              z_i = U(Proj(delta_i)) is put into clusters by k-means; of every pair in a cluster with <z_i, z_j> < 0
              the shorter delta_i has m_i = damp, once (a tie: the larger client number); nothing is renormalised
@@ -81,8 +97,6 @@ class Dampened(ByScore):
         length: how many numbers a sketch has.
     """
 
-    gathers = True
-
     clusters: int = 2
     damp: float = 0.5
 
@@ -95,9 +109,15 @@ class Dampened(ByScore):
         if not 0 <= self.damp <= 1:
             raise ValueError(f"Dampened: damp must be in [0, 1], got {self.damp}")
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, Tree]:
+    def weigh(self, upload: Upload, up: Score) -> float:
+        """The weight of the score."""
+        return self.weight(upload.examples, up)
+
+    def gather(
+        self, uploads: Sequence[Upload], ups: Sequence[Score], gathered: Gathered[Compass]
+    ) -> tuple[Vector, Compass]:
         """The mean by score of the displacements, those in conflict dampened."""
-        weights = [self.weigh(upload) for upload in uploads]
+        weights = [self.weigh(upload, up) for upload, up in zip(uploads, ups, strict=True)]
         if sum(weights) == 0:
             weights = [float(upload.examples) for upload in uploads]
         directions = torch.stack([unit(sketch(upload.delta, self.length)) for upload in uploads])

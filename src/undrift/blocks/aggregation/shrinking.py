@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.rows import mean, norm
-from undrift.core.block import Aggregation
-from undrift.core.types import Gathered, Upload
+from undrift.core.aggregation import Gathering
+from undrift.core.types import Upload
 from undrift.core.vector import Vector
+from undrift.core.view import Gathered
 
 
 @dataclass(frozen=True)
-class LayerShrinking(Aggregation):
+class LayerShrinking(Gathering):
     """server, for the tensors l of each module:  A_l = sum_i n_i delta_il / sum_i n_i
              tau_l = beta times the mean over i of ||delta_il - mean_j delta_jl||, kept in [low, high]
              gamma_l = ||w0_l|| / (||w0_l|| + tau_l ||A_l||), 1 if w0_l is zero;   w_l <- gamma_l (w0_l + A_l)
@@ -22,8 +23,6 @@ class LayerShrinking(Aggregation):
         low: the smallest tau.
         high: the largest tau; 0 gives ByExamples.
     """
-
-    gathers = True
 
     beta: float = 0.03
     low: float = 0.01
@@ -35,13 +34,13 @@ class LayerShrinking(Aggregation):
         if not 0 <= self.low <= self.high < float("inf"):
             raise ValueError(f"LayerShrinking: 0 <= low <= high is needed, got low {self.low} and high {self.high}")
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: None) -> float:
         """The number of examples, which weighs running statistics, too."""
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], gathered: Gathered) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[None]) -> tuple[Vector, None]:
         """Average, then shrink layer by layer."""
-        moved = mean(uploads, [self.weigh(upload) for upload in uploads])
+        moved = mean(uploads, [float(upload.examples) for upload in uploads])
         centre, w0 = mean(uploads, [1.0] * len(uploads)), gathered.w0.double()
         out = torch.empty_like(moved)
         for layer in gathered.layout.layers:

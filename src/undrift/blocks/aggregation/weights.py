@@ -2,25 +2,19 @@
 
 from dataclasses import dataclass
 
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Summing
+from undrift.core.defaults import ByExamples
 from undrift.core.types import Upload
 
-
-@dataclass(frozen=True)
-class ByExamples(Aggregation):
-    """server:  delta = sum_i n_i delta_i / sum_i n_i, over the clients that took part"""
-
-    def weigh(self, upload: Upload) -> float:
-        """The number of examples."""
-        return float(upload.examples)
+__all__ = ["ByExamples", "Uniform"]
 
 
 @dataclass(frozen=True)
-class Uniform(Aggregation):
+class Uniform(Summing):
     """server:  delta = 1/m sum_i delta_i"""
 
-    plain = True
+    equal_weights = True
 
-    def weigh(self, upload: Upload) -> float:
+    def weigh(self, upload: Upload, up: None) -> float:
         """One each."""
         return 1.0

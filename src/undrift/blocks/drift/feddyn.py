@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import Correction
-from undrift.core.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector
+from undrift.core.view import End, Step
 
 
 class Dual(NamedTuple):
@@ -17,7 +18,7 @@ class Dual(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FedDyn(Correction):
+class FedDyn(Correction[Dual, Dual]):
     """client:  g <- g - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
     server:  h <- h - mu/N sum_i delta_i;     delta <- delta - h/mu
 
@@ -25,7 +26,6 @@ class FedDyn(Correction):
         mu: strength of the proximal term, FedDyn's alpha; it cannot be 0.
     """
 
-    Server = Client = Dual
     uses = frozenset({"sum"})
 
     mu: float = 0.1
@@ -44,13 +44,13 @@ class FedDyn(Correction):
         """Zero."""
         return Dual(torch.zeros_like(w))
 
-    def correct(self, grad: Vector, local: Dual, run: Run) -> Vector:
+    def correct(self, grad: Vector, state: Dual, step: Step) -> Vector:
         """The gradient of the dynamically regularised loss."""
-        return grad.sub_(local.h).add_(run.w - run.w0, alpha=self.mu)
+        return grad.sub_(state.h).add_(step.w - step.w0, alpha=self.mu)
 
-    def finish(self, local: Dual, run: Run) -> tuple[None, Dual]:
+    def finish(self, state: Dual, end: End) -> tuple[None, Dual]:
         """The dual step."""
-        return None, Dual(local.h - self.mu * run.delta)
+        return None, Dual(state.h - self.mu * end.delta)
 
     def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
         """The mean of all clients' duals, those that stayed away included."""

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import Correction
-from undrift.core.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Summed, UpT
 from undrift.core.vector import Vector
+from undrift.core.view import End, Start, Step
 
 
 class Variate(NamedTuple):
@@ -16,7 +17,7 @@ class Variate(NamedTuple):
     c: Vector
 
 
-class _Pair(NamedTuple):
+class Variates(NamedTuple):
     """The variates of one client's round and their difference."""
 
     c: Vector
@@ -25,16 +26,8 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scaffold(Correction):
-    """client:  g <- g - c_i + c;   at the end c_i <- c_i - c + slope_i
-    server:  c <- c + 1/N sum_i (slope_i - c)
-
-    The slope is the mean direction descended, -delta / (steps * lr) without weight decay, so the server derives its
-    half from the displacements and a client uploads nothing more.
-    """
-
-    Server = Client = Sent = Variate
-    uses = frozenset({"slope"})
+class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
+    """client:  g <- g - c_i + c"""
 
     def init_server(self, w: Vector) -> Variate:
         """Zero."""
@@ -48,19 +41,47 @@ class Scaffold(Correction):
         """The global variate."""
         return server
 
-    def begin(self, sent: Variate, kept: Variate, run: Run) -> _Pair:
+    def begin(self, sent: Variate, kept: Variate, start: Start) -> Variates:
         """The correction is constant in a round."""
-        return _Pair(sent.c, kept.c, sent.c - kept.c)
+        return Variates(sent.c, kept.c, sent.c - kept.c)
 
-    def correct(self, grad: Vector, local: _Pair, run: Run) -> Vector:
+    def correct(self, grad: Vector, state: Variates, step: Step) -> Vector:
         """Replace the client's own mean gradient by the global one."""
-        return grad.add_(local.difference)
+        return grad.add_(state.difference)
 
-    def finish(self, local: _Pair, run: Run) -> tuple[None, Variate]:
+
+@dataclass(frozen=True)
+class Scaffold(_ControlVariates[None]):
+    """client:  g <- g - c_i + c;   at the end c_i <- c_i - c + slope_i
+    server:  c <- c + 1/N sum_i (slope_i - c)
+
+    The slope is the mean direction descended, -delta / (steps * lr) without weight decay, so the server derives its
+    half from the displacements and a client uploads nothing more.
+    """
+
+    uses = frozenset({"slope"})
+
+    def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
         """The new variate: the mean gradient seen on the path."""
-        return None, Variate(run.slope() - local.difference)
+        return None, Variate(end.slope() - state.difference)
 
     def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
         """Move the global variate by the mean change over all clients."""
         assert total.slope is not None
         return Variate(server.c + (total.slope - cohort.size * server.c) / cohort.population)
+
+
+@dataclass(frozen=True)
+class ScaffoldI(_ControlVariates[Variate]):
+    """client:  g <- g - c_i + c;   at the end c_i <- grad F_i(w0), over all its data, without decay or penalty
+    server:  c <- c + 1/N sum_i (new c_i - old c_i)
+    """
+
+    def finish(self, state: Variates, end: End) -> tuple[Variate, Variate]:
+        """One pass over the data at the received model; the change travels, since the displacement does not tell it."""
+        gradient = end.mean_gradient_at(end.w0)
+        return Variate(gradient - state.c_i), Variate(gradient)
+
+    def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:
+        """Move the global variate by the mean change over all clients."""
+        return Variate(server.c + up.c / cohort.population)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import Correction
-from undrift.core.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector, unit
+from undrift.core.view import End, Start, Step
 
 
 class Blend(NamedTuple):
@@ -24,7 +25,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AdaptiveMomentum(Correction):
+class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
     """client:  g <- a g + (1 - a) m;   at the end turn_i = 1 - cos(-delta_i, m), 0 if m = 0
     server:  m <- mean_i slope_i;   a <- (1 - pace) a + pace min(max(mean_i turn_i, least), most)
 
@@ -35,8 +36,7 @@ class AdaptiveMomentum(Correction):
         most: the largest.
     """
 
-    Server = Sent = Blend
-    Up = Turn
+    home = "momentum"
     uses = frozenset({"slope"})
 
     a: float = 0.1
@@ -62,19 +62,19 @@ class AdaptiveMomentum(Correction):
         """The momentum and the share."""
         return server
 
-    def begin(self, sent: Blend, kept: None, run: Run) -> Blend:
+    def begin(self, sent: Blend, kept: None, start: Start) -> Blend:
         """Both are constant in a round."""
         return sent
 
-    def correct(self, grad: Vector, local: Blend, run: Run) -> Vector:
+    def correct(self, grad: Vector, state: Blend, step: Step) -> Vector:
         """Mix the momentum in."""
-        return grad.mul_(local.a).add_(local.m, alpha=1 - local.a)
+        return grad.mul_(state.a).add_(state.m, alpha=1 - state.a)
 
-    def finish(self, local: Blend, run: Run) -> tuple[Turn, None]:
+    def finish(self, state: Blend, end: End) -> tuple[Turn, None]:
         """Compare the client's displacement, turned uphill, with the momentum."""
-        if not bool(torch.any(local.m != 0)):
+        if not bool(torch.any(state.m != 0)):
             return Turn(0.0), None
-        return Turn(1.0 + float(unit(run.delta) @ unit(local.m))), None
+        return Turn(1.0 + float(unit(end.delta) @ unit(state.m))), None
 
     def receive(self, server: Blend, total: Summed, up: Turn, cohort: Cohort) -> Blend:
         """The mean slope of this round, and the share moved towards the mean turn."""

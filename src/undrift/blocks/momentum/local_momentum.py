@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 
 from undrift.core.block import Correction
-from undrift.core.types import Run
 from undrift.core.vector import Vector
+from undrift.core.view import Start, Step
 
 
 @dataclass(frozen=True)
-class LocalMomentum(Correction):
+class LocalMomentum(Correction[None, None, None, None, Vector]):
     """client:  b <- rho b + g;   g <- b;   b is zero when a round begins
 
     Steps grow up to 1 / (1 - rho) times as long. Blocks that read slopes, such as `Scaffold`, then take a variate
@@ -20,16 +20,18 @@ class LocalMomentum(Correction):
         rho: the momentum; 0 switches it off.
     """
 
+    home = "momentum"
+
     rho: float = 0.9
 
     def __post_init__(self) -> None:
         if not 0 <= self.rho < 1:
             raise ValueError(f"LocalMomentum: rho must be in [0, 1), got {self.rho}")
 
-    def begin(self, sent: None, kept: None, run: Run) -> Vector:
+    def begin(self, sent: None, kept: None, start: Start) -> Vector:
         """A fresh buffer: nothing of it outlives the round."""
-        return torch.zeros_like(run.w0)
+        return torch.zeros_like(start.w0)
 
-    def correct(self, grad: Vector, local: Vector, run: Run) -> Vector:
+    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
         """Accumulate, and go along the sum."""
-        return grad if self.rho == 0 else grad.copy_(local.mul_(self.rho).add_(grad))
+        return grad if self.rho == 0 else grad.copy_(state.mul_(self.rho).add_(grad))

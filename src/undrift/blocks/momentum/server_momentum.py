@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import Correction
-from undrift.core.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector
+from undrift.core.view import Start, Step
 
 
 class Momentum(NamedTuple):
@@ -17,7 +18,7 @@ class Momentum(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ServerMomentum(Correction):
+class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
     """client:  g <- a g + (1 - a) m
     server:  m <- mean_i slope_i
 
@@ -25,7 +26,7 @@ class ServerMomentum(Correction):
         a: share of the client's own direction; 1 switches the momentum off.
     """
 
-    Server = Sent = Momentum
+    home = "momentum"
     uses = frozenset({"slope"})
 
     a: float = 0.1
@@ -42,13 +43,13 @@ class ServerMomentum(Correction):
         """The momentum."""
         return server
 
-    def begin(self, sent: Momentum, kept: None, run: Run) -> Vector:
+    def begin(self, sent: Momentum, kept: None, start: Start) -> Vector:
         """The constant part of every step."""
         return (1 - self.a) * sent.m
 
-    def correct(self, grad: Vector, local: Vector, run: Run) -> Vector:
+    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
         """Mix the momentum in."""
-        return grad.mul_(self.a).add_(local)
+        return grad.mul_(self.a).add_(state)
 
     def receive(self, server: Momentum, total: Summed, up: None, cohort: Cohort) -> Momentum:
         """The mean slope of this round."""

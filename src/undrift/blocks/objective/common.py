@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
-from undrift.core.block import Objective
-from undrift.core.types import Array, Cohort, Run, Summed
+from undrift.core.block import Needs, Objective
+from undrift.core.types import Array, Cohort, Summed
 from undrift.core.vector import Vector
+from undrift.core.view import End, Start, Step
 
 
 class Classes(NamedTuple):
@@ -26,13 +27,13 @@ class Experts(NamedTuple):
     weighted: Array
 
 
-class _Local:
+class _Sums:
     """What the server sent, and the sums of the last epoch so far."""
 
-    def __init__(self, sent: Classes, shape: tuple[int, int], run: Run) -> None:
+    def __init__(self, sent: Classes, shape: tuple[int, int], start: Start) -> None:
         self.classes: Gaussian = (sent.mean.view(shape), sent.deviation.view(shape))
-        self.precision, self.weighted = run.w.new_zeros(shape), run.w.new_zeros(shape)
-        self.next = run.steps - run.steps // run.local.epochs
+        self.precision, self.weighted = start.w0.new_zeros(shape), start.w0.new_zeros(shape)
+        self.next = start.steps - start.steps // start.local.epochs
 
     def count(self, labels: Tensor, mean: Tensor, deviation: Tensor, step: int) -> None:
         """Add the examples of a step of the last epoch, once: a perturbation looks at them again."""
@@ -44,7 +45,7 @@ class _Local:
 
 
 @dataclass(frozen=True)
-class CommonRepresentation(Objective):
+class CommonRepresentation(Objective[Classes, None, Classes, Experts, _Sums]):
     """client:  loss <- mean_x,j CE(head(mu(x) + sig(x) eps_j), y) + beta mean_x KL(r_y || N(mu(x), sig(x)^2))
              in the last epoch lam_ic = sum_x 1/sig(x)^2,  eta_ic = sum_x mu(x)/sig(x)^2, over its examples x of class c
     server:  where sum_i lam_ic > 0:  r_c <- (1 - beta2) r_c + beta2 N(m, s^2), on mean and deviation,
@@ -61,9 +62,6 @@ class CommonRepresentation(Objective):
         encoder_first: KL(N(mu(x), sig(x)^2) || r_y) instead.
     """
 
-    Server = Sent = Classes
-    Up = Experts
-
     classes: int = 10
     latent: int = 512
     beta: float = 1e-4
@@ -79,6 +77,11 @@ class CommonRepresentation(Objective):
         if not 0 <= self.beta2 <= 1:
             raise ValueError(f"CommonRepresentation: beta2 must be in [0, 1], got {self.beta2}")
 
+    @property
+    def needs(self) -> Needs:
+        """A model with latent units, and class labels in the batches."""
+        return Needs(model="variational", arguments={"latent": self.latent, "classes": self.classes})
+
     def sizes(self) -> dict[str, int]:
         """One number for each latent unit of each class."""
         return dict.fromkeys(Experts._fields, self.classes * self.latent)
@@ -92,33 +95,33 @@ class CommonRepresentation(Objective):
         """The Gaussians of all classes."""
         return server
 
-    def begin(self, sent: Classes, kept: None, run: Run) -> _Local:
+    def begin(self, sent: Classes, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""
-        self._check(run.module)
-        run.tap("moments")
-        run.tap("")
-        return _Local(sent, (self.classes, self.latent), run)
+        self._check(start.module)
+        start.tap("moments")
+        start.tap("")
+        return _Sums(sent, (self.classes, self.latent), start)
 
-    def penalty(self, local: _Local, run: Run) -> Tensor:
+    def penalty(self, state: _Sums, step: Step) -> Tensor:
         """The term at the point where the gradient is taken."""
-        labels, output = _labels(run), run.seen[""]
+        labels, output = _labels(step), step.seen[""]
         if output.shape[1:] != (self.classes,):
             count = output.shape[-1]
             raise ValueError(
                 f"CommonRepresentation: the model has {count} classes, not {self.classes}; write classes={count}"
             )
-        mean, deviation = encoded(run.seen["moments"])
-        local.count(labels, mean, deviation, run.step)
+        mean, deviation = encoded(step.seen["moments"])
+        state.count(labels, mean, deviation, step.step)
         term: Tensor = -torch.logsumexp(output, dim=1).mean()
         if self.beta == 0:
             return term
-        common = (local.classes[0][labels], local.classes[1][labels])
+        common = (state.classes[0][labels], state.classes[1][labels])
         pair = ((mean, deviation), common) if self.encoder_first else (common, (mean, deviation))
         return term + self.beta * divergence(*pair).mean()
 
-    def finish(self, local: _Local, run: Run) -> tuple[Experts, None]:
+    def finish(self, state: _Sums, end: End) -> tuple[Experts, None]:
         """The sums of the last epoch."""
-        return Experts(local.precision.flatten(), local.weighted.flatten()), None
+        return Experts(state.precision.flatten(), state.weighted.flatten()), None
 
     def receive(self, server: Classes, total: Summed, up: Experts, cohort: Cohort) -> Classes:
         """Follow the product of all examples as experts; a class that nobody has keeps its Gaussian."""
@@ -141,12 +144,12 @@ class CommonRepresentation(Objective):
             )
 
 
-def _labels(run: Run) -> Tensor:
+def _labels(step: Step) -> Tensor:
     """The classes of the batch's examples."""
-    labels = run.batch[1] if isinstance(run.batch, tuple | list) and len(run.batch) > 1 else None
+    labels = step.batch[1] if isinstance(step.batch, tuple | list) and len(step.batch) > 1 else None
     if not isinstance(labels, Tensor) or labels.dim() != 1 or labels.dtype != torch.int64:
         raise TypeError(
             "CommonRepresentation: a batch's second element must be the classes of its examples, whole numbers (int64) "
-            f"of one axis, got {getattr(labels, 'dtype', None)} in a {type(run.batch).__name__}"
+            f"of one axis, got {getattr(labels, 'dtype', None)} in a {type(step.batch).__name__}"
         )
     return labels

@@ -1,16 +1,15 @@
 """MOON's contrast between what the global model sees and what the client's last one saw."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-from weakref import finalize, ref
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from undrift.core.block import Objective
-from undrift.core.types import Run
 from undrift.core.vector import Vector
+from undrift.core.view import End, Start, Step
 
 
 class Previous(NamedTuple):
@@ -19,12 +18,11 @@ class Previous(NamedTuple):
     w: Vector
 
 
-class _Seen:
-    """The features of the last forward pass, and the model to keep away from."""
+class _Contrasted(NamedTuple):
+    """The layer whose features are contrasted, and the model to keep away from."""
 
-    def __init__(self, previous: Vector) -> None:
-        self.previous = previous
-        self.z: Any = None
+    layer: str
+    previous: Vector
 
 
 def contrast(z: Tensor, near: Tensor, far: Tensor, temperature: float) -> Tensor:
@@ -34,7 +32,7 @@ def contrast(z: Tensor, near: Tensor, far: Tensor, temperature: float) -> Tensor
 
 
 @dataclass(frozen=True)
-class Contrast(Objective):
+class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
     """client:  loss <- loss + mu contrast(z(w), z(w0), z(w_old), temperature);   at the end w_old <- w
 
     z are the features of the batch; at w0 and w_old they are taken in evaluation mode and without a gradient. A
@@ -45,8 +43,6 @@ class Contrast(Objective):
         temperature: of the softmax over the two cosines.
         features: name of the layer whose output is contrasted; "" is the input of the last linear layer.
     """
-
-    Client = Previous
 
     mu: float = 5.0
     temperature: float = 0.5
@@ -62,38 +58,37 @@ class Contrast(Objective):
         """The model it receives: with equal models the term is constant."""
         return Previous(w)
 
-    def begin(self, sent: None, kept: Previous, run: Run) -> _Seen | None:
+    def begin(self, sent: None, kept: Previous, start: Start) -> _Contrasted | None:
         """Watch the features, unless the term has no gradient in this round."""
         if self.mu == 0:
             return None
-        seen = _Seen(kept.w)
-        if self.features:
-            run.tap(self.features)
-        else:
-            _watch(run.module, seen)
-        return None if torch.equal(kept.w, run.w0) else seen
-
-    def penalty(self, local: _Seen | None, run: Run) -> Tensor | None:
-        """The term at the point where the gradient is taken."""
-        if local is None:
+        layer = self.features or last_linear(start.module)
+        if torch.equal(kept.w, start.w0):
             return None
-        z = self._features(local, run)  # before the passes aside
-        near = self._aside(run.w0, local, run)
-        far = self._aside(local.previous, local, run)
+        start.tap(layer, inputs=not self.features)
+        return _Contrasted(layer, kept.w)
+
+    def penalty(self, state: _Contrasted | None, step: Step) -> Tensor | None:
+        """The term at the point where the gradient is taken."""
+        if state is None:
+            return None
+        z = self._features(state, step)  # before the passes at other points
+        near = self._features_at(step.w0, state, step)
+        far = self._features_at(state.previous, state, step)
         return self.mu * contrast(z, near, far, self.temperature)
 
-    def finish(self, local: _Seen | None, run: Run) -> tuple[None, Previous]:
+    def finish(self, state: _Contrasted | None, end: End) -> tuple[None, Previous]:
         """Remember where the client went."""
-        return None, Previous(run.w.clone())
+        return None, Previous(end.w.clone())
 
-    def _aside(self, point: Vector, local: _Seen, run: Run) -> Tensor:
+    def _features_at(self, point: Vector, state: _Contrasted, step: Step) -> Tensor:
         """The features of the batch at another point, in evaluation mode."""
-        run.loss(point, run.batch, evaluate=True)
-        return self._features(local, run)
+        step.loss_at(point, step.batch, evaluate=True)
+        return self._features(state, step)
 
-    def _features(self, local: _Seen, run: Run) -> Tensor:
+    def _features(self, state: _Contrasted, step: Step) -> Tensor:
         """The features of the last forward pass."""
-        z = run.seen.get(self.features) if self.features else local.z
+        z = step.seen.get(state.layer)
         if not isinstance(z, Tensor):
             raise TypeError(
                 f"Contrast: features must be one tensor a forward pass, {self.features or 'the last linear layer'} "
@@ -102,18 +97,12 @@ class Contrast(Objective):
         return z
 
 
-def _watch(module: nn.Module, seen: _Seen) -> None:
-    """Note the input of the last linear layer for as long as someone holds `seen`."""
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+def last_linear(module: nn.Module) -> str:
+    """The name of the last linear layer of a model, whose input are its features."""
+    layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not layers:
         raise ValueError(
             f"Contrast: {type(module).__name__} has no linear layer whose input could be contrasted; "
             f"name a layer with features="
         )
-    held = ref(seen)
-
-    def note(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if (holder := held()) is not None:
-            holder.z = inputs[0] if inputs else None
-
-    finalize(seen, layers[-1].register_forward_pre_hook(note).remove)
+    return str(layers[-1])

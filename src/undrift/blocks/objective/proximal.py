@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from undrift.core.block import Objective
-from undrift.core.types import Run
 from undrift.core.vector import Vector
+from undrift.core.view import Step
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,6 @@ class Proximal(Objective):
         if not 0 <= self.mu < float("inf"):
             raise ValueError(f"Proximal: mu must be 0 or more and finite, got {self.mu}")
 
-    def add(self, grad: Vector, local: None, run: Run) -> Vector:
+    def add(self, grad: Vector, state: None, step: Step) -> Vector:
         """Add mu (w - w0)."""
-        return grad.add_(run.w - run.w0, alpha=self.mu) if self.mu else grad
+        return grad.add_(step.w - step.w0, alpha=self.mu) if self.mu else grad

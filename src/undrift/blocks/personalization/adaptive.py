@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from undrift.core.block import Personalization
-from undrift.core.types import Array, Run
+from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, examples_of
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
 
@@ -24,7 +25,7 @@ class Adapted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AdaptiveAggregation(Personalization):
+class AdaptiveAggregation(Personalization[None, Adapted]):
     """client:  before training, in the top layers, w_i the client's last model and w0 the received one:
              w = w_i + W (w0 - w_i);   W <- W - rate g(w) (w0 - w_i), cut to [0, 1], on a share of its batches
     W starts at 1. When a client takes part a second time, epochs are repeated until their mean losses agree; later
@@ -37,7 +38,7 @@ class AdaptiveAggregation(Personalization):
         threshold: standard deviation of the last 10 epochs' losses below which W is learned; 100 epochs at most.
     """
 
-    Client = Adapted
+    personalizes = True
 
     rate: float = 1.0
     sample: float = 0.8
@@ -57,19 +58,24 @@ class AdaptiveAggregation(Personalization):
         """No weights yet."""
         return Adapted(w, torch.empty(0, dtype=w.dtype), 0)
 
-    def begin(self, sent: None, kept: Adapted, run: Run) -> Adapted:
-        """Learn the weights and start from the mixture."""
-        top, weights = _top(self.layers, run.layout), kept.weights.clone()
+    def begin(self, sent: None, kept: Adapted, start: Start) -> Adapted:
+        """Learn the weights."""
+        top, weights = _top(self.layers, start.layout), kept.weights.clone()
         if kept.rounds == 0:
-            weights = torch.ones_like(run.w[top])
+            weights = torch.ones_like(start.w0[top])
         else:
-            self._learn(weights, kept.w[top], top, run, CAP if kept.rounds == 1 else 1)
-        run.w[top] = torch.lerp(kept.w[top], run.w0[top], weights)
+            self._learn(weights, kept.w[top], top, start, CAP if kept.rounds == 1 else 1)
         return Adapted(kept.w, weights, kept.rounds + 1)
 
-    def finish(self, local: Adapted, run: Run) -> tuple[None, Adapted]:
+    def enter(self, state: Adapted, start: Start) -> Vector:
+        """Start from the mixture."""
+        top, mixed = _top(self.layers, start.layout), start.w0.clone()
+        mixed[top] = torch.lerp(state.w[top], start.w0[top], state.weights)
+        return mixed
+
+    def finish(self, state: Adapted, end: End) -> tuple[None, Adapted]:
         """Keep the model and the weights."""
-        return None, local._replace(w=run.w.clone())
+        return None, state._replace(w=end.w.clone())
 
     def personal(self, params: Vector, kept: Adapted, layout: Layout) -> Vector:
         """The latest global model with the client's last one mixed in by the weights of its last round."""
@@ -79,26 +85,26 @@ class AdaptiveAggregation(Personalization):
         mixed[top] = torch.lerp(kept.w[top], params[top], kept.weights)
         return mixed
 
-    def _learn(self, weights: Tensor, own: Tensor, top: slice, run: Run, cap: int) -> None:
+    def _learn(self, weights: Tensor, own: Tensor, top: slice, start: Start, cap: int) -> None:
         """Epochs of descent of the weights, in place."""
         losses: list[float] = []
         while len(losses) < cap and not (len(losses) >= WINDOW and pstdev(losses[-WINDOW:]) < self.threshold):
-            losses.append(self._epoch(weights, own, top, run))
+            losses.append(self._epoch(weights, own, top, start))
 
-    def _epoch(self, weights: Tensor, own: Tensor, top: slice, run: Run) -> float:
+    def _epoch(self, weights: Tensor, own: Tensor, top: slice, start: Start) -> float:
         """One epoch of it, the same batches every time, and its mean loss."""
-        point, losses, sizes = run.w0.clone(), list[Tensor](), list[int]()
-        count = max(1, -(-int(self.sample * run.examples) // run.local.batch_size))
+        point, losses, sizes = start.w0.clone(), list[Tensor](), list[int]()
+        count = max(1, -(-int(self.sample * start.examples) // start.local.batch_size))
 
         def note(loss: Tensor) -> Tensor:
             losses.append(loss.detach())
             return loss
 
-        for batch in islice(run.data("adapt"), count):
-            point[top] = torch.lerp(own, run.w0[top], weights)
-            slope = run.at(point, batch, of=note)[top] * (run.w0[top] - own)
+        for batch in islice(start.data("adapt"), count):
+            point[top] = torch.lerp(own, start.w0[top], weights)
+            slope = start.gradient_at(point, batch, of=note)[top] * (start.w0[top] - own)
             weights.sub_(slope, alpha=self.rate).clamp_(0, 1)
-            sizes.append(run.examples_of(batch))
+            sizes.append(examples_of(batch))
         return sum(float(loss) * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.blocks.personalization.private import Private
-from undrift.core.types import Run
+from undrift.core.view import Step
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Alternating(Private):
         if self.head_epochs + self.body_epochs == 0:
             raise ValueError("Alternating: head_epochs and body_epochs must not both be 0: nothing would be trained")
 
-    def active(self, run: Run) -> Tensor:
+    def active(self, step: Step) -> Tensor:
         """The private part in the first phase, the shared part in the second."""
-        own = mask("Alternating", self.names, run.layout)
-        turn = run.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
-        return own if run.step < turn else ~own
+        own = mask("Alternating", self.names, step.layout)
+        turn = step.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
+        return own if step.step < turn else ~own

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 
 from undrift.core.block import Personalization
-from undrift.core.types import Run
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, Step, View
 
 
 class Model(NamedTuple):
@@ -17,7 +17,7 @@ class Model(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ditto(Personalization):
+class Ditto(Personalization[None, Model, None, None, Vector]):
     """client:  v <- v - lr (g(v) + lam (v - w0)), w0 the received model;   the global model as without it
 
     Args:
@@ -25,7 +25,7 @@ class Ditto(Personalization):
         lr: the rate of v's steps; None takes that of the global model.
     """
 
-    Client = Model
+    personalizes = True
 
     lam: float = 1.0
     lr: float | None = None
@@ -45,27 +45,27 @@ class Ditto(Personalization):
         """The first model received."""
         return Model(w)
 
-    def begin(self, sent: None, kept: Model, run: Run) -> Vector:
+    def begin(self, sent: None, kept: Model, start: Start) -> Vector:
         """A copy to train."""
         return kept.v.clone()
 
-    def step(self, grad: Vector, local: Vector, run: Run) -> None:
+    def train_own(self, grad: Vector, state: Vector, step: Step) -> None:
         """A step of v."""
-        pull = gradient(local, run.batch, run).add_(local - run.w0, alpha=self.lam)
-        local.sub_(pull, alpha=run.lr if self.lr is None else self.lr)
+        pull = gradient(state, step.batch, step).add_(state - step.w0, alpha=self.lam)
+        state.sub_(pull, alpha=step.lr if self.lr is None else self.lr)
 
-    def finish(self, local: Vector, run: Run) -> tuple[None, Model]:
+    def finish(self, state: Vector, end: End) -> tuple[None, Model]:
         """Keep v."""
-        return None, Model(local)
+        return None, Model(state)
 
     def personal(self, params: Vector, kept: Model, layout: Layout) -> Vector:
         """Evaluate v."""
         return kept.v
 
 
-def gradient(point: Vector, batch: Any, run: Run) -> Vector:
+def gradient(point: Vector, batch: Any, view: View) -> Vector:
     """The gradient at a point beside the model as the loop treats its own: the data part clipped, then weight decay."""
-    grad = run.at(point, batch)
-    if run.local.clip is not None:
-        grad.mul_((run.local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
-    return grad.add_(point, alpha=run.local.weight_decay)
+    grad = view.gradient_at(point, batch)
+    if view.local.clip is not None:
+        grad.mul_((view.local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
+    return grad.add_(point, alpha=view.local.weight_decay)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.core.block import Personalization
-from undrift.core.types import Run
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End
 
 
 class Trained(NamedTuple):
@@ -15,22 +15,22 @@ class Trained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Latest(Personalization):
+class Latest(Personalization[None, Trained]):
     """client:  w_i <- w at the end of its round, running statistics included; it is evaluated with w_i
 
     Training is that of the global model: w_i starts nothing and leaves nowhere.
     """
 
-    Client = Trained
+    personalizes = True
     keeps_buffers = True
 
     def init_client(self, w: Vector) -> Trained:
         """The model received."""
         return Trained(w)
 
-    def finish(self, local: Trained, run: Run) -> tuple[None, Trained]:
+    def finish(self, state: Trained, end: End) -> tuple[None, Trained]:
         """Keep the model."""
-        return None, Trained(run.w.clone())
+        return None, Trained(end.w.clone())
 
     def personal(self, params: Vector, kept: Trained, layout: Layout) -> Vector:
         """The model kept."""

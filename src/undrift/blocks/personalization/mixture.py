@@ -7,8 +7,8 @@ import torch
 
 from undrift.blocks.personalization.ditto import gradient
 from undrift.core.block import Personalization
-from undrift.core.types import Run
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, Step
 
 
 class Mixed(NamedTuple):
@@ -28,7 +28,7 @@ class _Mixing:
 
 
 @dataclass(frozen=True)
-class Mixture(Personalization):
+class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
     """client:  v <- v - lr alpha g(alpha v + (1 - alpha) w), w before its step;   the global model as without it
     adaptive, after the first step:  alpha <- alpha - lr <v - w, g(alpha v + (1 - alpha) w)>, cut to [0, 1]
 
@@ -37,7 +37,7 @@ class Mixture(Personalization):
         adaptive: whether alpha is learned.
     """
 
-    Client = Mixed
+    personalizes = True
 
     alpha: float = 0.5
     adaptive: bool = False
@@ -55,33 +55,33 @@ class Mixture(Personalization):
         """The first model received."""
         return Mixed(w, float(self.alpha))
 
-    def begin(self, sent: None, kept: Mixed, run: Run) -> _Mixing:
+    def begin(self, sent: None, kept: Mixed, start: Start) -> _Mixing:
         """A copy to train."""
         return _Mixing(kept.v.clone(), kept.alpha)
 
-    def step(self, grad: Vector, local: _Mixing, run: Run) -> None:
+    def train_own(self, grad: Vector, state: _Mixing, step: Step) -> None:
         """A step of v; of alpha once the first step of both models is done."""
-        if run.step == 1:
-            self._adapt(local, run)
-        if run.step == 0:
-            local.batch = run.batch
-        if local.alpha > 0:
-            slope = gradient(torch.lerp(run.w, local.v, local.alpha), run.batch, run)
-            local.v.sub_(slope, alpha=run.lr * local.alpha)
+        if step.step == 1:
+            self._adapt(state, step)
+        if step.step == 0:
+            state.batch = step.batch
+        if state.alpha > 0:
+            slope = gradient(torch.lerp(step.w, state.v, state.alpha), step.batch, step)
+            state.v.sub_(slope, alpha=step.lr * state.alpha)
 
-    def finish(self, local: _Mixing, run: Run) -> tuple[None, Mixed]:
+    def finish(self, state: _Mixing, end: End) -> tuple[None, Mixed]:
         """Keep v and alpha."""
-        if run.steps == 1:
-            self._adapt(local, run)
-        return None, Mixed(local.v, local.alpha)
+        if end.steps == 1:
+            self._adapt(state, end)
+        return None, Mixed(state.v, state.alpha)
 
     def personal(self, params: Vector, kept: Mixed, layout: Layout) -> Vector:
         """Evaluate the mixture with the latest global model."""
         return torch.lerp(params, kept.v, kept.alpha)
 
-    def _adapt(self, local: _Mixing, run: Run) -> None:
+    def _adapt(self, state: _Mixing, view: Step | End) -> None:
         """A step of alpha on the batch of the first step."""
         if self.adaptive:
-            slope = gradient(torch.lerp(run.w, local.v, local.alpha), local.batch, run)
-            moved = local.alpha - run.lr * float(torch.dot(local.v - run.w, slope))
-            local.alpha = min(max(moved, 0.0), 1.0)
+            slope = gradient(torch.lerp(view.w, state.v, state.alpha), state.batch, view)
+            moved = state.alpha - view.lr * float(torch.dot(state.v - view.w, slope))
+            state.alpha = min(max(moved, 0.0), 1.0)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
 from undrift.core.block import Personalization
-from undrift.core.types import Array, Run
+from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End
 
 
 class Own(NamedTuple):
@@ -19,10 +20,8 @@ class Own(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept(Personalization):
+class Kept(Personalization[None, Own]):
     """client:  what `own` chooses stays with the client; corrections and filters act on the rest only"""
-
-    Client = Own
 
     def own(self, layout: Layout) -> Tensor | None:
         """A boolean vector, true where the model is private; None if nothing is."""
@@ -44,10 +43,10 @@ class Kept(Personalization):
             start[own] = kept.values
         return start
 
-    def finish(self, local: Own, run: Run) -> tuple[None, Own]:
+    def finish(self, state: Own, end: End) -> tuple[None, Own]:
         """Keep the private values."""
-        own = self.own(run.layout)
-        return None, Own(run.w[:0].clone() if own is None else run.w[own])
+        own = self.own(end.layout)
+        return None, Own(end.w[:0].clone() if own is None else end.w[own])
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,8 @@ class Private(Kept):
             purely local training; () shares everything.
         tuned: epochs in which the private part alone is trained before a client is evaluated; 0 evaluates as it is.
     """
+
+    personalizes = True
 
     names: Part = ()
     tuned: int = 0

@@ -7,8 +7,9 @@ import torch
 
 from undrift.blocks.perturbation.sam import radius
 from undrift.core.block import Perturbation
-from undrift.core.types import Cohort, Run, Summed
+from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector, unit
+from undrift.core.view import End, Start, Step
 
 
 class Agreed(NamedTuple):
@@ -31,16 +32,13 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Consensus(Perturbation):
+class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
     """client:  offset = rho U(g1 - d_i - s), g1 the gradient at w;   d_i <- d_i + offset - s, at every step
     server:  s <- rho U(mean_i d_i), over the clients that took part
 
     Args:
         rho: the radius; 0 switches the perturbation off.
     """
-
-    Server = Sent = Agreed
-    Client = Up = Multiplier
 
     rho: float = 0.1
 
@@ -64,23 +62,23 @@ class Consensus(Perturbation):
         """The perturbation agreed on."""
         return server
 
-    def begin(self, sent: Agreed, kept: Multiplier, run: Run) -> _Pair:
+    def begin(self, sent: Agreed, kept: Multiplier, start: Start) -> _Pair:
         """The dual goes on from the client's last round."""
         return _Pair(kept.d.clone(), sent.s)
 
-    def perturb(self, local: _Pair, run: Run) -> Vector | None:
+    def perturb(self, state: _Pair, step: Step) -> Vector | None:
         """The gradient less dual and agreement, scaled to the radius; then the dual's step."""
         if self.rho == 0:
             return None
-        offset = run.gradient().sub_(local.d).sub_(local.s)
+        offset = step.gradient().sub_(state.d).sub_(state.s)
         # Of length rho to the last bit, so that opposite clients cancel in s.
         offset.div_(torch.linalg.vector_norm(offset).clamp_min(torch.finfo(offset.dtype).tiny)).mul_(self.rho)
-        local.d.add_(offset).sub_(local.s)
+        state.d.add_(offset).sub_(state.s)
         return offset
 
-    def finish(self, local: _Pair, run: Run) -> tuple[Multiplier, Multiplier]:
+    def finish(self, state: _Pair, end: End) -> tuple[Multiplier, Multiplier]:
         """The dual is uploaded and kept."""
-        return Multiplier(local.d), Multiplier(local.d)
+        return Multiplier(state.d), Multiplier(state.d)
 
     def receive(self, server: Agreed, total: Summed, up: Multiplier, cohort: Cohort) -> Agreed:
         """The direction of the mean dual."""

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from undrift.blocks.perturbation.sam import SAM, radius
+from undrift.blocks.perturbation.sam import SAM, _First, radius
 from undrift.core.block import Perturbation
-from undrift.core.types import Array, Run
+from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, Step
 
 CHOICES = ("largest", "smallest", "random")
 MEASURES = ("normalized", "raw")
@@ -28,11 +29,11 @@ class _Radii(NamedTuple):
     """The radius of every coordinate in a round, and what SAM keeps within a step."""
 
     rho: Vector
-    first: Any
+    first: _First
 
 
 @dataclass(frozen=True)
-class FSA(Perturbation):
+class FSA(Perturbation[None, Top, None, None, _Radii]):
     """client:  offset_k = rho_k g1_k / ||g1||, ||g1|| over the whole model; rho_k = larger on the tensors k in Top_i
              at the end Top_i <- the count tensors with the largest s_k
              s_k = mean_j (mm(w_k) - mm(w0_k))_j^2, mm(u) = (u - min u)/(max u - min u);   raw: without mm
@@ -47,8 +48,6 @@ class FSA(Perturbation):
         measure: "normalized", the released code, or "raw", the paper's formula.
         blend: share of the gradient at the perturbed point; 1 is SAM.
     """
-
-    Client = Top
 
     rho: float = 0.1
     larger: float = 0.2
@@ -83,33 +82,33 @@ class FSA(Perturbation):
         """None: the first round has one radius."""
         return Top(torch.empty(0, dtype=torch.int64))
 
-    def begin(self, sent: None, kept: Top, run: Run) -> _Radii:
+    def begin(self, sent: None, kept: Top, start: Start) -> _Radii:
         """The radii of the round."""
-        rho = torch.full_like(run.w, self.rho)
-        tensors = run.layout.split(rho)
+        rho = torch.full_like(start.w0, self.rho)
+        tensors = start.layout.split(rho)
         for k in kept.tensors.tolist():
             tensors[k].fill_(self.larger)
-        return _Radii(rho, self._along.begin(None, None, run))
+        return _Radii(rho, self._along.begin(None, None, start))
 
-    def perturb(self, local: _Radii, run: Run) -> Vector | None:
+    def perturb(self, state: _Radii, step: Step) -> Vector | None:
         """The gradient at `w`, each tensor scaled to its radius."""
         if not self.gradients:
             return None
-        offset = self._along.perturb(local.first, run)
+        offset = self._along.perturb(state.first, step)
         assert offset is not None
-        return offset.mul_(local.rho)
+        return offset.mul_(state.rho)
 
-    def mix(self, grad: Vector, local: _Radii, run: Run) -> Vector:
+    def mix(self, grad: Vector, state: _Radii, step: Step) -> Vector:
         """The gradient at the perturbed point, or its mixture with the one at `w`."""
-        return self._along.mix(grad, local.first, run) if self.gradients else grad
+        return self._along.mix(grad, state.first, step) if self.gradients else grad
 
-    def finish(self, local: _Radii, run: Run) -> tuple[None, Top]:
+    def finish(self, state: _Radii, end: End) -> tuple[None, Top]:
         """Choose the tensors of the client's next round."""
-        places = eligible(run.layout)
+        places = eligible(end.layout)
         if self.choice == "random":
-            scores = torch.rand(len(places), generator=run.random("fsa")).tolist()
+            scores = torch.rand(len(places), generator=end.random("fsa")).tolist()
         else:
-            pairs = zip(run.layout.split(run.w0), run.layout.split(run.w), strict=True)
+            pairs = zip(end.layout.split(end.w0), end.layout.split(end.w), strict=True)
             changes = [pair for i, pair in enumerate(pairs) if i in places]
             scores = [sensitivity(before, after, self.measure) for before, after in changes]
         chosen = ranked(scores, smallest=self.choice == "smallest")[: self.count]

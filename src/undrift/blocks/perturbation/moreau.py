@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End, Start, Step
 
 
 class Point(NamedTuple):
@@ -22,7 +22,7 @@ class _Inner:
 
 
 @dataclass(frozen=True)
-class Moreau(Perturbation):
+class Moreau(Perturbation[None, Point, None, None, _Inner]):
     """client:  theta = w0;   each step, K times on one batch:  theta <- theta - lr (g(theta) + lam (theta - w))
              then g <- lam (w - theta), the gradient of the envelope
 
@@ -32,7 +32,7 @@ class Moreau(Perturbation):
         lr: their rate, below 2 / (lam + the curvature).
     """
 
-    Client = Point
+    personalizes = True
 
     lam: float = 15.0
     inner: int = 5
@@ -54,29 +54,29 @@ class Moreau(Perturbation):
         """The first model received."""
         return Point(w)
 
-    def begin(self, sent: None, kept: Point, run: Run) -> _Inner:
+    def begin(self, sent: None, kept: Point, start: Start) -> _Inner:
         """Every round starts from the received model."""
-        return _Inner(run.w0.clone())
+        return _Inner(start.w0.clone())
 
-    def perturb(self, local: _Inner, run: Run) -> Vector:
+    def perturb(self, state: _Inner, step: Step) -> Vector:
         """All inner steps but the last, for which the loop takes the gradient."""
         for _ in range(self.inner - 1):
-            self._move(run.gradient(local.theta - run.w), local, run)
-        return local.theta - run.w
+            self._move(step.gradient(state.theta - step.w), state, step)
+        return state.theta - step.w
 
-    def mix(self, grad: Vector, local: _Inner, run: Run) -> Vector:
+    def mix(self, grad: Vector, state: _Inner, step: Step) -> Vector:
         """The last inner step, then the gradient of the envelope."""
-        self._move(grad, local, run)
-        return self.lam * (run.w - local.theta)
+        self._move(grad, state, step)
+        return self.lam * (step.w - state.theta)
 
-    def finish(self, local: _Inner, run: Run) -> tuple[None, Point]:
+    def finish(self, state: _Inner, end: End) -> tuple[None, Point]:
         """Keep the proximal point."""
-        return None, Point(local.theta)
+        return None, Point(state.theta)
 
     def personal(self, params: Vector, kept: Point, layout: Layout) -> Vector:
         """Evaluate the proximal point."""
         return kept.theta
 
-    def _move(self, grad: Vector, local: _Inner, run: Run) -> None:
+    def _move(self, grad: Vector, state: _Inner, step: Step) -> None:
         """One inner step."""
-        local.theta.sub_(grad.add_(local.theta - run.w, alpha=self.lam), alpha=self.lr)
+        state.theta.sub_(grad.add_(state.theta - step.w, alpha=self.lam), alpha=self.lr)

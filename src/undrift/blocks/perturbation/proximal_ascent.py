@@ -9,8 +9,8 @@ from torch.nn.functional import kl_div, log_softmax, normalize, softmax
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.perturbation.sam import radius
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Vector, unit
+from undrift.core.view import Start, Step
 
 
 @dataclass(frozen=True)
@@ -46,36 +46,36 @@ class ProximalAscent(Perturbation):
         """One more for a distance of scores, unless the radius is zero."""
         return int(self.rho > 0 and self.distance == "scores")
 
-    def begin(self, sent: None, kept: None, run: Run) -> None:
+    def begin(self, sent: None, kept: None, start: Start) -> None:
         """Watch the scores."""
         if self.gradients:
-            run.tap("")
+            start.tap("")
 
-    def perturb(self, local: None, run: Run) -> Vector | None:
+    def perturb(self, state: None, step: Step) -> Vector | None:
         """The gradient of the proximal loss, scaled to the radius."""
         # At w0 the gradient of the distance is zero, and rounding must not be scaled up to the radius.
-        if self.rho == 0 or torch.equal(run.w, run.w0):
+        if self.rho == 0 or torch.equal(step.w, step.w0):
             return None
-        moved = run.w - run.w0
-        away = moved if self.distance == "weights" else self._away(run)
+        moved = step.w - step.w0
+        away = moved if self.distance == "weights" else self._away(step)
         if self.names != "all":
-            away = torch.where(mask("ProximalAscent", self.names, run.layout).to(away.device), away, 0)
+            away = torch.where(mask("ProximalAscent", self.names, step.layout).to(away.device), away, 0)
         offset = unit(away).mul_(self.rho)
-        return offset.mul_(run.layout.map(_shares, moved)) if self.adaptive else offset
+        return offset.mul_(step.layout.map(_shares, moved)) if self.adaptive else offset
 
-    def _away(self, run: Run) -> Vector:
+    def _away(self, step: Step) -> Vector:
         """The gradient of the distance between the scores at `w` and those of the received model."""
-        run.loss(run.w0, run.batch)
-        target = softmax(self._scores(run) / self.temperature, dim=1)
+        step.loss_at(step.w0, step.batch)
+        target = softmax(self._scores(step) / self.temperature, dim=1)
 
         def distance(_: Tensor) -> Tensor:
-            return kl_div(log_softmax(self._scores(run) / self.temperature, dim=1), target, reduction="batchmean")
+            return kl_div(log_softmax(self._scores(step) / self.temperature, dim=1), target, reduction="batchmean")
 
-        return run.at(run.w, run.batch, of=distance)
+        return step.gradient_at(step.w, step.batch, of=distance)
 
-    def _scores(self, run: Run) -> Tensor:
+    def _scores(self, step: Step) -> Tensor:
         """What the model gave out in the last forward pass."""
-        z = run.seen.get("")
+        z = step.seen.get("")
         if not isinstance(z, Tensor) or z.dim() < 2:
             found = f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
             raise TypeError(

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Vector, unit
+from undrift.core.view import Start, Step
 
 
 def radius(name: str, rho: float) -> None:
@@ -24,7 +24,7 @@ class _First:
 
 
 @dataclass(frozen=True)
-class SAM(Perturbation):
+class SAM(Perturbation[None, None, None, None, _First]):
     """client:  offset = rho * g1 / ||g1||, g1 the gradient at w;   g <- (1 - blend) * g1 + blend * g
 
     Args:
@@ -45,24 +45,24 @@ class SAM(Perturbation):
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
 
-    def begin(self, sent: None, kept: None, run: Run) -> _First:
+    def begin(self, sent: None, kept: None, start: Start) -> _First:
         """Nothing is known before the first gradient."""
         return _First()
 
-    def perturb(self, local: _First, run: Run) -> Vector | None:
+    def perturb(self, state: _First, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to the radius."""
         if self.rho == 0:
             return None
-        gradient = run.gradient()
+        gradient = step.gradient()
         if self.blend != 1:
-            local.gradient = gradient.clone()
+            state.gradient = gradient.clone()
         return gradient.mul_(self.rho / (torch.linalg.vector_norm(gradient) + 1e-12))
 
-    def mix(self, grad: Vector, local: _First, run: Run) -> Vector:
+    def mix(self, grad: Vector, state: _First, step: Step) -> Vector:
         """The gradient at the perturbed point, or its mixture with the one at `w`."""
         if self.rho == 0 or self.blend == 1:
             return grad
-        return grad.mul_(self.blend).add_(local.gradient, alpha=1 - self.blend)
+        return grad.mul_(self.blend).add_(state.gradient, alpha=1 - self.blend)
 
 
 class Scale(NamedTuple):
@@ -72,7 +72,7 @@ class Scale(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ASAM(Perturbation):
+class ASAM(Perturbation[None, None, None, None, Scale]):
     """client:  offset = rho * T^2 g1 / ||T g1||, T = |w| + eta on tensors named "weight", 1 on the others
 
     Args:
@@ -93,13 +93,13 @@ class ASAM(Perturbation):
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
 
-    def begin(self, sent: None, kept: None, run: Run) -> Scale:
+    def begin(self, sent: None, kept: None, start: Start) -> Scale:
         """Find the tensors to scale."""
-        return Scale(run.layout.mask(lambda name, _: "weight" in name).to(run.w.device))
+        return Scale(start.layout.mask(lambda name, _: "weight" in name).to(start.w0.device))
 
-    def perturb(self, local: Scale, run: Run) -> Vector | None:
+    def perturb(self, state: Scale, step: Step) -> Vector | None:
         """The gradient at `w`, scaled by the size of each weight."""
         if self.rho == 0:
             return None
-        scale = torch.where(local.weights, run.w.abs() + self.eta, torch.ones_like(run.w))
-        return scale * unit(scale * run.gradient()) * self.rho
+        scale = torch.where(state.weights, step.w.abs() + self.eta, torch.ones_like(step.w))
+        return scale * unit(scale * step.gradient()) * self.rho

@@ -1,25 +1,24 @@
 """FedSCAM's perturbation: SAM with a radius of each client's own."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-from undrift.blocks.perturbation.sam import SAM, radius
-from undrift.blocks.score import Compass, Score, Scoring
+from undrift.blocks.perturbation.sam import SAM, _First, radius
+from undrift.blocks.score import Compass, Scored, Scoring
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Vector
+from undrift.core.view import Start, Step
 
 
-class _Scored(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Scored(Scored):
     """A client's score, SAM with the radius that follows from it, and what SAM keeps within a step."""
 
-    score: Score
     sam: SAM
-    first: Any
+    first: _First
 
 
 @dataclass(frozen=True)
-class ScoredSAM(Scoring, Perturbation):
+class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, None, _Scored]):
     """client:  rho_i = rho / (1 + alpha steepness_i);   then SAM with radius rho_i.   The steepness: see Scoring.
 
     Args:
@@ -43,12 +42,12 @@ class ScoredSAM(Scoring, Perturbation):
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
 
-    def begin(self, sent: Compass, kept: None, run: Run) -> _Scored:
+    def begin(self, sent: Compass, kept: None, start: Start) -> _Scored:
         """Look at the client's first batches."""
-        score = self.look(sent, run, self.rho, self.alpha)
+        score = self.look(sent, start, self.rho, self.alpha)
         sam = SAM(self.rho / (1 + self.alpha * self.steepness(score)))
-        return _Scored(score, sam, sam.begin(None, None, run))
+        return _Scored(score, sam, sam.begin(None, None, start))
 
-    def perturb(self, local: _Scored, run: Run) -> Vector | None:
+    def perturb(self, state: _Scored, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to the client's radius."""
-        return local.sam.perturb(local.first, run)
+        return state.sam.perturb(state.first, step)

@@ -7,8 +7,8 @@ import torch
 
 from undrift.blocks.perturbation.sam import radius
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Vector, unit
+from undrift.core.view import End, Start, Step
 
 
 class Old(NamedTuple):
@@ -18,7 +18,7 @@ class Old(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StaleGlobal(Perturbation):
+class StaleGlobal(Perturbation[None, Old, None, None, Vector | None]):
     """client:  offset = rho * U(w_old - w0), constant in the round;   at the end w_old <- w0
 
     The model moves downhill, so old minus new points uphill. A client's first round is unperturbed.
@@ -26,8 +26,6 @@ class StaleGlobal(Perturbation):
     Args:
         rho: the radius; 0 switches the perturbation off.
     """
-
-    Client = Old
 
     rho: float = 0.1
 
@@ -38,15 +36,15 @@ class StaleGlobal(Perturbation):
         """The model it receives: no movement yet."""
         return Old(w)
 
-    def begin(self, sent: None, kept: Old, run: Run) -> Vector | None:
+    def begin(self, sent: None, kept: Old, start: Start) -> Vector | None:
         """The offset of the whole round."""
-        moved = kept.w - run.w0
+        moved = kept.w - start.w0
         return unit(moved) * self.rho if self.rho > 0 and bool(torch.any(moved != 0)) else None
 
-    def perturb(self, local: Vector | None, run: Run) -> Vector | None:
+    def perturb(self, state: Vector | None, step: Step) -> Vector | None:
         """The same offset at every step."""
-        return local
+        return state
 
-    def finish(self, local: Vector | None, run: Run) -> tuple[None, Old]:
+    def finish(self, state: Vector | None, end: End) -> tuple[None, Old]:
         """Remember the model received."""
-        return None, Old(run.w0)
+        return None, Old(end.w0)

@@ -1,16 +1,24 @@
 """FedGloSS's perturbation on the clients: SAM with a radius that grows over the first rounds."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from undrift.blocks.perturbation.sam import SAM
+from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.warming import Warming
 from undrift.core.block import Perturbation
-from undrift.core.types import Run
 from undrift.core.vector import Vector
+from undrift.core.view import Start, Step
+
+
+class _Warmed(NamedTuple):
+    """SAM with the radius of the round, and what it keeps within a step."""
+
+    sam: SAM
+    first: _First
 
 
 @dataclass(frozen=True)
-class WarmSAM(Warming, Perturbation):
+class WarmSAM(Warming, Perturbation[None, None, None, None, _Warmed]):
     """client:  SAM with radius rho_t = first + (rho - first) min(1, t / warmup) in round t
 
     Args:
@@ -24,10 +32,11 @@ class WarmSAM(Warming, Perturbation):
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
 
-    def begin(self, sent: None, kept: None, run: Run) -> SAM:
+    def begin(self, sent: None, kept: None, start: Start) -> _Warmed:
         """SAM with the radius of this round."""
-        return SAM(self.radius(run.round))
+        sam = SAM(self.radius(start.round))
+        return _Warmed(sam, sam.begin(None, None, start))
 
-    def perturb(self, local: SAM, run: Run) -> Vector | None:
+    def perturb(self, state: _Warmed, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to that radius."""
-        return local.perturb(local.begin(None, None, run), run)
+        return state.sam.perturb(state.first, step)

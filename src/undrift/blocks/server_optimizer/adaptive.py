@@ -18,10 +18,8 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Adaptive(ServerOptimizer):
+class _Adaptive(ServerOptimizer[Moments]):
     """server:  m <- beta1 m - (1 - beta1) delta;   w <- w - lr m / (sqrt(v) + tau);   no bias correction"""
-
-    Server = Moments
 
     lr: float = 0.1
     beta1: float = 0.9

@@ -6,31 +6,16 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import ServerOptimizer
+from undrift.core.defaults import Average
 from undrift.core.vector import Vector
+
+__all__ = ["Average", "HeavyBall", "Velocity", "rate"]
 
 
 def rate(name: str, lr: float) -> None:
     """Refuse a server learning rate that is not positive and finite."""
     if not 0 < lr < float("inf"):
         raise ValueError(f"{name}: lr must be positive and finite, got {lr}")
-
-
-@dataclass(frozen=True)
-class Average(ServerOptimizer):
-    """server:  w <- w + lr delta
-
-    Args:
-        lr: server learning rate; 1 makes w the mean of the clients' models.
-    """
-
-    lr: float = 1.0
-
-    def __post_init__(self) -> None:
-        rate("Average", self.lr)
-
-    def step(self, params: Vector, delta: Vector, server: None) -> tuple[Vector, None]:
-        """Move by the displacement."""
-        return params + self.lr * delta, None
 
 
 class Velocity(NamedTuple):
@@ -40,7 +25,7 @@ class Velocity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HeavyBall(ServerOptimizer):
+class HeavyBall(ServerOptimizer[Velocity]):
     """server:  v <- beta v - delta;   w <- w - lr v   (nesterov: w <- w - lr (beta v - delta))
 
     Args:
@@ -48,8 +33,6 @@ class HeavyBall(ServerOptimizer):
         lr: server learning rate.
         nesterov: look ahead.
     """
-
-    Server = Velocity
 
     beta: float = 0.9
     lr: float = 1.0

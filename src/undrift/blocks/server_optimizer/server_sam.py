@@ -1,7 +1,7 @@
 """FedGloSS's perturbation on the server: clients start where the global loss is thought to be higher."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -19,7 +19,7 @@ class Uphill(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ServerSAM(Warming, ServerOptimizer):
+class ServerSAM(Warming, ServerOptimizer[Uphill]):
     """server:  broadcast w + rho_t U(g), g = 0 in round 0;   g <- -delta;   w <- w + delta from the unshifted w
              rho_t = first + (rho - first) min(1, t / warmup)
 
@@ -31,8 +31,6 @@ class ServerSAM(Warming, ServerOptimizer):
         first: the radius of round 0; rho, if that is smaller.
     """
 
-    Server = Uphill
-
     def init_server(self, w: Vector) -> Uphill:
         """Nothing is known: round 0 is not shifted."""
         return Uphill(torch.zeros_like(w), 0)
@@ -41,6 +39,6 @@ class ServerSAM(Warming, ServerOptimizer):
         """The model, moved uphill by the radius of the round."""
         return params + self.radius(server.round) * unit(server.g) if self.rho > 0 else params
 
-    def receive(self, server: Uphill, total: Summed, up: Any, cohort: Cohort) -> Uphill:
+    def receive(self, server: Uphill, total: Summed, up: None, cohort: Cohort) -> Uphill:
         """The pseudo-gradient of this round, for the next one."""
         return Uphill(-total.delta, cohort.round + 1)

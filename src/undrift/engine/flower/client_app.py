@@ -191,7 +191,7 @@ class _OwnTask:
         # All batches at once: the first epoch takes them all and leaves the others none.
         self.once: Iterator[Any] = iter(()) if callable(batches) else iter(batches)
         self.epoch = batches if callable(batches) else None
-        self.one_shot = self.epoch is None
+        self.reads_once = self.epoch is None
 
     def model(self) -> nn.Module:
         return self.module

@@ -93,7 +93,7 @@ class UndriftStrategy(Strategy):
             raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
         if not -(2**63) <= seed < 2**63:
             raise ValueError(f"seed must fit into 64 bits, got {seed}")
-        if algorithm.aggregation.judges:
+        if algorithm.needs.proxy:
             raise TypeError(
                 f"aggregation={type(algorithm.aggregation).__name__} judges models on proxy data at the server, and "
                 f"a Flower strategy has none: use undrift.Simulation or RaySimulation, or another aggregation"
@@ -262,7 +262,7 @@ class UndriftStrategy(Strategy):
         total = tally.total if kept else tally.empty()
         layout = self._model.layout
         self.state = server.close(
-            self.algorithm, self.state, tally.broadcast, total, self.population, self.local, layout=layout
+            self.algorithm, self.state, tally.broadcast, total, self.population, self.local, layout
         )
         record = tally.record(abandoned=not kept)
         self.records.append(record)

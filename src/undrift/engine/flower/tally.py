@@ -25,7 +25,6 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _TOLD = 4096  # characters a node may tell about one client
-_SMALL = 4096  # bytes of the scalars of an upload, and then some
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Tally:
             told = self._blank().restore(_indexed(answer.tensors), answer.told, size)
             _check_visits(told, told.total.clients)
             return told, gate.merge(told.total, self.total)
-        told = self._blank().restore({"total/clients": torch.empty(0, dtype=torch.int64)}, answer.told, size)
+        told = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.told, size)
         spent = [visit.seconds for visit in told.visits if isfinite(visit.seconds)]
         told.visits = []
         if not answer.tensors:
@@ -159,14 +158,12 @@ class Tally:
     def _limit(self, clients: int) -> int:
         """Most bytes of a reply about so many clients."""
         sent = self.broadcast
-        numbers = sum(self.total.expected(sent.params, sent.buffers).values()) + len(sent.params) + len(sent.counts)
-        apart = clients if self.algorithm.aggregation.gathers else 0
-        return (2 + apart) * (8 * numbers + _SMALL) + 8 * clients
+        return self.total.most_bytes(clients, sent.params, sent.buffers, sent.counts)
 
 
 def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The tensors of a partial sum, whose list of clients is one."""
-    clients = tensors.get("total/clients")
+    clients = tensors.get("clients")
     if clients is None or clients.dtype != torch.int64 or clients.dim() != 1:
         raise WireError("a partial sum without a list of clients")
     return tensors

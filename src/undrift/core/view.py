@@ -1,0 +1,229 @@
+"""What a block may touch: frozen views of a client's visit and of a round on the server.
+
+The loop owns what changes. A block gets values and a view for the phase it is in: `Start` in `begin`, `Step` in the
+verbs of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift.core.oracle import Oracle
+from undrift.core.types import Cohort, Local, ServerT, slope
+from undrift.core.vector import Layout, Vector
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Samples:
+    """Someone's data, and losses and gradients on them at any point; training does not notice.
+
+    Args:
+        random: gives a generator for a purpose: the only source of randomness.
+    """
+
+    random: Callable[[str], Generator]
+    _oracle: Oracle
+    _epoch: Callable[[Generator], Iterator[Any]] | None = None
+
+    def data(self, purpose: str) -> Iterator[Any]:
+        """One more epoch of the data, in an order of its own for every purpose, the same at every call.
+
+        "batches" is the purpose of training: its first epoch comes again.
+        """
+        if self._epoch is None:
+            raise RuntimeError(
+                "data: the batches of this round were given once and cannot be read again; "
+                "give a function of the generator that makes one epoch instead of a loader"
+            )
+        return iter(self._epoch(self.random(purpose)))
+
+    def gradient_at(self, point: Vector, batch: Any, of: Callable[[Tensor], Tensor] | None = None) -> Vector:
+        """The gradient of the data loss on a batch at a point, without penalty: a new vector.
+
+        Args:
+            point: where.
+            batch: on what, for example the current batch or one of `data`.
+            of: if given, the gradient of its result instead; it is handed the data loss after the forward pass.
+        """
+        return self._oracle.gradient_at(point, batch, of)
+
+    def loss_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> float:
+        """The mean data loss on a batch at a point, with the model as it is trained or in evaluation mode.
+
+        Evaluation mode uses the running statistics of the moment, wherever the point.
+        """
+        return self._oracle.loss_at(point, batch, evaluate=evaluate)
+
+    def mean_loss_at(self, point: Vector) -> float:
+        """The mean data loss over all data at a point."""
+        pairs = [(self.loss_at(point, batch), examples_of(batch)) for batch in self.data("whole")]
+        return sum(loss * count for loss, count in pairs) / sum(count for _, count in pairs)
+
+    def mean_gradient_at(self, point: Vector) -> Vector:
+        """The gradient of the mean data loss over all data at a point, a new vector."""
+        total, examples = torch.zeros_like(point), 0
+        for batch in self.data("whole"):
+            count = examples_of(batch)
+            total.add_(self.gradient_at(point, batch), alpha=count)
+            examples += count
+        return total.div_(examples)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Samples):
+    """One client's visit in a round: what all phases share.
+
+    Args:
+        w0: the model the client started from.
+        layout: the names and shapes of its tensors.
+        round: the round.
+        lr: the learning rate of this round.
+        steps: how many local steps there are.
+        examples: how many examples the client has.
+        local: the settings all clients share.
+    """
+
+    w0: Vector
+    layout: Layout
+    round: int
+    lr: float
+    steps: int
+    examples: int
+    local: Local
+    _states: Mapping[str, object]
+    _label_counts: Callable[[], Tensor | None] | None = None
+
+    def peer(self, slot: str, kind: type[T]) -> T | None:
+        """What the block of another slot holds, if it is of this kind and has begun; declare it in `needs.reads`."""
+        state = self._states.get(slot)
+        return state if isinstance(state, kind) else None
+
+    @property
+    def knows_classes(self) -> bool:
+        """Whether the task itself counts labels, and so tells how many classes there are."""
+        return self._label_counts is not None
+
+    def label_counts(self) -> Tensor | None:
+        """How many examples of each class the client has; declare it in `needs.labels`.
+
+        It is the task's own count, or that of the batches' second elements, which ends at the largest label present.
+        None if there are no labels, whole numbers of one axis.
+        """
+        if self._label_counts is not None:
+            return self._label_counts()
+        pairs = [batch if isinstance(batch, tuple | list) else () for batch in self.data("labels")]
+        second = [pair[1] if len(pair) > 1 else None for pair in pairs]
+        labels = [x for x in second if isinstance(x, Tensor) and x.dim() == 1 and x.dtype == torch.int64]
+        return torch.bincount(torch.cat(labels)) if labels and len(labels) == len(second) else None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Start(View):
+    """Before the first step."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, to look at its layers."""
+        return self._oracle.model.module
+
+    def tap(self, layer: str, *, inputs: bool = False) -> None:
+        """Note in `Step.seen`, until the visit ends, what a layer puts out (or takes in) in every forward pass.
+
+        Args:
+            layer: its name; "" is the whole model.
+            inputs: note its first input instead of its output.
+        """
+        self._oracle.tap(layer, inputs=inputs)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Step(View):
+    """One local step.
+
+    Args:
+        w: the local model as it is before this step.
+    """
+
+    w: Vector
+
+    @property
+    def step(self) -> int:
+        """The number of this step, from 0."""
+        return self._oracle.step
+
+    @property
+    def batch(self) -> Any:
+        """The batch of this step."""
+        return self._oracle.batch
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What the layers named by `Start.tap` gave in the last forward pass, of training or beside it."""
+        return self._oracle.seen
+
+    def gradient(self, offset: Vector | None = None) -> Vector:
+        """The gradient of this batch's data loss and penalty at `w + offset`.
+
+        The result is the caller's to change until the next call overwrites it: clone what you keep.
+        """
+        return self._oracle.gradient(offset)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class End(View):
+    """After the last step.
+
+    Args:
+        w: the trained model.
+        delta: the displacement that will be uploaded.
+    """
+
+    w: Vector
+    delta: Vector
+
+    @property
+    def losses(self) -> list[Tensor]:
+        """The data losses of the steps, each at the first point its step looked at."""
+        return self._oracle.losses
+
+    def slope(self) -> Vector:
+        """The mean direction descended in this visit: see `types.slope`."""
+        paced = self.delta / (self.steps * self.lr)
+        return slope(paced, self.delta, self.w0, self.lr, self.local.weight_decay)
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Generic[ServerT]):
+    """What a rule that sees every upload apart knows besides.
+
+    Args:
+        w0: the model that was broadcast.
+        layout: the names and shapes of its tensors.
+        server: what the block keeps on the server.
+        cohort: who took part.
+        proxy_data: the server's proxy data, for a rule that declares `needs.proxy`.
+    """
+
+    w0: Vector
+    layout: Layout
+    server: ServerT
+    cohort: Cohort
+    proxy_data: Samples | None = None
+
+    @property
+    def proxy(self) -> Samples:
+        """Losses and gradients on the server's proxy data."""
+        if self.proxy_data is None:
+            raise RuntimeError("this rule needs proxy data and declares none: set needs = Needs(proxy=True)")
+        return self.proxy_data
+
+
+def examples_of(batch: Any) -> int:
+    """How many examples a batch has: the length of its first tensor; one without tensors counts as one."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else [batch]
+    return next((len(x) for x in parts if isinstance(x, Tensor) and x.dim() > 0), 1)
