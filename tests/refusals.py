@@ -27,6 +27,7 @@ from undrift.blocks import (
     Dampened,
     Ditto,
     FedDyn,
+    Filters,
     GeometricMedian,
     HeavyBall,
     Krum,
@@ -46,7 +47,6 @@ from undrift.blocks import (
     ScoredSAM,
     ServerMomentum,
     ServerSAM,
-    Spectral,
     StaleGlobal,
     TrimmedMean,
     Tuned,
@@ -182,5 +182,5 @@ BAD = [
     Bad(clip_coordinates, (0.0,), "clip_coordinates: kappa must be positive"),
     Bad(lambda: high_pass(0.1, scope="some"), (), 'scope must be "all", "weights"'),
     Bad(lambda: high_pass(0.1, order="0122"), (), 'order must be a permutation of "0123"'),
-    Bad(Spectral, (0.1,), "Spectral: perturbation must be a filter such as high_pass(0.01)", TypeError),
+    Bad(Filters, (0.1,), "Filters: perturbation must be a filter such as high_pass(0.01)", TypeError),
 ]

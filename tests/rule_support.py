@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from undrift import Local
-from undrift.core.block import Aggregation
-from undrift.core.types import Cohort, Gathered, Upload
+from undrift.core.aggregation import Aggregation
+from undrift.core.types import Cohort, Upload
 from undrift.core.vector import Layout
+from undrift.core.view import Gathered
 from undrift.testing import Quadratics
 
 DOUBLE = torch.float64
@@ -20,7 +21,7 @@ class Bowls(Quadratics):
 
     counts = ([9, 1, 0], [2, 2, 2], [0, 5, 1], [4, 4, 3], [1, 0, 0], [3, 2, 6], [1, 1, 8])
 
-    def histogram(self, client: int) -> Tensor:
+    def label_counts(self, client: int) -> Tensor:
         return torch.tensor(self.counts[client])
 
     def proxy(self) -> list[int]:
@@ -47,4 +48,5 @@ def gather(rule: Aggregation, uploads: list[Upload], w0: Any = None, server: Any
     w0 = torch.zeros(len(uploads[0].delta), dtype=DOUBLE) if w0 is None else torch.tensor(w0, dtype=DOUBLE)
     kept = rule.init_server(w0) if server is None else server
     layout = layout or Layout(("w",), ((len(w0),),))
-    return rule.gather(uploads, Gathered(w0, layout, kept, Cohort(len(uploads), len(uploads), 0, Local())))
+    ups = [upload.parts.get("aggregation") for upload in uploads]
+    return rule.gather(uploads, ups, Gathered(w0, layout, kept, Cohort(len(uploads), len(uploads), 0, Local())))

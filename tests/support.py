@@ -15,9 +15,10 @@ from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Correction
 from undrift.core.gate import Gate
+from undrift.core.oracle import Oracle
 from undrift.core.random import generator
 from undrift.core.task import Task
-from undrift.core.types import Array, ClientState, Local, Run, ServerState, Upload
+from undrift.core.types import Array, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector
 from undrift.engine.simulation import Simulation
 from undrift.testing import Quadratics
@@ -124,16 +125,16 @@ class Spy:
 
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     """Record every gradient from now on."""
-    seen, original = Spy(), Run.gradient
+    seen, original = Spy(), Oracle.gradient
 
-    def gradient(self: Run, offset: Tensor | None = None) -> Tensor:
+    def gradient(self: Oracle, offset: Tensor | None = None) -> Tensor:
         moved = None if offset is None else offset.clone()
         here = original(self).clone()
         out = original(self, moved)
-        seen.looks.append(Look(self.step, moved, here, out.clone(), self.w.clone()))
+        seen.looks.append(Look(self.step, moved, here, out.clone(), self.model.w.clone()))
         return out
 
-    monkeypatch.setattr(Run, "gradient", gradient)
+    monkeypatch.setattr(Oracle, "gradient", gradient)
     return seen
 
 
@@ -201,13 +202,11 @@ class Extra(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Talker(Correction):
+class Talker(Correction[None, None, None, Extra]):
     """Uploads one of each kind of field."""
-
-    Up = Extra
 
     def sizes(self):
         return {"a": 5}
 
-    def finish(self, local, run):
-        return Extra(run.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None
+    def finish(self, state, end):
+        return Extra(end.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None

@@ -87,8 +87,8 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Broken(Correction):
         """Fails in the third step."""
 
-        def correct(self, grad, local, run):
-            return grad[:-1] if run.step < 2 else grad.add_(run.w[:-1])
+        def correct(self, grad, state, step):
+            return grad[:-1] if step.step < 2 else grad.add_(step.w[:-1])
 
     with pytest.raises(ClientError, match=r"round 0, client 0, step 0: output with shape"):
         Simulation(Algorithm(drift=Broken()), ONE, Local(epochs=4)).run(1)
@@ -97,8 +97,8 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Later(Broken):
         """Fails in the third step, inside the block."""
 
-        def correct(self, grad, local, run):
-            if run.step == 2:
+        def correct(self, grad, state, step):
+            if step.step == 2:
                 raise ValueError("expected a vector of length 1, got 0")
             return grad
 

@@ -1,6 +1,7 @@
 """Every block and algorithm keeps the contract, and the contract catches those that do not."""
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +12,9 @@ from registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import SAM
-from undrift.core.block import Aggregation, Block, Correction, Perturbation
+from undrift.core.aggregation import Robust
+from undrift.core.block import AnyBlock, Correction, Personalization, Perturbation
+from undrift.core.types import Array
 from undrift.core.vector import Vector
 from undrift.testing import ContractError, check_algorithm, check_block
 
@@ -19,12 +22,12 @@ PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instan
 
 
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
-def test_block_keeps_the_contract(slot: str, block: Block) -> None:
+def test_block_keeps_the_contract(slot: str, block: AnyBlock) -> None:
     check_block(block, slot, HOSTS.get(type(block)))
 
 
 @pytest.mark.parametrize("spectral", SPECTRAL, ids=str)
-def test_filter_keeps_the_contract(spectral: blocks.Spectral) -> None:
+def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
 
 
@@ -43,7 +46,7 @@ def test_bad_input_is_refused(bad: Bad) -> None:
 def test_registry_holds_every_block() -> None:
     held = {type(block).__name__ for _, block in PAIRS}
     held |= {type(f).__name__ for s in SPECTRAL for f in (s.gradient, s.perturbation) if f is not None}
-    assert held | {"Filter", "Spectral"} == set(blocks.__all__)
+    assert held | {"Filter", "Filters"} == set(blocks.__all__)
 
 
 class Memory(NamedTuple):
@@ -52,31 +55,37 @@ class Memory(NamedTuple):
     v: Vector
 
 
+class Number(NamedTuple):
+    """A tree of one number."""
+
+    n: float
+
+
+class Piece(NamedTuple):
+    """A tree of some values of a model."""
+
+    values: Array
+
+
 @dataclass(frozen=True)
-class Undeclared(Correction):
+class Undeclared(Correction[None, None, None, Memory]):
     """Uploads what it did not declare in the right type."""
 
-    Up = Memory
-
-    def finish(self, local, run):
-        return (run.delta,), None
+    def finish(self, state, end):
+        return (end.delta,), None
 
 
 @dataclass(frozen=True)
-class WrongLength(Correction):
+class WrongLength(Correction[None, None, None, Memory]):
     """Uploads a vector that is too short."""
 
-    Up = Memory
-
-    def finish(self, local, run):
-        return Memory(run.delta[:3]), None
+    def finish(self, state, end):
+        return Memory(end.delta[:3]), None
 
 
 @dataclass(frozen=True)
-class Scribbler(Correction):
+class Scribbler(Correction[Memory, None, Memory]):
     """Changes what the server sent."""
-
-    Server = Sent = Memory
 
     def init_server(self, w):
         return Memory(torch.zeros_like(w))
@@ -84,43 +93,40 @@ class Scribbler(Correction):
     def send(self, server):
         return server
 
-    def begin(self, sent, kept, run):
+    def begin(self, sent, kept, start):
         sent.v.add_(1.0)
         return sent
 
 
 @dataclass(frozen=True)
-class Forgetful(Correction):
-    """Keeps state where no checkpoint sees it."""
+class Forgetful(Correction[None, Memory]):
+    """Keeps state on its class, where no checkpoint sees it."""
 
-    Client = Memory
     memory = {"calls": 0}  # noqa: RUF012
 
     def init_client(self, w):
         return Memory(torch.zeros_like(w))
 
-    def correct(self, grad, local, run):
+    def correct(self, grad, state, step):
         self.memory["calls"] += 1
         return grad.mul_(1.0 + self.memory["calls"] * 1e-3)
 
-    def finish(self, local, run):
-        return None, local
+    def finish(self, state, end):
+        return None, state
 
 
 @dataclass(frozen=True)
 class Divider(Perturbation):
     """Divides by a norm that may be zero."""
 
-    def perturb(self, local, run):
-        gradient = run.gradient()
+    def perturb(self, state, step):
+        gradient = step.gradient()
         return 0.1 * gradient / torch.linalg.vector_norm(gradient)
 
 
 @dataclass(frozen=True)
-class OrderDependent(Aggregation):
+class OrderDependent(Robust):
     """Combines in a way that depends on the order of uploads it has seen."""
-
-    gathers = True
 
     def combine(self, uploads):
         total = torch.zeros_like(uploads[0].delta)
@@ -135,20 +141,157 @@ class NotFrozen(Correction):
     __hash__ = None
 
 
+class _Kept:
+    """What a faulty block keeps within a visit."""
+
+    gradient: Vector | None = None
+
+
+@dataclass(frozen=True)
+class KeepsGradient(Perturbation[None, None, None, None, _Kept]):
+    """Keeps step.gradient() without a clone until the next gradient has overwritten it."""
+
+    def begin(self, sent, kept, start):
+        return _Kept()
+
+    def perturb(self, state, step):
+        state.gradient = step.gradient()
+        return 0.1 * state.gradient
+
+    def mix(self, grad, state, step):
+        return grad.mul(0.5).add_(state.gradient, alpha=0.5)
+
+
+@dataclass(frozen=True)
+class KeepsDirection(Correction[None, None, None, None, _Kept]):
+    """Keeps the buffer handed to `correct` as if it were a momentum."""
+
+    def begin(self, sent, kept, start):
+        return _Kept()
+
+    def correct(self, grad, state, step):
+        out = grad if state.gradient is None else grad.add_(state.gradient, alpha=0.1)
+        state.gradient = out
+        return out
+
+
+@dataclass(frozen=True)
+class WritesModel(Correction):
+    """Moves the model itself."""
+
+    def correct(self, grad, state, step):
+        step.w.sub_(grad, alpha=0.01)
+        return grad
+
+
+@dataclass(frozen=True)
+class WritesDelta(Correction):
+    """Scales the displacement that is uploaded."""
+
+    def finish(self, state, end):
+        end.delta.mul_(0.5)
+        return None, None
+
+
+@dataclass(frozen=True)
+class ChangesRate(Correction):
+    """Changes the learning rate of the round."""
+
+    def correct(self, grad, state, step):
+        step.lr = 0.5 * step.lr
+        return grad
+
+
+@dataclass(frozen=True)
+class ForcesRate(Correction):
+    """The same past the frozen view."""
+
+    def correct(self, grad, state, step):
+        object.__setattr__(step, "lr", 0.5 * step.lr)
+        return grad
+
+
+@dataclass(frozen=True)
+class DrawsFromTorch(Correction):
+    """Draws from torch's global generator."""
+
+    def correct(self, grad, state, step):
+        return grad.add_(torch.randn_like(grad), alpha=0.01)
+
+
+@dataclass(frozen=True)
+class DrawsFromPython(Correction):
+    """Draws from Python's global generator."""
+
+    def correct(self, grad, state, step):
+        return grad.mul_(1 + 0.01 * random.random())
+
+
+@dataclass(frozen=True)
+class KeepsOnSelf(Correction):
+    """Counts its calls on itself, past the frozen dataclass."""
+
+    calls: list[int] = field(default_factory=list, compare=False, hash=False)
+
+    def correct(self, grad, state, step):
+        self.calls.append(step.step)
+        return grad
+
+
+COUNTED: list[float] = []
+
+
+@dataclass(frozen=True)
+class DependsOnOthers(Correction[None, None, None, Number]):
+    """Uploads how many clients were trained before it."""
+
+    def finish(self, state, end):
+        COUNTED.append(1.0)
+        return Number(float(len(COUNTED))), None
+
+
+@dataclass(frozen=True)
+class Leaks(Personalization[None, None, None, Piece]):
+    """Keeps the head private and uploads it in an array of its own."""
+
+    def shared(self, layout):
+        return layout.mask(lambda name, _: not name.startswith("head"))
+
+    def sizes(self):
+        return {"values": 4}
+
+    def finish(self, state, end):
+        return Piece(end.w[~self.shared(end.layout)][:4].clone()), None
+
+
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [
         (Undeclared(), "drift", "drift must be a Memory|part"),
-        (WrongLength(), "drift", "refused|length|vector"),
-        (Scribbler(), "drift", "changed what it had received"),
-        (Forgetful(), "drift", "differs|changed"),
-        (Divider(), None, "not finite|refused|value is not finite"),
-        (OrderDependent(), None, "another order|differs"),
+        (WrongLength(), "drift", "rejected|length|vector"),
+        (Scribbler(), "drift", r"drift=Scribbler.begin changed sent: all clients share it; clone it first"),
+        (Forgetful(), "drift", r"Forgetful.correct changed self: a block is immutable .* return state from begin"),
+        (Divider(), None, "not finite|rejected|value is not finite"),
+        (OrderDependent(), None, "another order .* combine uploads in a fixed order|two runs with one seed differ"),
         (NotFrozen(), "drift", "immutable"),
-        (Correction(), None, "pass slot="),
+        (KeepsGradient(), None, "perturbation=KeepsGradient keeps a gradient or .*: clone what you keep"),
+        (KeepsDirection(), "drift", "drift=KeepsDirection keeps a gradient or a direction .*: clone what you keep"),
+        (WritesModel(), "drift", r"WritesModel.correct changed step.w: the loop moves the model; return a direction"),
+        (WritesDelta(), "drift", r"WritesDelta.finish changed end.delta: the upload is the loop's"),
+        (ChangesRate(), "drift", "'lr': a view is frozen; settings are the loop's; scale the gradient instead"),
+        (ForcesRate(), "drift", r"ForcesRate.correct changed step.lr: settings are the loop's; scale the gradient"),
+        (DrawsFromTorch(), "drift", r"drew from torch's global generator: draw from view.random\(purpose\)"),
+        (DrawsFromPython(), "drift", r"drew from Python's global generator: draw from view.random\(purpose\)"),
+        (KeepsOnSelf(), "drift", r"KeepsOnSelf.correct changed self: a block is immutable"),
+        (
+            DependsOnOthers(),
+            "drift",
+            "keeps something else when other clients train before it: keep nothing",
+        ),
+        (Leaks(), None, r"values carries \d of a client's private values: upload only what personalization.share"),
     ],
-    ids=lambda x: type(x).__name__ if isinstance(x, Block) else "",
+    ids=lambda x: type(x).__name__ if hasattr(x, "home") else "",
 )
-def test_contract_catches(block: Block, slot: str | None, promise: str) -> None:
+def test_contract_catches(block: AnyBlock, slot: str | None, promise: str) -> None:
     with pytest.raises(ContractError, match=promise):
         check_block(block, slot)

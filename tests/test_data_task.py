@@ -130,10 +130,10 @@ def test_holdout_is_disjoint_and_fixed() -> None:
     for client, own in enumerate(CLIENTS):
         train, held = task.training(client), task.own(client)
         assert sorted([*train.tolist(), *held.tolist()]) == sorted(own.tolist())
-        assert len(train) == task.examples(client) == int(task.histogram(client).sum())
+        assert len(train) == task.examples(client) == int(task.label_counts(client).sum())
         assert torch.equal(held, again.own(client))
         seen = torch.cat([y for _, y in epoch(task, client)])
-        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.histogram(client))
+        assert torch.equal(torch.bincount(seen, minlength=CLASSES), task.label_counts(client))
     assert not torch.equal(task.own(0), other.own(0))
     assert task.own_split is task.dataset.train
     lonely = toy(clients=[np.array([7]), np.array([], np.int64)], holdout=0.9)
@@ -142,8 +142,8 @@ def test_holdout_is_disjoint_and_fixed() -> None:
 
 
 def test_histogram() -> None:
-    assert toy().histogram(2).tolist() == [0, 1, 1, 1]
-    assert sum(toy().histogram(c) for c in range(3)).tolist() == [10] * 4
+    assert toy().label_counts(2).tolist() == [0, 1, 1, 1]
+    assert sum(toy().label_counts(c) for c in range(3)).tolist() == [10] * 4
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from undrift.blocks.drift.scaffold import Variate
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Correction
 from undrift.core.task import Task
-from undrift.core.types import Cohort, Local, Run, Summed
+from undrift.core.types import Cohort, Local, Summed
 from undrift.core.vector import Layout, Vector
+from undrift.core.view import End
 from undrift.testing import Quadratics, blobs
 
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
@@ -89,8 +90,8 @@ def test_equals_its_oracle(name: str, arguments: dict[str, Any], decay: float, t
 class Frozen(Scaffold):
     """SCAFFOLD whose variates stay at zero."""
 
-    def finish(self, local: Any, run: Run) -> tuple[None, Variate]:
-        return None, Variate(torch.zeros_like(run.w0))
+    def finish(self, state: Any, end: End) -> tuple[None, Variate]:
+        return None, Variate(torch.zeros_like(end.w0))
 
     def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
         return server
@@ -100,8 +101,8 @@ class Frozen(Scaffold):
 class FrozenI(ScaffoldI):
     """The same of option I."""
 
-    def finish(self, local: Any, run: Run) -> tuple[Variate, Variate]:
-        return Variate(torch.zeros_like(run.w0)), Variate(torch.zeros_like(run.w0))
+    def finish(self, state: Any, end: End) -> tuple[Variate, Variate]:
+        return Variate(torch.zeros_like(end.w0)), Variate(torch.zeros_like(end.w0))
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,16 @@ from undrift.blocks import (
 )
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Aggregation
 from undrift.core.gate import Reason
-from undrift.core.types import Cohort, Upload, Weighted
+from undrift.core.types import Cohort, Upload, WeightedSums
 
 
 def fixed(uploads: list[Upload], c: float) -> Tensor:
     """What NormClip's sums give."""
     rule = NormClip(c)
     total = sum(rule.weigh(upload) * upload.delta for upload in uploads)
-    return rule.mean(Weighted(total, 0.0, {}, {}, None), Cohort(len(uploads), 9, 0, Local()))
+    return rule.mean(WeightedSums(total, 0.0, {}, {}, None), Cohort(len(uploads), 9, 0, Local()))
 
 
 FIVE = told([1.0, 2.0, 3.0, 4.0, 100.0])

@@ -15,8 +15,8 @@ from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum
 from undrift.blocks.aggregation.score import cluster, losers
 from undrift.blocks.score import Compass, Score, sketch
-from undrift.core.oracle import Probe
-from undrift.core.types import Gathered, Upload
+from undrift.core.types import Upload
+from undrift.core.view import Gathered, Samples
 from undrift.testing import Clinic, Quadratics
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1))
@@ -127,8 +127,8 @@ def test_what_a_client_claims_bounds_its_weight() -> None:
 
 
 def test_the_gradients_of_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, original = [], Probe.at
-    monkeypatch.setattr(Probe, "at", lambda self, *args: asked.append(args) or original(self, *args))
+    asked, original = [], Samples.gradient_at
+    monkeypatch.setattr(Samples, "gradient_at", lambda self, *args: asked.append(args) or original(self, *args))
     for name, looks in [("fedscam", 4), ("fedscam-sam", 4), ("fedscam-wa", 3)]:
         path(make(name), Quadratics.random(sizes=[9] * 6), Local(batch_size=1), 1)
         assert len(asked) == 6 * looks, name

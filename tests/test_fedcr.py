@@ -13,7 +13,7 @@ from oracle import cr as slow
 from oracle.methods import Settings
 from support import close, flat, path, rounds_to, watch
 from test_family_personal import Wide, own_models
-from undrift import Local, Simulation, TensorTask
+from undrift import Local, Simulation, TensorTask, cost
 from undrift.algorithms import fedcr, make
 from undrift.blocks import SAM, CommonRepresentation, Private, Uniform
 from undrift.blocks.objective.common import Classes, Experts
@@ -202,7 +202,7 @@ def test_private_heads_stay_and_costs_are_those_of_the_sheet() -> None:
     assert all(not upload.delta[-(LATENT + 1) * CLASSES :].any() for upload in frame.uploads.values())
     sizes = CommonRepresentation(10, 512).sizes()
     assert sizes == {"precision": 5120, "weighted": 5120} and not algorithm.stateless and algorithm.personalized
-    assert not algorithm.aggregation.gathers and algorithm.objective.gradients == 0
+    assert not cost(algorithm).gathers and algorithm.objective.gradients == 0
 
 
 def test_two_workers_give_the_bits_of_one() -> None:

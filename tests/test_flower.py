@@ -22,7 +22,7 @@ from flower_support import own_clock as own_clock
 from support import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Robust
 from undrift.core.wire import WireError
 from undrift.engine.flower.client_app import client_app, host, open_visit
 from undrift.engine.flower.strategy import UndriftStrategy
@@ -32,7 +32,7 @@ from undrift.testing import fingerprint
 # The same bits
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not make(name).aggregation.judges])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not make(name).needs.proxy])
 def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> None:
     expected = fingerprint(reference(name))
     for nodes in (1, 3, 8):
@@ -57,10 +57,8 @@ def test_buffers_kept_by_clients_and_all_settings_reach_the_nodes(tmp_path: Path
 
 
 @dataclass(frozen=True)
-class Median(Aggregation):
+class Median(Robust):
     """Needs every upload apart."""
-
-    gathers = True
 
     def combine(self, uploads):
         return torch.stack([upload.delta for upload in uploads]).median(dim=0).values

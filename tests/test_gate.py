@@ -10,7 +10,7 @@ from support import Talker
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.core import server
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Summing
 from undrift.core.gate import Gate, Reason
 from undrift.core.reduce import ExactSum, Total
 from undrift.core.types import Upload
@@ -19,10 +19,10 @@ from undrift.testing import Clinic, fingerprint
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 
 
-class Odd(Aggregation):
+class Odd(Summing):
     """Weighs by the loss, whatever it is."""
 
-    def weigh(self, upload):
+    def weigh(self, upload, up):
         return upload.loss
 
 

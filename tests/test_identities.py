@@ -36,8 +36,9 @@ from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Objective
-from undrift.core.types import Cohort, Local, Run, Summed
+from undrift.core.types import Cohort, Local, Summed
 from undrift.core.vector import Vector
+from undrift.core.view import End, Step
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
@@ -50,8 +51,8 @@ ALL = 1 - 1e-12
 class Frozen(Scaffold):
     """SCAFFOLD whose variates stay at zero."""
 
-    def finish(self, local: Any, run: Run) -> tuple[None, Variate]:
-        return None, Variate(torch.zeros_like(run.w0))
+    def finish(self, state: Any, end: End) -> tuple[None, Variate]:
+        return None, Variate(torch.zeros_like(end.w0))
 
     def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
         return server
@@ -72,8 +73,8 @@ class Paper(FedDyn):
     Up = Dual
     uses = frozenset()
 
-    def finish(self, local: Dual, run: Run) -> tuple[Dual, Dual]:
-        _, kept = super().finish(local, run)
+    def finish(self, state: Dual, end: End) -> tuple[Dual, Dual]:
+        _, kept = super().finish(state, end)
         return kept, kept
 
     def receive(self, server: Dual, total: Summed, up: Dual, cohort: Cohort) -> Dual:
@@ -87,8 +88,8 @@ class Total(Objective):
     inner: Objective
     filter: Filter
 
-    def add(self, grad: Vector, local: Any, run: Run) -> Vector:
-        return self.filter(self.inner.add(grad, local, run), run.layout)
+    def add(self, grad: Vector, state: Any, step: Step) -> Vector:
+        return self.filter(self.inner.add(grad, state, step), step.layout)
 
 
 def evenly(algorithm: Algorithm) -> Algorithm:

@@ -43,7 +43,7 @@ def test_a_block_in_the_wrong_slot_is_told_where_it_goes() -> None:
         Algorithm(perturbation=FedDyn())
     with pytest.raises(TypeError, match="float is no block: derive it from"):
         Algorithm(perturbation=0.1)
-    with pytest.raises(TypeError, match="Spectral goes into spectral"):
+    with pytest.raises(TypeError, match="Filters goes into spectral"):
         Algorithm(perturbation=Filters())
 
 
@@ -64,5 +64,5 @@ def test_a_missing_partner_is_named() -> None:
 
 
 def test_a_perturbation_filter_needs_a_perturbation() -> None:
-    with pytest.raises(TypeError, match=r"To filter the gradient write Spectral\(gradient=high_pass\(r=0.1\)\)"):
+    with pytest.raises(TypeError, match=r"To filter the gradient write Filters\(gradient=high_pass\(r=0.1\)\)"):
         Algorithm(spectral=Filters(perturbation=high_pass(0.1)))

@@ -14,10 +14,12 @@ from support import View, beginning, close, flat, optimum, path, rounds_to, watc
 from undrift.algorithms import fedfft_d, fedfft_s
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
+from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm
-from undrift.core.block import Aggregation, Correction
-from undrift.core.types import Cohort, Local, Run, Summed, Upload
+from undrift.core.block import Correction
+from undrift.core.types import Cohort, Local, Summed, Upload
 from undrift.core.vector import Vector
+from undrift.core.view import End, Start, Step
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random()
@@ -26,10 +28,8 @@ START = float((beginning(TASK) - optimum(TASK)).norm())
 
 
 @dataclass(frozen=True)
-class PublishedVariates(Correction):
+class PublishedVariates(Correction[Variate, Variate, Variate, Variate]):
     """Algorithm 3 as printed: v = g + c_i - c, c_i <- c_i - c - delta_i / (steps lr), c <- c + 1/N sum_i c_i."""
-
-    Server = Client = Sent = Up = Variate
 
     def init_server(self, w: Vector) -> Variate:
         return Variate(torch.zeros_like(w))
@@ -40,14 +40,14 @@ class PublishedVariates(Correction):
     def send(self, server: Variate) -> Variate:
         return server
 
-    def begin(self, sent: Variate, kept: Variate, run: Run) -> Vector:
+    def begin(self, sent: Variate, kept: Variate, start: Start) -> Vector:
         return kept.c - sent.c
 
-    def correct(self, grad: Vector, local: Vector, run: Run) -> Vector:
-        return grad.add_(local)
+    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
+        return grad.add_(state)
 
-    def finish(self, local: Vector, run: Run) -> tuple[Variate, Variate]:
-        new = Variate(local - run.delta / (run.steps * run.lr))
+    def finish(self, state: Vector, end: End) -> tuple[Variate, Variate]:
+        new = Variate(state - end.delta / (end.steps * end.lr))
         return new, new
 
     def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:
@@ -55,10 +55,9 @@ class PublishedVariates(Correction):
 
 
 @dataclass(frozen=True)
-class PublishedDuals(Correction):
+class PublishedDuals(Correction[Dual, Dual]):
     """Algorithm 2 as printed: v = g + h_i + mu (w - w0), h_i <- h_i - mu delta_i; the server's dual is never used."""
 
-    Server = Client = Dual
     uses = frozenset({"sum"})
 
     mu: float = 0.1
@@ -69,11 +68,11 @@ class PublishedDuals(Correction):
     def init_client(self, w: Vector) -> Dual:
         return Dual(torch.zeros_like(w))
 
-    def correct(self, grad: Vector, local: Dual, run: Run) -> Vector:
-        return grad.add_(local.h).add_(run.w - run.w0, alpha=self.mu)
+    def correct(self, grad: Vector, state: Dual, step: Step) -> Vector:
+        return grad.add_(state.h).add_(step.w - step.w0, alpha=self.mu)
 
-    def finish(self, local: Dual, run: Run) -> tuple[None, Dual]:
-        return None, Dual(local.h - self.mu * run.delta)
+    def finish(self, state: Dual, end: End) -> tuple[None, Dual]:
+        return None, Dual(state.h - self.mu * end.delta)
 
     def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
         assert total.sum is not None
@@ -81,10 +80,8 @@ class PublishedDuals(Correction):
 
 
 @dataclass(frozen=True)
-class Sum(Aggregation):
+class Sum(Robust):
     """The sum of the displacements, without 1/m."""
-
-    gathers = True
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         return torch.stack([upload.delta for upload in uploads]).sum(0)

@@ -48,21 +48,19 @@ def kept(simulation: Simulation, client: int, slot: str, round: int = 0) -> Any:
 
 
 @dataclass(frozen=True)
-class Whole(Objective):
+class Whole(Objective[None, Model]):
     """Keeps the gradient of all of the client's data at the received model, and looks at much on the way."""
-
-    Client = Model
 
     def init_client(self, w):
         return Model(torch.zeros_like(w))
 
-    def begin(self, sent, kept, run):
-        losses = [run.loss(run.w0, batch, evaluate=True) for batch in run.data("evaluation")]
-        assert max(losses) > 0 and run.mean_loss(run.w0) > 0
-        return Model(run.mean_gradient(run.w0))
+    def begin(self, sent, kept, start):
+        losses = [start.loss_at(start.w0, batch, evaluate=True) for batch in start.data("evaluation")]
+        assert max(losses) > 0 and start.mean_loss_at(start.w0) > 0
+        return Model(start.mean_gradient_at(start.w0))
 
-    def finish(self, local, run):
-        return None, local
+    def finish(self, state, end):
+        return None, state
 
 
 def test_a_gradient_over_all_data_leaves_no_trace() -> None:
@@ -97,18 +95,18 @@ class Reader(Correction):
 
     told: Any = None
 
-    def begin(self, sent, kept, run):
-        self.told.append([[x[0].tolist() for x in run.data(purpose)] for purpose in ("a", "a", "b", "batches")])
-        self.told.append(run.labels())
+    def begin(self, sent, kept, start):
+        self.told.append([[x[0].tolist() for x in start.data(purpose)] for purpose in ("a", "a", "b", "batches")])
+        self.told.append(start.label_counts())
         return []
 
-    def correct(self, grad, local, run):
-        local.append((run.batch[0].tolist(), float(run.losses[-1])))
+    def correct(self, grad, state, step):
+        state.append((step.batch[0].tolist(), float(step.losses[-1])))
         return grad
 
-    def finish(self, local, run):
-        self.told.append(local)
-        assert len(run.losses) == run.steps and run.round == 0 and run.examples_of(run.batch) == 3
+    def finish(self, state, end):
+        self.told.append(state)
+        assert len(end.losses) == end.steps and end.round == 0 and end.examples_of(end.batch) == 3
         return None, None
 
 
@@ -141,8 +139,8 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
         class Labels(Correction):
             """Asks."""
 
-            def begin(self, sent, kept, run):
-                found.append(run.labels())  # noqa: B023
+            def begin(self, sent, kept, start):
+                found.append(start.label_counts())  # noqa: B023
 
         simulation = Simulation(Algorithm(drift=Labels()), task)
         simulation.round(simulation.start(), [min(4, task.population - 1)])
@@ -156,9 +154,9 @@ class Pull(Objective):
 
     mu: float = 1.0
 
-    def penalty(self, local, run):
-        w = torch.cat([p.reshape(-1) for p in run.module.parameters()])
-        return self.mu / 2 * (w - run.w0).square().sum()
+    def penalty(self, state, step):
+        w = torch.cat([p.reshape(-1) for p in step.module.parameters()])
+        return self.mu / 2 * (w - step.w0).square().sum()
 
 
 def test_a_penalty_is_part_of_the_loss() -> None:
@@ -179,23 +177,22 @@ class Last(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contrast(Objective):
+class Contrast(Objective[None, Last]):
     """MOON's term: cosine to the features of the received model against those of the client's last."""
 
-    Client = Last
     layer: str = "body"
     mu: float = 1.0
 
     def init_client(self, w):
         return Last(torch.empty(0, dtype=w.dtype))
 
-    def begin(self, sent, kept, run):
-        run.tap(self.layer)
-        return kept.w if len(kept.w) else run.w0 * 0.9
+    def begin(self, sent, kept, start):
+        start.tap(self.layer)
+        return kept.w if len(kept.w) else start.w0 * 0.9
 
-    def penalty(self, local, run):
-        z = run.seen[self.layer]
-        near, far = (self.features(point, run) for point in (run.w0, local))
+    def penalty(self, state, step):
+        z = step.seen[self.layer]
+        near, far = (self.features(point, step) for point in (step.w0, state))
         s = [torch.cosine_similarity(z.flatten(1), other.flatten(1)) for other in (near, far)]
         return self.mu * cross_entropy(torch.stack(s, dim=1) / 0.5, torch.zeros(len(z), dtype=torch.int64))
 
@@ -203,8 +200,8 @@ class Contrast(Objective):
         run.loss(point, run.batch, evaluate=True)
         return run.seen[self.layer]
 
-    def finish(self, local, run):
-        return None, Last(run.w.clone())
+    def finish(self, state, end):
+        return None, Last(end.w.clone())
 
 
 def test_a_penalty_sees_the_features_of_its_own_pass() -> None:
@@ -240,7 +237,7 @@ def test_an_unknown_layer_is_named_and_hooks_end_with_a_failure() -> None:
     class Fails(Contrast):
         """Fails after its hook is set."""
 
-        def penalty(self, local, run):
+        def penalty(self, state, step):
             raise ValueError("no")
 
     simulation = Simulation(Algorithm(objective=Fails()), Clinic())

@@ -10,7 +10,7 @@ from support import close, path
 from undrift import Algorithm, Local, Simulation
 from undrift.blocks import CoordinateMedian
 from undrift.core import server, wire
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Gathering
 from undrift.core.types import Array, ServerState
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
@@ -19,12 +19,10 @@ TWICE = Local(lr=0.5, epochs=2, batch_size=4)
 
 
 @dataclass(frozen=True)
-class Shrink(Aggregation):
+class Shrink(Gathering):
     """FedLWS: every layer of the mean model times a factor that falls with the clients' disagreement."""
 
-    gathers = True
-
-    def gather(self, uploads, gathered):
+    def gather(self, uploads, ups, gathered):
         moved, w0 = torch.stack([upload.delta for upload in uploads]), gathered.w0
         mean = moved.mean(dim=0)
         new = w0 + mean
@@ -51,16 +49,13 @@ class Table(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ledger(Aggregation):
+class Ledger(Gathering[Table]):
     """FedAWA's bookkeeping: a value per client on the server, found by the client's number."""
-
-    Server = Table
-    gathers = True
 
     def init_server(self, w):
         return Table(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
 
-    def gather(self, uploads, gathered):
+    def gather(self, uploads, ups, gathered):
         held = dict(zip(gathered.server.ids.tolist(), gathered.server.values.tolist(), strict=True))
         for upload in uploads:
             held[upload.client] = held.get(upload.client, 0.0) + 1.0
@@ -83,12 +78,10 @@ def test_a_gathering_rule_keeps_what_it_found_by_client() -> None:
 
 
 @dataclass(frozen=True)
-class Judged(Aggregation):
+class Judged(Gathering):
     """FedLAW's judge: the client's model with the smallest proxy loss, then a step along the proxy gradient."""
 
-    gathers = judges = True
-
-    def gather(self, uploads, gathered):
+    def gather(self, uploads, ups, gathered):
         judge = gathered.judge
         models = [gathered.w0 + upload.delta for upload in uploads]
         best = min(models, key=lambda model: judge.mean_loss(model))

@@ -30,9 +30,9 @@ class Phases(Personalization):
 
     first: str = "norm"
 
-    def active(self, run):
-        mask = run.layout.mask(lambda name, _: name.startswith(self.first))
-        return mask if run.step * run.local.epochs < run.steps else ~mask
+    def active(self, step):
+        mask = step.layout.mask(lambda name, _: name.startswith(self.first))
+        return mask if step.step * step.local.epochs < step.steps else ~mask
 
 
 def test_what_is_not_active_stays_where_it_is() -> None:
@@ -52,10 +52,9 @@ def test_what_is_not_active_stays_where_it_is() -> None:
 
 
 @dataclass(frozen=True)
-class Mixture(Personalization):
+class Mixture(Personalization[None, Model]):
     """APFL: v beside the model, on the same batch; evaluated as their mixture."""
 
-    Client = Model
     a: float = 0.5
 
     @property
@@ -65,14 +64,14 @@ class Mixture(Personalization):
     def init_client(self, w):
         return Model(w)
 
-    def begin(self, sent, kept, run):
+    def begin(self, sent, kept, start):
         return kept.v.clone()
 
-    def step(self, grad, local, run):
-        local.sub_(run.at(self.a * local + (1 - self.a) * run.w, run.batch), alpha=run.lr * self.a)
+    def train_own(self, grad, state, step):
+        state.sub_(step.gradient_at(self.a * state + (1 - self.a) * step.w, step.batch), alpha=step.lr * self.a)
 
-    def finish(self, local, run):
-        return None, Model(local)
+    def finish(self, state, end):
+        return None, Model(state)
 
     def personal(self, params, kept, layout):
         return self.a * kept.v + (1 - self.a) * params
@@ -82,8 +81,8 @@ class Mixture(Personalization):
 class Ditto(Mixture):
     """Ditto: v is pulled towards the received model."""
 
-    def step(self, grad, local, run):
-        local.sub_(run.at(local, run.batch) + local - run.w0, alpha=run.lr)
+    def train_own(self, grad, state, step):
+        state.sub_(step.gradient_at(state, step.batch) + state - step.w0, alpha=step.lr)
 
     def personal(self, params, kept, layout):
         return kept.v
@@ -104,26 +103,24 @@ def test_a_second_model_beside_the_first(block: Personalization, v: float, own: 
 
 
 @dataclass(frozen=True)
-class Moreau(Perturbation):
+class Moreau(Perturbation[None, Model]):
     """pFedMe with one inner step: theta <- theta - lr (g + theta - w); the model moves towards theta, which is kept."""
-
-    Client = Model
 
     def init_client(self, w):
         return Model(w)
 
-    def begin(self, sent, kept, run):
-        return {"theta": run.w0.clone()}
+    def begin(self, sent, kept, start):
+        return {"theta": start.w0.clone()}
 
-    def perturb(self, local, run):
-        return local["theta"] - run.w
+    def perturb(self, state, step):
+        return state["theta"] - step.w
 
-    def mix(self, grad, local, run):
-        local["theta"] = local["theta"] - 0.5 * (grad + local["theta"] - run.w)
-        return run.w - local["theta"]
+    def mix(self, grad, state, step):
+        state["theta"] = state["theta"] - 0.5 * (grad + state["theta"] - step.w)
+        return step.w - state["theta"]
 
-    def finish(self, local, run):
-        return None, Model(local["theta"])
+    def finish(self, state, end):
+        return None, Model(state["theta"])
 
     def personal(self, params, kept, layout):
         return kept.v
@@ -172,8 +169,8 @@ def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() 
 class Elsewhere(Personalization):
     """FedALA's move before training: half way from the origin."""
 
-    def begin(self, sent, kept, run):
-        run.w.mul_(0.5)
+    def begin(self, sent, kept, start):
+        start.w.mul_(0.5)
 
 
 def test_begin_may_move_the_model_and_the_displacement_counts_it() -> None:
@@ -190,10 +187,9 @@ class Values(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Norms(Personalization):
+class Norms(Personalization[None, Values]):
     """FedBN: normalisation layers, found by their class, and their statistics stay with each client."""
 
-    Client = Values
     keeps_buffers = True
 
     def init_client(self, w):
@@ -208,8 +204,8 @@ class Norms(Personalization):
         out[~self.shared(layout)] = kept.x if len(kept.x) else params[~self.shared(layout)]
         return out
 
-    def finish(self, local, run):
-        return None, Values(run.w[~self.shared(run.layout)])
+    def finish(self, state, end):
+        return None, Values(end.w[~self.shared(end.layout)])
 
 
 def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
@@ -237,13 +233,11 @@ class Misread(Personalization):
 
 
 @dataclass(frozen=True)
-class Global(Correction):
+class Global(Correction[Model]):
     """Draws from a generator that all share."""
 
     def receive(self, server, total, up, cohort):
         return Model(torch.rand(len(total.delta)))
-
-    Server = Model
 
     def init_server(self, w):
         return Model(torch.zeros_like(w))

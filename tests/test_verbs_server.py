@@ -10,7 +10,7 @@ import torch
 from support import close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.core import server
-from undrift.core.block import Aggregation
+from undrift.core.aggregation import Aggregation, Summing
 from undrift.core.gate import Gate, Reason
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
@@ -27,15 +27,13 @@ class Counts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nova(Aggregation):
+class Nova(Summing[None, None, None, Counts]):
     """FedNova: sum n_i/a_i D_i, then twice divided by sum n_i and multiplied by sum n_i a_i."""
 
-    Up = Counts
+    def finish(self, state, end):
+        return Counts(float(end.examples), float(end.examples * end.steps)), None
 
-    def finish(self, local, run):
-        return Counts(float(run.examples), float(run.examples * run.steps)), None
-
-    def weigh(self, upload):
+    def weigh(self, upload, up):
         return upload.examples / upload.steps
 
     def mean(self, sums, cohort):
@@ -50,20 +48,19 @@ class Fair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QFair(Aggregation):
+class QFair(Summing[None, None, None, Fair]):
     """q-FedAvg."""
 
-    Up = Fair
     q: float = 1.0
 
-    def begin(self, sent, kept, run):
-        return run.mean_loss(run.w0) + 1e-10
+    def begin(self, sent, kept, start):
+        return start.mean_loss_at(start.w0) + 1e-10
 
-    def finish(self, local, run):
-        square = float(run.delta.double().square().sum()) / run.lr**2
-        return Fair(local, self.q * local ** (self.q - 1) * square + local**self.q / run.lr), None
+    def finish(self, state, end):
+        square = float(end.delta.double().square().sum()) / end.lr**2
+        return Fair(state, self.q * state ** (self.q - 1) * square + state**self.q / end.lr), None
 
-    def weigh(self, upload):
+    def weigh(self, upload, up):
         return upload.parts["aggregation"].loss ** self.q
 
     def mean(self, sums, cohort):
@@ -71,13 +68,13 @@ class QFair(Aggregation):
 
 
 @dataclass(frozen=True)
-class Nolowe(Aggregation):
+class Nolowe(Summing):
     """FedNolowe: (S sum D_i - sum L_i D_i) / ((m - 1) S), from two sums over one upload."""
 
-    plain = True
+    equal_weights = True
     extra = ("loss",)
 
-    def weights(self, upload):
+    def weights(self, upload, up):
         return {"loss": upload.loss}
 
     def mean(self, sums, cohort):
@@ -125,19 +122,18 @@ def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_
 
 
 @dataclass(frozen=True)
-class Claims(Aggregation):
+class Claims(Summing[None, None, None, Fair]):
     """Weighs by whatever its own part claims."""
 
-    Up = Fair
     extra = ("h",)
 
-    def finish(self, local, run):
+    def finish(self, state, end):
         return Fair(1.0, -2.0), None
 
-    def weigh(self, upload):
+    def weigh(self, upload, up):
         return upload.parts["aggregation"].loss ** 2.5
 
-    def weights(self, upload):
+    def weights(self, upload, up):
         return {"h": upload.parts["aggregation"].h}
 
 
@@ -172,24 +168,26 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scored(Aggregation):
+class Scored(Summing[None, None, None, Score]):
     """FedSCAM's score: found before training, it sets the weight; if all are zero, examples weigh."""
 
-    Up = Score
     extra = ("examples",)
     gamma: float = 1.0
 
-    def begin(self, sent, kept, run):
-        norms = [float(run.at(run.w0, batch).norm()) for _, batch in zip(range(3), run.data("batches"), strict=False)]
+    def begin(self, sent, kept, start):
+        norms = [
+            float(start.gradient_at(start.w0, batch).norm())
+            for _, batch in zip(range(3), start.data("batches"), strict=False)
+        ]
         return sum(norms) / len(norms)
 
-    def finish(self, local, run):
-        return Score(local), None
+    def finish(self, state, end):
+        return Score(state), None
 
-    def weigh(self, upload):
+    def weigh(self, upload, up):
         return upload.examples * max(0.0, 1 - self.gamma * upload.parts["aggregation"].h)
 
-    def weights(self, upload):
+    def weights(self, upload, up):
         return {"examples": float(upload.examples)}
 
     def mean(self, sums, cohort):

@@ -20,11 +20,11 @@ T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
 class Towards(Perturbation):
     """FedSOL's ascent: along the gradient of another loss than the data's, here the squared distance to the origin."""
 
-    def perturb(self, local, run):
+    def perturb(self, state, step):
         def away(loss: Tensor) -> Tensor:
-            return 0 * loss + sum(p.square().sum() for p in run.module.parameters()) / 2
+            return 0 * loss + sum(p.square().sum() for p in step.module.parameters()) / 2
 
-        return 0.1 * unit(run.at(run.w, run.batch, of=away))
+        return 0.1 * unit(step.gradient_at(step.w, step.batch, of=away))
 
 
 def test_a_perturbation_along_another_loss() -> None:
@@ -40,9 +40,9 @@ class MomentumPath(Perturbation):
     rho: float = 0.1
     a: float = 0.5
 
-    def perturb(self, local, run):
-        own = run.sent["momentum"].m + self.a / (1 - self.a) * run.locals["drift"].difference
-        return self.rho * unit(run.w0 + run.step * own - run.w)
+    def perturb(self, state, step):
+        own = step.sent["momentum"].m + self.a / (1 - self.a) * step.locals["drift"].difference
+        return self.rho * unit(step.w0 + step.step * own - step.w)
 
 
 def test_a_block_reads_what_other_slots_were_sent_and_have_begun() -> None:
@@ -58,10 +58,9 @@ class Dual(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Consensus(Perturbation):
+class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
     """FedSMOO's perturbation: its own state on client and server, changed at every step."""
 
-    Server = Client = Sent = Up = Dual
     rho: float = 0.1
 
     def init_server(self, w):
@@ -72,16 +71,16 @@ class Consensus(Perturbation):
     def send(self, server):
         return server
 
-    def begin(self, sent, kept, run):
+    def begin(self, sent, kept, start):
         return {"mu": kept.v.clone(), "s": sent.v}
 
-    def perturb(self, local, run):
-        offset = self.rho * unit(run.gradient() - local["mu"] - local["s"])
-        local["mu"] += offset - local["s"]
+    def perturb(self, state, step):
+        offset = self.rho * unit(step.gradient() - state["mu"] - state["s"])
+        state["mu"] += offset - state["s"]
         return offset
 
-    def finish(self, local, run):
-        return Dual(local["mu"]), Dual(local["mu"])
+    def finish(self, state, end):
+        return Dual(state["mu"]), Dual(state["mu"])
 
     def receive(self, server, total, up, cohort):
         return Dual(self.rho * unit(up.v / cohort.size))
@@ -102,10 +101,9 @@ class Ahead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shift(ServerOptimizer):
+class Shift(ServerOptimizer[Ahead]):
     """FedGloSS: the model is broadcast shifted along the last pseudo-gradient, which `receive` sees unsettled."""
 
-    Server = Ahead
     rho: float = 0.1
 
     def init_server(self, w):

@@ -3,8 +3,8 @@
 from undrift.core.wire import fingerprint
 from undrift.testing.blobs import Projected, blobs
 from undrift.testing.contract import check_algorithm, check_block
-from undrift.testing.rounds import ContractError
 from undrift.testing.tasks import Clinic, Quadratics, clinic
+from undrift.testing.watch import ContractError
 
 __all__ = [
     "Clinic",

@@ -1,23 +1,22 @@
 """Small rounds that the contract's checks take apart."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
+from undrift.core.client import ClientError
 from undrift.core.gate import Gate
-from undrift.core.reduce import Total
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
-from undrift.core.vector import Layout
+from undrift.core.vector import Layout, Vector
 from undrift.core.wire import fingerprint
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore
 from undrift.testing.tasks import Clinic, clinic
+from undrift.testing.watch import ContractError
 
 LOCAL = Local(lr=0.05, decay=0.9, weight_decay=1e-3, clip=10.0, epochs=2, batch_size=4)
-
-
-class ContractError(AssertionError):
-    """A promise of the contract that was broken."""
+CLIENTS = tuple(client for client in range(len(Clinic.sizes)) if Clinic.sizes[client])
 
 
 def demand(kept: bool, promise: str) -> None:
@@ -26,39 +25,56 @@ def demand(kept: bool, promise: str) -> None:
         raise ContractError(promise)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Round:
     """One round taken apart."""
 
     before: ServerState
     broadcast: Broadcast
     uploads: list[Upload]
+    models: dict[int, Vector]
     states: dict[int, ClientState]
     after: ServerState
     layout: Layout
     simulation: Simulation
 
 
-def play(algorithm: Algorithm, task: Clinic | None = None) -> Round:
-    """The third round of a run, with everything that moved in it."""
+@lru_cache(maxsize=2)
+def play(algorithm: Algorithm, task: Clinic) -> Round:
+    """The third round of a run, with everything that moved in it; the last few are kept, for many checks to share."""
     simulation = simulate(algorithm, task)
-    before = simulation.run(2)
+    before = run(simulation, 2)
     broadcast = server.send(algorithm, before)
-    clients = [client for client in range(len(Clinic.sizes)) if client != 1]
-    gate = Gate(algorithm, LOCAL, broadcast, clients)
-    total: Total = gate.total()
-    uploads = []
-    for client in clients:
-        upload = simulation.worker.visit(client, broadcast, before.accepted.get(client), gate)
-        demand(upload is not None, f"client {client} failed: {gate.rejections}")
-        assert upload is not None
+    gate = Gate(algorithm, LOCAL, broadcast, CLIENTS)
+    total = gate.total()
+    uploads, models = [], {}
+    for client in CLIENTS:
+        upload = visit(simulation, client, broadcast, before, gate)
         uploads.append(upload)
-        demand(gate.admit(upload, total) is None, f"an honest upload was refused: {gate.rejections}")
+        models[client] = simulation.worker.model.w.clone()
+        demand(gate.admit(upload, total) is None, f"an honest upload was rejected: {gate.rejections}")
     after = simulation.close(before, broadcast, total)
-    states = {
-        client: held[broadcast.round] for client, held in states_of(simulation).items() if broadcast.round in held
-    }
-    return Round(before, broadcast, uploads, states, after, simulation.worker.model.layout, simulation)
+    layout, kept = simulation.worker.model.layout, _kept(simulation, broadcast.round)
+    return Round(before, broadcast, uploads, models, kept, after, layout, simulation)
+
+
+def visit(simulation: Simulation, client: int, broadcast: Broadcast, state: ServerState, gate: Gate) -> Upload:
+    """Train one client that has examples; a broken promise inside a verb is raised as such."""
+    try:
+        upload = simulation.worker.visit(client, broadcast, state.accepted.get(client), gate)
+    except ClientError as error:
+        raise _breach(error) from error
+    demand(upload is not None, f"client {client} failed: {gate.rejections}")
+    assert upload is not None
+    return upload
+
+
+def run(simulation: Simulation, rounds: int, state: ServerState | None = None) -> ServerState:
+    """Some rounds; a broken promise inside a verb is raised as such."""
+    try:
+        return simulation.run(rounds, state)
+    except ClientError as error:
+        raise _breach(error) from error
 
 
 def simulate(algorithm: Algorithm, task: Clinic | None = None) -> Simulation:
@@ -76,3 +92,14 @@ def states_of(simulation: Simulation) -> dict[int, dict[int, ClientState]]:
 def fingerprints(states: dict[int, dict[int, ClientState]]) -> dict[int, dict[int, str]]:
     """The fingerprints of all clients' states."""
     return {client: {round: fingerprint(kept) for round, kept in held.items()} for client, held in states.items()}
+
+
+def _kept(simulation: Simulation, round: int) -> dict[int, ClientState]:
+    """What the clients kept of a round."""
+    return {client: held[round] for client, held in states_of(simulation).items() if round in held}
+
+
+def _breach(error: ClientError) -> Exception:
+    """The broken promise behind a failed training, or the failure itself as one."""
+    cause = error.__cause__
+    return cause if isinstance(cause, ContractError) else ContractError(f"training failed: {error}")

@@ -1,7 +1,7 @@
 """Small tasks on which a method's mathematics can be checked."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -99,9 +99,9 @@ def _body() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
 
 
-def _variational(latent: int, classes: int) -> nn.Module:
+def _variational(latent: int, classes: int, samples: int = 2) -> nn.Module:
     """The same body before latent units and a head."""
-    return Variational(_body(), 4 * 4 * 4, latent, classes, samples=2)
+    return Variational(_body(), 4 * 4 * 4, latent, classes, samples)
 
 
 class _Net(nn.Module):
@@ -142,6 +142,12 @@ class Clinic:
         """How many clients there are."""
         return len(self.sizes)
 
+    def without_noise(self) -> "Clinic":
+        """The same clinic with a model that draws no random numbers, where it can be told to."""
+        if isinstance(self.make, partial) and self.make.func is _variational:
+            return replace(self, make=partial(self.make, samples=0))
+        return self
+
     def model(self) -> nn.Module:
         """A convolution, running statistics and a head named `head`, unless `make` builds another."""
         with torch.random.fork_rng(devices=[]):
@@ -181,11 +187,11 @@ class Clinic:
         return x, y
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"": _Net, "variational": _variational}
+MODELS: dict[str, Callable[..., nn.Module]] = {"variational": _variational}
 """The clinic's model for each kind that blocks declare to need."""
 
 
 def clinic(algorithm: Algorithm) -> Clinic:
     """The clinic an algorithm is tried on: with latent units where it looks at them, else with the plain model."""
     needs = algorithm.needs
-    return Clinic(make=partial(MODELS[needs.model], **needs.arguments))
+    return Clinic(make=partial(MODELS[needs.model], **needs.arguments)) if needs.model else Clinic()

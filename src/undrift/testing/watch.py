@@ -1,0 +1,187 @@
+"""Blocks under watch: every verb is called as ever, and what it must not touch is compared before and after.
+
+A watched block is the same block of a subclass whose verbs look at their arguments. Two ways of watching: `guarded`
+raises `ContractError` where a verb changes what it was given; `detached` hands out and takes back copies of every
+gradient, so that a block that keeps one without cloning it computes something else.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from functools import wraps
+from inspect import isfunction
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.algorithm import SLOTS, Algorithm
+from undrift.core.block import AnyBlock, Block
+from undrift.core.oracle import Oracle
+from undrift.core.view import Samples, View
+
+GIVEN = {"mix": 0, "correct": 0, "add": 0}
+"""Verbs that may change one argument in place: which one."""
+
+ADVICE = {
+    "w": "the loop moves the model; return a direction, or clone w first",
+    "w0": "other verbs read it; clone it first",
+    "delta": "the upload is the loop's; put what you want to send into the upload tree",
+    "lr": "settings are the loop's; scale the gradient instead",
+    "sent": "all clients share it; clone it first",
+    "kept": "a lost reply would leave it changed; clone it first and return the new one from finish",
+    "server": "return the new state instead",
+    "self": "a block is immutable and many clients share it: return state from begin, keep it through finish",
+}
+
+
+class ContractError(AssertionError):
+    """A promise of the contract that was broken; the message says what to do."""
+
+
+def guarded(algorithm: Algorithm) -> Algorithm:
+    """The same method, whose blocks raise `ContractError` where a verb changes what it was given, or draws globally."""
+    return _shadowed(algorithm, _guard)
+
+
+def detached(algorithm: Algorithm, slot: str) -> Algorithm:
+    """The same method, in which one slot gets and gives copies of all gradients and offsets."""
+    return _shadowed(algorithm, _detach, slot)
+
+
+Verb = Callable[..., Any]
+Wrap = Callable[[str, AnyBlock, Verb], Verb]
+
+
+def _shadowed(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algorithm:
+    """A copy of an algorithm whose blocks have wrapped verbs; it is made without the checks of a new one."""
+    copy = object.__new__(Algorithm)
+    for slot, block in algorithm.slots():
+        watched = slot == only if only else algorithm.fills(slot)
+        object.__setattr__(copy, slot, _shadow(slot, block, wrap) if watched else block)
+    return copy
+
+
+def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
+    """A block of a subclass with wrapped verbs."""
+    kind = type(block)
+    verbs = {name for base in (Block, SLOTS[slot]) for name, verb in vars(base).items() if isfunction(verb)}
+    verbs = {name for name in verbs if not name.startswith("_")}
+    own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(verbs)}
+    shadow: Any = object.__new__(type(kind.__name__, (kind,), {**own, "__module__": kind.__module__}))
+    vars(shadow).update(vars(block))
+    return cast(AnyBlock, shadow)
+
+
+def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
+    """A verb that may change nothing but the gradient it was handed to change."""
+    verb = call.__name__
+    where = f"{slot}={type(block).__name__}.{verb}"
+    names = call.__code__.co_varnames[1 : call.__code__.co_argcount]
+
+    @wraps(call)
+    def watched(self: AnyBlock, *args: Any) -> Any:
+        before = list(_held(self, verb, names, args))
+        streams = _streams()
+        try:
+            out = call(self, *args)
+        except FrozenInstanceError as error:
+            raise ContractError(f"{where}: {error}: a view is frozen; {ADVICE['lr']}") from error
+        for (name, old), (_, new) in zip(before, _held(self, verb, names, args), strict=True):
+            if not _same(old, new):
+                hint = ADVICE.get(name.rpartition(".")[2], "arguments are read-only; clone it first")
+                raise ContractError(f"{where} changed {name}: {hint}")
+        for name, old, new in zip(("torch", "Python", "NumPy"), streams, _streams(), strict=True):
+            if old != new:
+                raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
+        _declared(where, block, verb, out)
+        return out
+
+    return watched
+
+
+def _held(self: AnyBlock, verb: str, names: tuple[str, ...], args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """What a verb must leave alone, by name, as copies."""
+    yield "self", _copy(dict(vars(self)))
+    yield "self", _copy({k: v for k, v in vars(type(self).__mro__[1]).items() if isinstance(v, dict | list | set)})
+    for i, (name, value) in enumerate(zip(names, args, strict=False)):
+        if isinstance(value, Samples):
+            for f in fields(value):
+                if not f.name.startswith("_") and f.name not in ("random", "layout"):
+                    yield f"{name}.{f.name}", _copy(getattr(value, f.name))
+        elif GIVEN.get(verb) != i and name != "state":
+            yield name, _copy(value)
+
+
+def _declared(where: str, block: AnyBlock, verb: str, out: Any) -> None:
+    """A model of a client's own comes only from a block that declares to personalize."""
+    if verb == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
+        raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
+
+
+def _detach(_: str, __: AnyBlock, call: Verb) -> Verb:
+    """A verb that gets and gives copies."""
+    verb = call.__name__
+
+    @wraps(call)
+    def apart(self: AnyBlock, *args: Any) -> Any:
+        given = [_apart(x) if isinstance(x, View) else x for x in args]
+        if verb in GIVEN or verb in ("filter_offset", "filter_gradient", "train_own"):
+            given[0] = given[0].clone()
+        out = call(self, *given)
+        return out.clone() if isinstance(out, Tensor) and out.grad_fn is None else out
+
+    return apart
+
+
+def _apart(view: View) -> Any:
+    """A view whose gradients are new vectors."""
+    copying: Any = _CopyingOracle(view._oracle)
+    return replace(view, _oracle=copying)
+
+
+class _CopyingOracle:
+    """An oracle whose gradients are new vectors; everything else is the oracle's own."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._oracle = oracle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._oracle, name)
+
+    def gradient(self, offset: Tensor | None = None) -> Tensor:
+        """A new vector at every call."""
+        return self._oracle.gradient(offset).clone()
+
+
+def _streams() -> tuple[object, ...]:
+    """The states of all generators that a process shares."""
+    legacy: Any = np.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (legacy[1].tobytes(), legacy[2])
+
+
+def _copy(x: Any) -> Any:
+    """A value that later changes of the original do not reach."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    if isinstance(x, dict):
+        return {key: _copy(value) for key, value in x.items()}
+    if isinstance(x, tuple | list):
+        return [_copy(item) for item in x]
+    if is_dataclass(x) and not isinstance(x, type | Block):
+        return [_copy(getattr(x, f.name)) for f in fields(x)]
+    if isinstance(x, set):
+        return frozenset(x)
+    return x
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two copies hold the same bits."""
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and a.shape == b.shape and torch.equal(a.nan_to_num(0), b.nan_to_num(0))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(_same, a, b))
+    return bool(a is b or a == b)
