@@ -14,10 +14,10 @@ from undrift.core.gate import Rejection
 from undrift.core.oracle import Oracle
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.core.reduce import Total
+from undrift.core.samples import Samples
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, bind
-from undrift.core.view import Samples
 from undrift.engine.store import Store
 from undrift.engine.worker import Job, Partial, Visit, Worker
 

@@ -17,9 +17,10 @@ from undrift.core.client import train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
+from undrift.core.samples import Samples
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
-from undrift.core.view import Samples, Step
+from undrift.core.view import Step
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
 from undrift.engine.worker import Job, Worker

@@ -81,7 +81,7 @@ def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
     plain = play(algorithm, quiet)
     demand(
         fingerprint(round.after) == fingerprint(plain.after),
-        "two runs with one seed differ: a verb reads something besides its arguments, such as an id, a clock or a set's order",
+        "two runs with one seed differ: a verb reads more than its arguments, such as an id, a clock or a set's order",
     )
 
 

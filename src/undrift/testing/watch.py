@@ -19,7 +19,8 @@ from torch import Tensor
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock, Block
 from undrift.core.oracle import Oracle
-from undrift.core.view import Samples, View
+from undrift.core.samples import Samples
+from undrift.core.view import View
 
 GIVEN = {"mix": 0, "correct": 0, "add": 0}
 """Verbs that may change one argument in place: which one."""
