@@ -49,7 +49,7 @@ class View(Samples):
 
     @property
     def knows_classes(self) -> bool:
-        """Whether the task itself counts labels, and so tells how many classes there are."""
+        """Whether the task itself counts labels, and so knows how many classes there are."""
         return self._label_counts is not None
 
     def label_counts(self) -> Tensor | None:
