@@ -108,6 +108,8 @@ class DiskBackend:
         """The folder of the clients' states."""
         if self.root is not None:
             return self.root
+        if self.closed:
+            raise RuntimeError(f"{self.name}: the clients' states ended with the run; give root= to keep them")
         if self._temporary is None:
             self._temporary = TemporaryDirectory(prefix="undrift-")
         return Path(self._temporary.name)
@@ -116,8 +118,6 @@ class DiskBackend:
     def worker(self) -> Worker:
         """A worker in this process that reads the same states."""
         if self._worker is None:
-            if self.closed and self.root is None:
-                raise RuntimeError(f"{self.name}: the clients' states ended with the run; give root= to keep them")
             self._worker = Worker.on_disk(opened(self.name, self._job), self.states)
         return self._worker
 

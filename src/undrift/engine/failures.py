@@ -37,7 +37,8 @@ def check_failures(
         failures: the policy.
         cause: the exception behind the first failure, if it is known here.
     """
-    failed = [rejection.detail for rejection in rejections if rejection.reason is Reason.FAILED]
+    known = sorted((r for r in rejections if r.reason is Reason.FAILED), key=lambda r: r.client)
+    failed = [rejection.detail for rejection in known]
     failed += [f"client {client}: {why}" for client, why in sorted(absent.items())]
     if not failed:
         return

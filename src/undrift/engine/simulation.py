@@ -1,6 +1,6 @@
 """The one simulation: it samples clients, makes the server step and keeps records, on any backend."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import sqrt
@@ -19,7 +19,7 @@ from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, bind
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.failures import Failures, check_failures, check_policy
-from undrift.engine.worker import Job, Visit, Worker
+from undrift.engine.worker import Job, Partial, Visit, Worker
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,18 @@ class Simulation:
     def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
         """One round with the clients given."""
         broadcast = server.send(self.algorithm, state)
-        partial = self._backend.collect(broadcast, clients, state.accepted)
+        partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
-        check_failures(len(visits), rejections, partial.absent, self.failures, partial.cause)
         absent = tuple(sorted(partial.absent.items()))
         record = Record(state.round, visits, rejections, partial.total.norm(), absent)
         return self.close(state, broadcast, partial.total), record
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Train the clients of a round on the backend and add their uploads up; failures are treated as asked for."""
+        partial = self._backend.collect(broadcast, clients, accepted)
+        check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
+        return partial
 
     def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
         """End a round with the uploads that came in."""

@@ -89,7 +89,7 @@ class FlowerBackend(DiskBackend):
         """End Flower's simulation, once the clients in training are done, and wait for its threads."""
         self._stopped.set()
         self._requests.put(None)
-        for thread in list(self._threads):
+        for thread in self._threads:  # grows by Flower's server while the first is waited for
             thread.join()
         self._threads.clear()
         super().close()
