@@ -1,22 +1,34 @@
 """Undrift keeps federated learning on course when clients' data differ."""
 
 from undrift.algorithms import make
+from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.block import Correction
+from undrift.core.client import ClientError
 from undrift.core.task import Task, TensorTask
-from undrift.core.types import Local, ServerState
+from undrift.core.types import Local, Run, ServerState
+from undrift.core.vector import Vector, bind
+from undrift.engine.backend import InProcess
 from undrift.engine.simulation import Record, Simulation
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
+    "ClientError",
+    "Correction",
     "Cost",
+    "InProcess",
     "Local",
     "Record",
+    "Run",
     "ServerState",
     "Simulation",
     "Task",
     "TensorTask",
+    "Vector",
+    "bind",
     "cost",
     "make",
+    "parse",
 ]
