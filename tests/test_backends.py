@@ -13,6 +13,7 @@ from undrift.core.gate import Reason, Rejection
 from undrift.engine.backend import DiskBackend, InProcess
 from undrift.engine.failures import check_failures
 from undrift.engine.store import MemoryStore, StoreError
+from undrift.lens import probe
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, batch_size=4)
@@ -78,6 +79,12 @@ def test_a_client_without_its_state_is_treated_like_one_that_fails(tmp_path: Pat
     with pytest.raises(ClientError, match="the state of client 4 after round 0 cannot be used") as seen:
         simulation.run(1, state)
     assert isinstance(seen.value.__cause__, StoreError)
+
+
+def test_a_probe_of_a_client_that_fails_raises() -> None:
+    simulation = Simulation(make("fedavg"), Failing(), LOCAL)
+    with pytest.raises(ClientError, match="client 3, step 0: the disk is gone"):
+        probe(simulation, simulation.start(), [0, 3], "update")
 
 
 def test_what_counts_as_a_failure() -> None:

@@ -14,7 +14,7 @@ from undrift.blocks.spectral import Filter
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Perturbation
-from undrift.core.client import train
+from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle, Probe
 from undrift.core.random import generator
@@ -226,5 +226,6 @@ def _update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) 
     """The displacement of a client in the round that comes next."""
     gate = Gate(worker.job.algorithm, worker.job.local, sent, [client])
     upload = worker.visit(client, sent, accepted, gate)
-    assert upload is not None
+    if upload is None:
+        raise ClientError(gate.rejections[0].detail) from worker.failure
     return upload.delta
