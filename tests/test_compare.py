@@ -1,6 +1,7 @@
 """Comparisons: fair rows, nothing run twice, interrupted ones equal to the bit, a table of the runs' own numbers."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from typer.testing import CliRunner
 from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.experiment import ConfigError
-from undrift.experiment import compare as module
 from undrift.experiment import run as runs
 from undrift.experiment.compare import Comparison, compare, result
 from undrift.experiment.config import Config, merged
 from undrift.experiment.statistics import paired, to_markdown
+
+module = sys.modules[compare.__module__]  # its name is the function's in the package
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

@@ -5,9 +5,12 @@ the engines and measures models on the official test set and on each client's ow
 """
 
 from undrift.data.augment import Augment
+from undrift.data.corruption import assign, corrupt, corrupted
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.evaluate import Score
+from undrift.data.heatmap import heatmap
 from undrift.data.loader import load
+from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
 from undrift.data.sources import SOURCES, Source
 from undrift.data.task import DataTask
@@ -19,9 +22,16 @@ __all__ = [
     "DataError",
     "DataTask",
     "Dataset",
+    "Partition",
     "Score",
     "Source",
     "Split",
+    "assign",
     "available",
+    "corrupt",
+    "corrupted",
+    "from_flower",
+    "heatmap",
     "load",
+    "partition",
 ]

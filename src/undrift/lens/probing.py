@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from undrift.core import server
 from undrift.core.block import Spectral
-from undrift.core.client import train
+from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
@@ -229,5 +229,6 @@ def _update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) 
     """The displacement of a client in the round that comes next."""
     gate = Gate(worker.job.algorithm, worker.job.local, sent, [client])
     upload = worker.visit(client, sent, accepted, gate)
-    assert upload is not None
+    if upload is None:
+        raise ClientError(gate.rejections[0].detail) from worker.failure
     return upload.delta
