@@ -288,7 +288,7 @@ class Leaks(Personalization[None, None, None, Piece]):
             "drift",
             "keeps something else when other clients train before it: keep nothing",
         ),
-        (Leaks(), None, r"values carries \d of a client's private values: upload only what personalization.share"),
+        (Leaks(), None, "values carries values of a client's private part: upload only what personalization.share"),
     ],
     ids=lambda x: type(x).__name__ if hasattr(x, "home") else "",
 )
