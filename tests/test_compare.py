@@ -222,6 +222,10 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     file.write_text(built(base={**RUN, "augment": "flip"}, settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0])])
     assert failed.exit_code == 1 and failed.stderr.count("augment: 'none' there, 'flip' asked for") == 4
+    file.write_text(built(settings={"plain": {}}).toml())
+    failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--preset", "papers"])
+    assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 asked for") == 4
+    assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
-from undrift.cli.runs import Device, Engine, Workers, settings, slug
+from undrift.cli.runs import Device, Engine, Preset, Workers, settings, slug
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.compare import Comparison, Job, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
@@ -29,6 +29,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; named ag
 def compare_methods(
     file: Annotated[Path, typer.Argument(help="A TOML file: methods, seeds, settings.")],
     out: Out = None,
+    preset: Preset = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -43,7 +44,8 @@ def compare_methods(
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
     with reported("compare", ConfigError, RunError):
-        comparison = Comparison.read(file)
+        values = merged(read_toml(file), {"base": {"local": {"preset": preset}}})
+        comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = {"name": engine, "workers": workers, "device": device}
         jobs = comparison.jobs(given)
@@ -72,6 +74,7 @@ def tune_method(
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds a trial has.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    preset: Preset = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
     ] = None,
@@ -95,7 +98,8 @@ def tune_method(
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
         base = merged(read_toml(config) if config else {}, settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
-        base = merged(base, {"data": data, "partition": partition, "rounds": rounds, "seed": seed})
+        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed, "local": {"preset": preset}}
+        base = merged(base, given)
         base.pop("method", None)
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)

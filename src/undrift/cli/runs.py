@@ -14,9 +14,10 @@ from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.config import merged, read_toml
 from undrift.experiment.folder import RunError
 
-_LOCAL = ("lr", "epochs", "batch_size", "decay", "weight_decay")
-
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; no result depends on it.")]
+Preset = Annotated[
+    str | None, typer.Option(help="papers: the papers' local settings; settings that are given override it.")
+]
 Workers = Annotated[int | None, typer.Option(help="Workers of the engine.")]
 Device = Annotated[str | None, typer.Option(help="cpu; data sets and models do not go to a GPU yet.")]
 
@@ -36,6 +37,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples in a step.")] = None,
@@ -66,7 +68,7 @@ def run(
         "model": model,
         "seed": seed,
         "target": target,
-        "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
+        "local": {"preset": preset, "lr": lr, "epochs": epochs, "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
     with reported("run", ConfigError, RunError, CheckpointError):

@@ -3,11 +3,11 @@
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -15,7 +15,7 @@ from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
-from undrift.core.types import Local
+from undrift.core.local import Local
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -32,20 +32,37 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
+    shorthands: ClassVar[tuple[str, ...]] = ()
+    """Keys that stand for several fields and are replaced by them before validation."""
+
 
 class LocalConfig(Strict):
-    """How every client trains, whatever the method.
+    """How every client trains, whatever the method: the fields and defaults of `undrift.Local`.
 
-    The defaults are the common protocol of the field: plain SGD, a slow decay, clipped gradients.
+    The key `preset` names one of `undrift.core.local.PRESETS`; other keys override its values.
     """
 
-    lr: Positive = 0.1
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.998
-    weight_decay: Annotated[float, Field(ge=0, le=10)] = 1e-3
-    clip: Positive | None = 10.0
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 50
-    buffers: Literal["average", "keep"] = "average"
+    shorthands = ("preset",)
+
+    lr: Positive = Local.lr
+    decay: Annotated[float, Field(gt=0, le=1)] = Local.decay
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = Local.weight_decay
+    clip: Positive | None = Local.clip
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = Local.epochs
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Local.batch_size
+    buffers: Literal["average", "keep"] = Local.buffers
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Replace the preset by its values, under those that are given."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = {key: value for key, value in values.items() if key != "preset"}
+        try:
+            return asdict(Local.preset(str(values["preset"]))) | given
+        except ValueError as error:
+            raise ValueError(f"local.preset: {error}") from None
 
     def local(self) -> Local:
         """The same as the engines take it."""
@@ -217,7 +234,7 @@ def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
         if not inner:
             return []
         kind = inner[0]
-    return list(kind.model_fields)
+    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]
 
 
 def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
