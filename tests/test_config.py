@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from undrift.core.local import PRESETS, Local
-from undrift.experiment.config import Config, ConfigError, LocalConfig, to_toml
+from undrift.experiment.config import Config, ConfigError, LocalConfig
 
 GOOD = {
     "method": "fedsam",
@@ -153,10 +153,3 @@ def test_any_mutation_is_either_a_config_or_a_named_error() -> None:
             Config.build(values)
         slowest = max(slowest, time.perf_counter() - begun)
     assert slowest < 0.5  # 0.1 on a quiet machine
-
-
-def test_toml_is_read_as_it_was_written() -> None:
-    import tomllib
-
-    values = {"a": 1, "b": [1.5, 2.0], "c": 'x"y\n', "d": True, "t": {"e": 1e-7, "odd key": "ü", "u": {"f": -3}}}
-    assert tomllib.loads(to_toml(values)) == values

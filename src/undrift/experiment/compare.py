@@ -16,10 +16,11 @@ from pathlib import Path
 from traceback import format_exc
 from typing import Annotated, Any, Self
 
+import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
-from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml, to_toml
+from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
 from undrift.experiment.folder import read_summary
 from undrift.experiment.measure import best
 from undrift.experiment.run import complete, finished, rounds_to
@@ -131,7 +132,8 @@ class Comparison(Strict):
 
     def toml(self) -> str:
         """The whole comparison as TOML, ready to be read again."""
-        return to_toml(self.model_dump(exclude_defaults=True) | {"seeds": self.seeds, "baseline": self.baseline})
+        values = self.model_dump(exclude_defaults=True)
+        return tomli_w.dumps({**values, "seeds": self.seeds, "baseline": self.baseline})
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from undrift.algorithms import make
@@ -175,7 +176,7 @@ class Config(Strict):
 
     def toml(self) -> str:
         """The whole run as TOML, ready to be read again."""
-        return to_toml(self.model_dump(exclude_none=True))
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
@@ -235,35 +236,3 @@ def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
             return []
         kind = inner[0]
     return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]
-
-
-def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
-    """Plain values as TOML, scalars before tables. Own code: the standard library only reads TOML."""
-    scalars = [f"{_word(k)} = {_literal(v)}" for k, v in values.items() if not _tables(v)]
-    lines = "\n".join(scalars) + "\n" if scalars else ""
-    for key, value in values.items():
-        name = f"{prefix}{_word(key)}"
-        head = f"[{name}]" if isinstance(value, Mapping) else f"[[{name}]]"
-        for table in _tables(value):
-            lines += f"\n{head}\n{to_toml(table, f'{name}.')}"
-    return lines
-
-
-def _tables(value: Any) -> list[Mapping[str, Any]]:
-    """The tables a value is written as: one, those of a list, or none for a scalar."""
-    if isinstance(value, Mapping):
-        return [value]
-    found = list(value) if isinstance(value, list | tuple) else []
-    return found if all(isinstance(item, Mapping) for item in found) else []
-
-
-def _word(key: str) -> str:
-    """A key, in quotes if it needs them."""
-    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
-
-
-def _literal(value: Any) -> str:
-    """A scalar or a list as TOML writes it."""
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return json.dumps(value, ensure_ascii=True) if isinstance(value, str | bool | int) else repr(float(value))
