@@ -25,7 +25,7 @@ from undrift.algorithms import ALGORITHMS
 from undrift.blocks import ByExamples, Filter, Spectral, Uniform
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import SLOTS, Block
-from undrift.util.literals import called, fitted, split, written
+from undrift.util.literals import bracketed, called, fitted, split, written
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter acts on: the fields of the spectral slot."""
@@ -126,13 +126,13 @@ def _read(source: str, perturbed: bool) -> _Term:
     prefix, name, arguments = match.groups(default="")
     algorithm, known = _keys(ALGORITHMS).get(_squeezed(name)), parts()
     if algorithm is not None and not prefix:
-        return _Term(source, _fills(called(ALGORITHMS[algorithm], arguments, source)))
+        return _Term(source, _fills(called(ALGORITHMS[algorithm], bracketed(arguments, source), source)))
     part = _keys(known).get(_squeezed(name))
     if part is None and algorithm is not None:
         raise ValueError(f"{source!r}: {algorithm} is an algorithm and fills its own slots; write it without {prefix}:")
     if part is None:
         raise ValueError(f"no algorithm, block or filter is named {name!r}; {near(name, {**ALGORITHMS, **known})}")
-    made = called(known[part], arguments, source)
+    made = called(known[part], bracketed(arguments, source), source)
     return _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
 
 
