@@ -190,7 +190,7 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
         ({"methods": TWICE}, "methods: fedavg is there 2 times; give one of them another label"),
         ({"methods": CHANGED}, r"fedavg changes lr of local, but rows share .* own_local = true"),
         ({"methods": [{"method": "fedprox", "arguments": {"nu": 1}}], "baseline": ""}, "arguments of fedprox: .*nu"),
-        ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; there is fedavg"),
+        ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; did you mean 'fedavg'"),
         ({"methods": [{"method": "fedavg", "label": "../up"}], "baseline": "../up"}, r"'\.\./up' cannot be a folder's"),
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),
         ({"seeds": [1, 1]}, "seeds: 1 is there 2 times"),

@@ -81,7 +81,7 @@ def test_weights_can_be_set_for_any_method() -> None:
         ({"method": "fedsam", "arguments": {"rho": -1.0}}, "SAM: rho must be 0 or more"),
         ({"roundss": 3}, "roundss: unknown key; did you mean 'rounds'?"),
         ({"local": {"learning": 3}}, "local.learning: unknown key; known are lr, decay"),
-        ({"local": {"preset": "paper"}}, "local.preset: no preset is named 'paper'; known are papers"),
+        ({"local": {"preset": "paper"}}, "local.preset: no preset is named 'paper'; did you mean 'papers'"),
         ({"local": {"preset": ["papers"]}}, "local.preset: no preset is named"),
         ({"local": {"presett": "papers"}}, "local.presett: unknown key; did you mean 'preset'?"),
         ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got '0'"),

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from undrift.util.names import suggest
+
 
 @dataclass(frozen=True)
 class Local:
@@ -52,7 +54,7 @@ class Local:
             0.001
         """
         if name not in PRESETS:
-            raise ValueError(f"no preset is named {name!r}; known are {', '.join(PRESETS)}")
+            raise ValueError(f"no preset is named {name!r}; {suggest(name, PRESETS)}")
         return replace(PRESETS[name], **settings)
 
     def rate(self, round: int) -> float:

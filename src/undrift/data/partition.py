@@ -4,9 +4,8 @@ The text is `scheme[:value][,key=value...]`, read by `undrift.util.literals.shor
 the scheme under it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -19,6 +18,7 @@ from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
 from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Natural, Scheme
 from undrift.util.literals import called, short
+from undrift.util.names import suggest
 
 SCHEMES: dict[str, type[Scheme]] = {
     scheme.name: scheme for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, LongTail, Corrupt)
@@ -151,7 +151,7 @@ def parse(text: str) -> Scheme:
     """
     name, (positional, named) = short(text, text, rest="over")
     if name not in SCHEMES:
-        raise ValueError(f"partition: no scheme is named {name!r}; {_nearest(name, SCHEMES)}")
+        raise ValueError(f"partition: no scheme is named {name!r}; {suggest(name, SCHEMES)}")
     kind = SCHEMES[name]
     if bool(positional) != (kind.value is not None):
         form = name if kind.value is None else f"{name}:{kind.value.upper()}"
@@ -187,12 +187,6 @@ def from_flower(
     if len(dealt := np.concatenate(clients)) and not 0 <= dealt.min() <= dealt.max() < len(known):
         raise ValueError(f"from_flower: {name} numbers samples up to {dealt.max()}, but there are {len(known)} labels")
     return Partition(clients, known, f"flower:{name}", None)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at what was meant."""
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
 
 
 def _labels(labels: ArrayLike) -> Indices:

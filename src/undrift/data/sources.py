@@ -1,7 +1,8 @@
 """The table of known data sets: where each lies, what its columns are called, how to get it."""
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+
+from undrift.util.names import suggest
 
 
 @dataclass(frozen=True)
@@ -186,9 +187,7 @@ def find_source(name: str) -> Source:
         >>> find_source("Fashion_MNIST").package
         'dataset-fashion-mnist'
     """
-    plain = name.lower().replace("_", "-").replace(" ", "-")
-    if plain not in SOURCES:
-        near = get_close_matches(plain, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(SOURCES)}"
-        raise ValueError(f"no data set is named {name!r}; {hint}")
-    return SOURCES[plain]
+    key = name.lower().replace("_", "-").replace(" ", "-")
+    if key not in SOURCES:
+        raise ValueError(f"no data set is named {name!r}; {suggest(key, SOURCES)}")
+    return SOURCES[key]

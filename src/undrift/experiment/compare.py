@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from traceback import format_exc
@@ -28,6 +27,7 @@ from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
+from undrift.util.names import suggest
 
 Watch = Callable[["Job", dict[str, Any] | None], None]
 
@@ -83,8 +83,7 @@ class Comparison(Strict):
                     "own_local = true at the top if each method has been tuned"
                 )
         if self.baseline not in labels:
-            near = (get_close_matches(self.baseline, labels, n=1, cutoff=0.5) or [", ".join(labels)])[0]
-            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; there is {near}")
+            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; {suggest(self.baseline, labels)}")
         return self
 
     @classmethod

@@ -4,7 +4,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
@@ -17,6 +16,7 @@ from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
+from undrift.util.names import suggest
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -219,9 +219,7 @@ def _complaint(kind: type[BaseModel], found: Any) -> str:
     names = [str(part) for part in found["loc"]]
     key = ".".join(names) or "settings"
     if found["type"] == "extra_forbidden":
-        near = get_close_matches(names[-1], _keys(kind, names[:-1]), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_keys(kind, names[:-1]))}"
-        return f"{key}: unknown key; {hint}"
+        return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
     if found["type"] == "value_error":
         return str(found["ctx"]["error"])
     return f"{key}: {found['msg'].lower()}, got {str(found['input'])[:80]!r}"
