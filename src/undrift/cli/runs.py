@@ -77,7 +77,7 @@ def run(
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{built.data}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.row)
-    _tell(outcome)
+    _print_summary(outcome)
 
 
 @app.command("resume")
@@ -96,7 +96,7 @@ def resume_run(
     errors = (ConfigError, RunError, CheckpointError)
     with reported("resume", *errors), stoppable(f"undrift resume {folder}"), Progress(rounds) as progress:
         outcome = resume(folder, progress.row, **{k: v for k, v in changes.items() if v is not None})
-    _tell(outcome)
+    _print_summary(outcome)
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
@@ -133,22 +133,25 @@ def _free(root: Path, name: str) -> Path:
     return path
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_summary(outcome: Outcome) -> None:
     """The result in a few lines."""
-    told = outcome.summary
-    if "accuracy" in told:
+    summary = outcome.summary
+    if "accuracy" in summary:
         typer.echo(
-            f"accuracy {told['accuracy']:.2%} (best {told['best_accuracy']:.2%} in round {told['best_round']}), "
-            f"clients {told['client_accuracy']:.2%}, worst tenth of clients {told['client_worst_tenth']:.2%}"
+            f"accuracy {summary['accuracy']:.2%} "
+            f"(best {summary['best_accuracy']:.2%} in round {summary['best_round']}), "
+            f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
         )
-    if "personal_accuracy" in told:
-        typer.echo(f"personal models {told['personal_accuracy']:.2%}, worst tenth {told['personal_worst_tenth']:.2%}")
-    if told["target"] is not None:
-        reached = told["rounds_to_target"]
-        typer.echo(f"target {told['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
-    spent = told["seconds"] + told["evaluate_seconds"]
+    if "personal_accuracy" in summary:
+        typer.echo(
+            f"personal models {summary['personal_accuracy']:.2%}, worst tenth {summary['personal_worst_tenth']:.2%}"
+        )
+    if summary["target"] is not None:
+        reached = summary["rounds_to_target"]
+        typer.echo(f"target {summary['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
+    spent = summary["seconds"] + summary["evaluate_seconds"]
     typer.echo(
-        f"{told['rounds']} rounds in {spent:.0f} s, {told['bytes_up'] / 1e6:.0f} MB up, "
-        f"{told['bytes_down'] / 1e6:.0f} MB down, {told['gradients']} gradients"
+        f"{summary['rounds']} rounds in {spent:.0f} s, {summary['bytes_up'] / 1e6:.0f} MB up, "
+        f"{summary['bytes_down'] / 1e6:.0f} MB down, {summary['gradients']} gradients"
     )
     typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}")

@@ -109,8 +109,8 @@ def text(algorithm: Algorithm) -> str:
 
 def parts() -> Mapping[str, Callable[..., Block | Filter]]:
     """Every block and filter by the name a term calls it."""
-    found = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Spectral"))
-    return _named(tuple(found), tuple(ALGORITHMS))
+    classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Spectral"))
+    return _named(tuple(classes), tuple(ALGORITHMS))
 
 
 def _read(source: str, perturbed: bool) -> _Term:
@@ -167,19 +167,19 @@ def _fits(block: Block) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _named(found: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
+def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
     """Classes by their names with dashes, or as the algorithm of the same name has it: feddyn, not fed-dyn."""
-    names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in found]
-    return {names.get(normalized(name), name): part for name, part in zip(spelled, found, strict=True)}
+    names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
+    return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}
 
 
 def _prefix(prefix: str, source: str) -> str:
     """The slot or filter that a prefix names; empty if there is none."""
     known = {_dashed(slot): slot for slot in (*SLOTS, "gradient")}
-    found = _keys(known).get(normalized(prefix))
-    if prefix and found is None:
+    match = _keys(known).get(normalized(prefix))
+    if prefix and match is None:
         raise ValueError(f"{source!r}: no slot is named {prefix!r}; {suggest(prefix, known)}")
-    return known[found] if found else ""
+    return known[match] if match else ""
 
 
 def _fills(algorithm: Algorithm) -> Filled:

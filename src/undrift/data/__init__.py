@@ -6,10 +6,10 @@ the engines and measures models on the official test set and on each client's ow
 
 from undrift.data.augment import Augment
 from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.evaluate import Score
+from undrift.data.evaluate import Evaluation
 from undrift.data.loader import load
 from undrift.data.places import Availability, available
-from undrift.data.sources import SOURCES, Source
+from undrift.data.sources import SOURCES, DataSource
 from undrift.data.task import DataTask
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "Augment",
     "Availability",
     "DataError",
+    "DataSource",
     "DataTask",
     "Dataset",
-    "Score",
-    "Source",
+    "Evaluation",
     "Split",
     "available",
     "load",

@@ -6,7 +6,7 @@ from undrift.util.names import suggest
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """One data set, as its files describe it.
 
     Args:
@@ -76,7 +76,7 @@ class Source:
         return ", or ".join(ways)
 
 
-_CIFAR100 = Source(
+_CIFAR100 = DataSource(
     name="cifar100",
     title="CIFAR-100",
     form="image",
@@ -89,7 +89,7 @@ _CIFAR100 = Source(
 )
 
 _ALL = [
-    Source(
+    DataSource(
         name="fashion-mnist",
         title="Fashion-MNIST",
         form="image",
@@ -100,7 +100,7 @@ _ALL = [
         files="its four idx files, or train.parquet and test.parquet (columns image, label),",
         package="dataset-fashion-mnist",
     ),
-    Source(
+    DataSource(
         name="cifar10",
         title="CIFAR-10",
         form="image",
@@ -119,7 +119,7 @@ _ALL = [
         target="coarse_label",
         folder="cifar100",
     ),
-    Source(
+    DataSource(
         name="tiny-imagenet",
         title="Tiny-ImageNet",
         form="image",
@@ -130,7 +130,7 @@ _ALL = [
         std=(0.2770, 0.2691, 0.2821),
         lossless=False,
     ),
-    Source(
+    DataSource(
         name="femnist",
         title="FEMNIST",
         form="image",
@@ -142,7 +142,7 @@ _ALL = [
         mean=(0.0,),
         std=(1.0,),
     ),
-    Source(
+    DataSource(
         name="bloodmnist",
         title="BloodMNIST",
         form="image",
@@ -153,7 +153,7 @@ _ALL = [
         files="MedMNIST's bloodmnist.npz, or train.parquet and test.parquet (columns image, label),",
         side=28,
     ),
-    Source(
+    DataSource(
         name="shakespeare",
         title="Shakespeare",
         form="roles",
@@ -163,7 +163,7 @@ _ALL = [
         symbols=81,
         length=80,
     ),
-    Source(
+    DataSource(
         name="yahoo-answers",
         title="Yahoo! Answers",
         form="words",
@@ -176,11 +176,11 @@ _ALL = [
     ),
 ]
 
-SOURCES: dict[str, Source] = {source.name: source for source in _ALL}
+SOURCES: dict[str, DataSource] = {source.name: source for source in _ALL}
 """Name -> source, in the order in which they are shown."""
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> DataSource:
     """The source of that name; case, "_" and " " do not matter.
 
     Example:

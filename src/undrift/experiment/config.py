@@ -184,8 +184,8 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        told = [_complaint(kind, found) for found in error.errors(include_url=False)]
-        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(told))) from None
+        complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(complaints))) from None
     except (OverflowError, RecursionError) as error:
         raise ConfigError(f"{source}: a value is out of range: {error}") from None
 
@@ -214,22 +214,26 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _complaint(kind: type[BaseModel], found: Any) -> str:
+def _complaint(kind: type[BaseModel], detail: Any) -> str:
     """One complaint of pydantic's, with the key, the rule and the value."""
-    names = [str(part) for part in found["loc"]]
+    names = [str(part) for part in detail["loc"]]
     key = ".".join(names) or "settings"
-    if found["type"] == "extra_forbidden":
+    if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
-    if found["type"] == "value_error":
-        return str(found["ctx"]["error"])
-    return f"{key}: {found['msg'].lower()}, got {str(found['input'])[:80]!r}"
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     """The keys of a model, or of one inside it, also in a list."""
     for name in (name for name in path if not name.isdigit()):
-        found = kind.model_fields[name].annotation if name in kind.model_fields else None
-        inner = [part for part in (found, *get_args(found)) if isinstance(part, type) and issubclass(part, BaseModel)]
+        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [
+            part
+            for part in (annotation, *get_args(annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
         if not inner:
             return []
         kind = inner[0]
