@@ -99,7 +99,7 @@ def look(clients: int, name: str) -> dict[str, Any]:
     """Run ResNet-18 with two clients in a round, and look at all; a second time if they are few."""
     data, rounds = noise(clients), 1 if clients > 100 else 2
     settings: dict[str, Any] = {"rounds": rounds, "clients": clients, "cohort": 2, "partition": "iid"}
-    settings |= {"model": "resnet18", "local": {"batch_size": 4, "epochs": 1}}
+    settings |= {"model": "resnet18", "local": {"preset": "papers", "batch_size": 4, "epochs": 1}}
     settings |= {"engine": {"name": "ray" if "ray" in name else "local", "workers": 1}}
     config = Config.build({**settings, "output": {"lens_every": 1, "lens_clients": clients}})
     dealt = partition(parse("iid"), data.train.targets.numpy(), clients=clients, seed=0)
@@ -145,7 +145,7 @@ def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
 def share(rounds: int) -> dict[str, Any]:
     """The live probe's seconds in every round of a run, and their share of the run's."""
     with tempfile.TemporaryDirectory() as aside:
-        config = Config.build({"rounds": rounds, "output": {"lens_every": 1}})
+        config = Config.build({"rounds": rounds, "local": {"preset": "papers"}, "output": {"lens_every": 1}})
         found: list[dict[str, Any]] = []
         start(config, Path(aside) / "run", found.append)
     looked = sum(row["lens_seconds"] for row in found)

@@ -11,6 +11,7 @@ from typing import Protocol
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import ClientState
+from undrift.util.files import write
 
 
 class StoreError(RuntimeError):
@@ -79,13 +80,7 @@ class DiskStore:
         """Write a new state, then delete those that no server can name any more."""
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{round}.{os.getpid()}.new")
-        with open(temporary, "wb") as file:
-            file.write(wire.to_bytes(state))
-            if self.sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write(path, wire.to_bytes(state), sync=self.sync, mode=0o666)
         present = {entry.name: entry.path for entry in os.scandir(path.parent)}
         needed = self._needed([int(name) for name in present if name.isdigit()], round, accepted)
         for name, old in present.items():
