@@ -26,7 +26,7 @@ from undrift.data.partition import partition
 from undrift.lens import consensus, filtering, probe, spread
 from undrift.models import build
 from undrift.report import write_prints
-from undrift.report.drawing import Axis, Curves, Figure, Series
+from undrift.report.drawing import Axis, Figure, Line, line_panel
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
 ROUNDS = (0, 5, 15)
@@ -85,8 +85,8 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         for style, row in enumerate(rows):
             values = row["rounds"][-1]["gradient"][key]
             places = [(n + 0.5) / len(values) for n in range(len(values))]
-            lines.append(Series(f"{row['data']}, {row['model']}", style, places, values))
-        parts.append(("", Curves(axis, Axis(title), tuple(lines), True)))
+            lines.append(Line(f"{row['data']}, {row['model']}", style, places, values))
+        parts.append(("", line_panel(axis, Axis(title), lines, dots=True)))
     title = f"Clients' gradients after {max(ROUNDS)} rounds of FedAvg"
     write_prints([Figure("low-frequencies", title, "", tuple(parts))], folder)
     (folder / "low-frequencies.pdf").unlink()

@@ -10,7 +10,7 @@ from torch import Tensor
 from undrift.lens import pca
 from undrift.report.assemble import Matrix, numbers, side_by_side
 from undrift.report.collect import Group, Material
-from undrift.report.drawing import Axis, Figure, Grid, Points, slug, titled
+from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, titled
 
 Kind = Literal["contour", "surface"]
 
@@ -47,26 +47,27 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     for name in dict.fromkeys(name for _, told in seen for name in told):
         rows = [(group, torch.tensor(told[name])) for group, told in seen if name in told]
         if len({x.shape[1] for _, x in rows}) == 1:  # models of other shapes have no directions in common
-            body, apart = _together(rows)
+            panel, apart = _together(rows)
             yield Figure(
                 slug("pca", name, setting),
                 titled(f"Clients' {name}, all methods in the same directions", setting),
                 "Each point is a client and tight clouds are clients that agree; the mean distance from a method's own "
                 f"centre, in all directions, is: {apart}.",
-                (("", body),),
+                (("", panel),),
                 name.partition(" of ")[0],
             )
 
 
-def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Points, str]:
+def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
     """All rows on their two main directions, and how far those of each method are from their own centre."""
     found = pca({group.label: x for group, x in rows})
-    x, y = (Axis(f"direction {n + 1} ({share:.0%} of variance)") for n, share in enumerate(found.explained))
+    first, second = (Axis(f"direction {n + 1} ({share:.0%} of variance)") for n, share in enumerate(found.explained))
     points = [point for group, _ in rows for point in found.points[group.label].tolist()]
     names = [f"{group.label}, client {client}" for group, own in rows for client in _clients(group, len(own))]
     styles = [group.style for group, own in rows for _ in own]
     apart = ", ".join(f"{label} {value:.3g}" for label, value in found.spread.items())
-    return Points(x, y, points, names, styles, {group.style: group.label for group, _ in rows}), apart
+    labels = {group.style: group.label for group, _ in rows}
+    return point_panel((first, second), points, names, styles, labels), apart
 
 
 def _clients(group: Group, count: int) -> Sequence[int]:
@@ -97,7 +98,7 @@ def _wide(losses: list[Matrix]) -> bool:
     return bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > WIDE)
 
 
-def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None:
+def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     """The points of the first seed that has them; clients are named, labels are coloured."""
     found = group.lens("embedding", kind)
     if not found or not found[0].get("points"):
@@ -105,15 +106,16 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None
     points = found[0]["points"]
     told = found[0].get(key) or range(len(points))
     shares = [f"{share:.0%} of variance" for share in (found[0].get("explained") or [])[:2]]
-    x, y = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
+    first, second = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
     if key != "labels":
-        return Points(x, y, points, [f"client {name}" for name in told], [group.style] * len(points))
+        return point_panel((first, second), points, [f"client {name}" for name in told], [group.style] * len(points))
     classes = [int(label) for label in told]
-    known = sorted(set(classes)) if len(set(classes)) <= NAMED else []
-    return Points(x, y, points, [f"class {n}" for n in classes], classes, {n: f"class {n}" for n in known})
+    names = {n: f"class {n}" for n in classes}
+    labels = names if len(names) <= NAMED else {}
+    return point_panel((first, second), points, [names[n] for n in classes], classes, labels)
 
 
-def _loss(group: Group, kind: Kind, log: bool) -> Grid | None:
+def _loss(group: Group, kind: Kind, log: bool) -> Panel | None:
     """The landscape of the first seed that has one."""
     found = group.lens("surface")
     if not found:
@@ -127,4 +129,4 @@ def _loss(group: Group, kind: Kind, log: bool) -> Grid | None:
     x, y = Axis(f"first{word} (weights)"), Axis(f"second{word} (weights)")
     scale = "log10 of the loss (nats)" if log else "loss (nats)"
     low, high = float(finite.min()), float(finite.max())
-    return Grid(x, y, found[0]["a"], found[0]["b"], numbers(values.T), scale, low, high, kind)
+    return grid_panel(x, y, Grid(found[0]["a"], found[0]["b"], numbers(values.T), scale, low, high, kind))

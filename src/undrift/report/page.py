@@ -14,8 +14,8 @@ from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
 from undrift.report.collect import Material, ReportError, Run
-from undrift.report.drawing import Table
-from undrift.report.figures import colour, plotly
+from undrift.report.drawing import Table, style
+from undrift.report.figures import plotly
 from undrift.report.sections import Section, sections
 from undrift.util.files import write
 
@@ -74,7 +74,7 @@ def methods(material: Material) -> list[Method]:
     """The methods with their cards; settings share them, so the first one's arguments are shown."""
     first = {group.label: group for group in reversed(material.groups)}
     return [
-        Method(label, colour(first[label].style), _card(config), dict(config.arguments))
+        Method(label, style(first[label].style).colour, _card(config), dict(config.arguments))
         for label in material.labels
         for config in [first[label].runs[0].config]
     ]
