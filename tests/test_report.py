@@ -12,9 +12,10 @@ import pytest
 from PIL import Image
 
 from report_support import folder, material, write_run  # noqa: F401  fixtures
+from undrift.data.partition import partition
 from undrift.experiment.config import Config
 from undrift.experiment.statistics import cells, summarise
-from undrift.report import Material, ReportError, collect, render, sections, write_prints
+from undrift.report import Material, ReportError, collect, render, sections, write_partition, write_prints
 from undrift.report.drawing import (
     PALETTE,
     Axis,
@@ -31,9 +32,10 @@ from undrift.report.drawing import (
     style,
 )
 from undrift.report.figures import plotly
+from undrift.report.partition import partition_figure, thin
 from undrift.report.prints import draw
 from undrift.report.tables import curvature, reach, summary, target
-from undrift.report.training import fairness, partitions, series, thin
+from undrift.report.training import fairness, partitions, series
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -161,6 +163,23 @@ def test_many_clients_are_ordered_and_thinned(material: Material, tmp_path: Path
     assert len(counts.columns) == 400 and "400 of 600 clients" in found.reading
     assert counts.columns[0] == "597" and panel.x.labels == counts.columns
     assert plotly(panel)["layout"]["xaxis"]["categoryarray"] == list(counts.columns)
+
+
+@pytest.mark.parametrize(("clients", "ending"), [(6, "png"), (1000, "pdf")])
+def test_a_partition_is_drawn_as_in_a_report(tmp_path: Path, clients: int, ending: str) -> None:
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 600))
+    split = partition("dirichlet-client:0.5", labels, clients)
+    names = [f"class {c}" for c in range(10)]
+    path = write_partition(split, tmp_path / f"map.{ending}", names=names, data="toys")
+    assert path == tmp_path / f"map.{ending}" and path.read_bytes().startswith((b"\x89PNG", b"%PDF"))
+    drawn = partition_figure(split.histogram, "map", "Map", None, names, numbers=True)
+    assert drawn.parts[0][1].y.labels == tuple(names) and grid(drawn).numbers is (clients == 6)
+    assert clients > 6 or grid(drawn).texts[0][0] == str(split.histogram[0, 0] or "")
+    assert ("texttemplate" in plotly(drawn.parts[0][1])["data"][0]) is (clients == 6)
+    with pytest.raises(ValueError, match="names must be those of the 10 classes, got 2"):
+        write_partition(split, path, names=["a", "b"])
+    with pytest.raises(ReportError, match=r"written as \.png or \.pdf"):
+        write_partition(split, tmp_path / "map.gif")
 
 
 def test_what_the_lens_saw(material: Material) -> None:

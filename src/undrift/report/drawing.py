@@ -99,6 +99,7 @@ class Grid:
         kind: how it is drawn.
         diverging: whether the middle of the scale is neutral.
         root: whether colours follow the square root, so that small values can still be told apart.
+        numbers: whether the values are written into the cells.
     """
 
     columns: Sequence[Any]
@@ -110,6 +111,7 @@ class Grid:
     kind: Literal["cells", "contour", "surface"] = "cells"
     diverging: bool = False
     root: bool = False
+    numbers: bool = False
 
     @property
     def colours(self) -> tuple[str, ...]:
@@ -126,6 +128,11 @@ class Grid:
         """Text -> place of the ticks beside a scale that follows the square root; otherwise ticks are free."""
         values = [round(self.limits[1] * share) for share in (0, 1 / 16, 1 / 4, 9 / 16, 1)] if self.root else []
         return {str(value): sqrt(value) for value in values}
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The exact values of the cells."""
+        return [["" if value is None else f"{value:g}" for value in row] for row in self.values]
 
 
 Mark = Line | Box | Dots | Grid

@@ -96,8 +96,10 @@ def _grid(grid: Grid, panel: Panel) -> Json:
         "hovertemplate": _hover(panel.hover) + "<extra></extra>",
         **_scale(grid),
     }
-    if grid.root:
-        trace["text"] = [["" if value is None else f"{value:g}" for value in row] for row in grid.values]
+    if grid.root or grid.numbers:
+        trace["text"] = grid.texts
+    if grid.numbers:
+        trace["texttemplate"] = "%{text}"
     if grid.kind == "contour":
         trace["contours"] = {"start": low, "end": high, "size": (high - low) / LEVELS}
         trace |= {"line": {"width": 0.5}, "zauto": False, "autocontour": False}

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undrift.report.collect import ReportError
 from undrift.report.drawing import LEVELS, Box, Dots, Figure, Grid, Line, Panel, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Sheet
 
+FORMATS = ("png", "pdf")
 DOTS = 300  # per inch
 WIDE = 6.5  # inches: the text of a page
 LETTERS = 72  # in a line as long as a sheet is wide
@@ -41,18 +43,29 @@ def write_prints(figures: Sequence[Figure], folder: Path) -> list[Path]:
         figures: what to draw.
         folder: where; made if missing.
     """
-    from matplotlib import rc_context
-
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    return [path for figure in figures for path in _write(figure, folder / figure.name, *FORMATS)]
+
+
+def write_print(figure: Figure, path: Path) -> Path:
+    """Write one figure to a file that ends in .png or .pdf and return its path."""
+    if path.suffix[1:] not in FORMATS:
+        raise ReportError(f"{path}: figures are written as .png or .pdf; give the file one of these endings")
+    return _write(figure, path.with_suffix(""), path.suffix[1:])[0]
+
+
+def _write(figure: Figure, stem: Path, *formats: str) -> list[Path]:
+    """Draw once, write in some formats."""
+    try:
+        from matplotlib import rc_context
+    except ImportError:
+        raise ReportError("figures need matplotlib: pip install 'undrift[plots]'") from None
+    written = [stem.with_name(f"{stem.name}.{kind}") for kind in formats]
     with rc_context(_STYLE):
-        for figure in figures:
-            sheet = draw(figure)
-            for kind in ("png", "pdf"):
-                path = folder / f"{figure.name}.{kind}"
-                # Without its date a file is the same whenever it is made.
-                sheet.savefig(path, dpi=DOTS, metadata={"CreationDate": None} if kind == "pdf" else None)
-                written.append(path)
+        sheet = draw(figure)
+        for path in written:
+            # Without its date a file is the same whenever it is made.
+            sheet.savefig(path, dpi=DOTS, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return written
 
 
@@ -140,6 +153,10 @@ def _grid(axes: "Axes", grid: Grid) -> None:
     axes.imshow(values, aspect="auto", interpolation="nearest", **_colours(grid))
     shown = np.unique(np.linspace(0, len(grid.columns) - 1, min(len(grid.columns), 6)).round().astype(int))
     axes.set_xticks(shown, [_plain(_short(grid.columns[n])) for n in shown])
+    for row, texts in enumerate(grid.texts if grid.numbers else ()):
+        for column, text in enumerate(texts):
+            dark = text and _colours(grid)["norm"](grid.values[row][column]) < 0.6
+            axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
 
 
 def _surface(axes: Any, grid: Grid) -> None:

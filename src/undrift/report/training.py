@@ -10,12 +10,11 @@ import numpy as np
 
 from undrift.experiment.statistics import spread
 from undrift.report.collect import Group, Material, Run
-from undrift.report.drawing import Axis, Box, Figure, Grid, Line, Panel, box_panel, grid_panel, line_panel, slug, titled
+from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
+from undrift.report.partition import partition_figure, thin
 
 Row = dict[str, Any]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
 
-ORDERED, SHOWN = 200, 400  # above so many clients they are ordered by their largest class; so many are drawn
 VALUES = 400  # of a distribution; more are thinned out evenly
 
 
@@ -117,44 +116,12 @@ def partitions(material: Material) -> Iterator[Figure]:
     """Who has how many examples of which class, once for every setting: methods share it."""
     for setting in material.settings:
         run = material.within(setting)[0].runs[0]
-        told = run.read("partition.json")
-        if told and told.get("histogram"):
-            counts = np.array(told["histogram"])
-            panel = _histogram(counts)
-            drawn = len(panel.x.labels)
-            share = f"; {drawn} of {len(counts)} clients are drawn" if drawn < len(counts) else ""
-            scheme = told.get("scheme", run.config.partition)
-            yield Figure(
-                name=slug("partition", setting),
-                title=titled(f"Examples of each class at each client, {scheme}", setting),
-                reading="Brighter is more, empty is none: the emptier a column, the more its client's labels are "
-                f"skewed (seed {run.config.seed}{share}).",
-                parts=(("", panel),),
-            )
-
-
-def _histogram(counts: Indices) -> Panel:
-    """Classes by clients."""
-    order = _order(counts)
-    clients = tuple(str(client) for client in order)
-    classes = tuple(str(number) for number in range(counts.shape[1]))
-    x = Axis("client" if len(counts) <= ORDERED else "clients, by their largest class", clients)
-    cells = [[int(count) or None for count in row] for row in counts[order].T]
-    grid = Grid(clients, classes, cells, "examples", 0, int(counts.max()), root=True)
-    return grid_panel(x, Axis("class", classes), grid)
-
-
-def _order(counts: Indices) -> Indices:
-    """Clients by number or, if there are many, by their largest class, thinned out evenly."""
-    order = np.arange(len(counts))
-    if len(order) > ORDERED:
-        order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
-    return order[thin(len(order), SHOWN)]
-
-
-def thin(count: int, most: int) -> Indices:
-    """Places in a list, evenly spread from the first to the last: all, or as many as are shown."""
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
+        partition = run.read("partition.json")
+        if partition and partition.get("histogram"):
+            scheme = partition.get("scheme", run.config.partition)
+            title = titled(f"Examples of each class at each client, {scheme}", setting)
+            counts = np.array(partition["histogram"])
+            yield partition_figure(counts, slug("partition", setting), title, run.config.seed)
 
 
 def fairness(material: Material) -> Iterator[Figure]:
