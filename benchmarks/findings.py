@@ -23,7 +23,7 @@ from undrift.blocks import high_pass
 from undrift.core.vector import layout_of
 from undrift.data import DataTask, load
 from undrift.data.partition import partition
-from undrift.lens import consensus, filtering, probe, spread
+from undrift.lens import client_vectors, consensus, filtering, spread
 from undrift.models import build
 from undrift.report import write_prints
 from undrift.report.drawing import Axis, Figure, Line, line_panel
@@ -37,7 +37,7 @@ def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) ->
     """The numbers of one round."""
     found: dict[str, Any] = {"round": state.round}
     for what in ("gradient", "update"):
-        vectors = probe(simulation, state, clients, what, samples=200)
+        vectors = client_vectors(simulation, state, clients, what, samples=200)
         shared, apart = consensus(vectors, layout), spread(vectors, layout)
         overall = shared.overall
         found[what] = {

@@ -1,4 +1,4 @@
-"""What watching costs: the live probe's share of a run's time, and the memory of a look at many clients.
+"""What watching costs: the live lens's share of a run's time, and the memory of a look at many clients.
 
 The share is that of looking in every round of a run on Fashion-MNIST with all settings left at their defaults.
 
@@ -143,7 +143,7 @@ def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
 
 
 def share(rounds: int) -> dict[str, Any]:
-    """The live probe's seconds in every round of a run, and their share of the run's."""
+    """The live lens's seconds in every round of a run, and their share of the run's."""
     with tempfile.TemporaryDirectory() as aside:
         config = Config.build({"rounds": rounds, "output": {"lens_every": 1}})
         found: list[dict[str, Any]] = []

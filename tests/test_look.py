@@ -22,7 +22,7 @@ from undrift.experiment.folder import RunError, RunFolder
 from undrift.experiment.inspect import open_scene
 from undrift.models import build
 from undrift.observe import live
-from undrift.observe.live import Live, glance, plain, some
+from undrift.observe.live import Live, glance, jsonable, some
 from undrift.observe.look import PARTS
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -67,7 +67,7 @@ def test_a_row_tells_what_the_instruments_do(ended: Path) -> None:
     with open_scene(ended) as scene:
         job, layout = scene.simulation.job, scene.layout
         clients = some(job.task, 4, job.seed)
-        gradients = lens.probe(job, scene.state, clients, samples=job.local.batch_size)
+        gradients = lens.client_vectors(job, scene.state, clients, samples=job.local.batch_size)
         again = glance(job, scene.state, clients, layout, ("spectrum", "divergence"))
     row = rows(ended)[-1]
     assert row["round"] == 1 and {name: row[name] for name in again} == again
@@ -133,7 +133,7 @@ def test_some_clients_that_have_examples() -> None:
 
 
 def test_plain_values() -> None:
-    found = plain({"a": torch.tensor([1.0, float("inf")]), "b": (float("nan"), 2, "x")})
+    found = jsonable({"a": torch.tensor([1.0, float("inf")]), "b": (float("nan"), 2, "x")})
     assert found == {"a": [1.0, None], "b": [None, 2, "x"]}
 
 
@@ -201,7 +201,7 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
     with open_scene(ended) as scene:
         assert scene.clients == list(range(8))
         expected = scene.state.params + scene.updates.mean(dim=0)
-        identity, algorithm = scene.setup.config.identity(), scene.simulation.algorithm
+        identity, algorithm = Config.read(ended / "config.toml").identity(), scene.simulation.algorithm
     folder = shutil.copytree(ended, tmp_path / "run")
     resume(folder, rounds=3)
     state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)
@@ -253,7 +253,7 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "partition.json").write_text('{"sha256": "0"}')
     with pytest.raises(RunError, match="the clients' data are not the run's"):
         look.look(tmp_path)
-    monkeypatch.setattr("undrift.observe.scene.some", lambda *_: [0])
+    monkeypatch.setattr("undrift.experiment.inspect.some", lambda *_: [0])
     with pytest.raises(RunError, match="only 1 of its clients has examples"):
         look.look(ended)
 

@@ -71,7 +71,7 @@ def test_single_runs_are_put_together_by_what_they_differ_in(tmp_path: Path) -> 
         ("partition iid", "fedavg", 2),
         ("partition dirichlet:0.1", "fedprox(mu=0.1)", 1),
     ]
-    assert [source.command for source in found.sources][2] == "undrift run --config config.toml --out run-2"
+    assert [recipe.command for recipe in found.recipes][2] == "undrift run --config config.toml --out run-2"
     write_run(tmp_path / "deep" / "run-0", Config.build({"seed": 7}), 0.1)
     names = [run.name for run in collect([tmp_path / "run-0", tmp_path / "deep"]).runs]
     assert names == ["run-0", "deep/run-0"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from undrift.core.random import derive
 from undrift.core.vector import unit
-from undrift.lens.landscape import Objective
+from undrift.lens.landscape import EmpiricalLoss
 
 _ORDERS = {"magnitude": "LM", "value": "LA"}
 
@@ -49,7 +49,7 @@ class Estimate:
 
 
 def top(
-    objective: Objective,
+    objective: EmpiricalLoss,
     k: int = 2,
     *,
     order: str = "magnitude",
@@ -71,7 +71,7 @@ def top(
     Example:
         >>> from undrift.testing.tasks import Quadratics
         >>> task = Quadratics.scalar([3.0], [0.0], 1.0, [1])
-        >>> top(Objective(task.model(), task.loss, [0], sizes=[1]), 1).values
+        >>> top(EmpiricalLoss(task.model(), task.loss, [0], sizes=[1]), 1).values
         (3.0,)
     """
     size = objective.layout.size
@@ -87,7 +87,7 @@ def top(
     return _lanczos(objective, k, order, tolerance, restarts, seed)
 
 
-def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
+def _lanczos(objective: EmpiricalLoss, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
     """SciPy's implicitly restarted Lanczos iteration, from a start vector of our own."""
     # Here, so that only those who ask for eigenvalues wait for SciPy to load.
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
@@ -134,7 +134,7 @@ def _fresh(solver: Callable[..., Any], draw: np.random.Generator) -> dict[str, n
     return {"rng": draw} if "rng" in signature(solver).parameters else {}
 
 
-def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:
+def _eigen(objective: EmpiricalLoss, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:
     """The first k pairs in their order, signed, with what is left of H v - lambda v."""
     rank = values.abs() if order == "magnitude" else values
     chosen = rank.argsort(descending=True, stable=True)[:k]
@@ -147,13 +147,13 @@ def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: st
     return Eigen(tuple(values.tolist()), vectors, residuals, used + k)
 
 
-def hessian(objective: Objective) -> Tensor:
+def hessian(objective: EmpiricalLoss) -> Tensor:
     """The whole matrix, made symmetric: one product for each parameter, so for models of a few hundred."""
     rows = torch.stack([objective.product(e) for e in torch.eye(objective.layout.size).to(objective.w)])
     return (rows + rows.T) / 2
 
 
-def trace(objective: Objective, samples: int = 30, *, seed: int = 0) -> Estimate:
+def trace(objective: EmpiricalLoss, samples: int = 30, *, seed: int = 0) -> Estimate:
     """Hutchinson's estimate of the Hessian's trace: the mean of z^T H z over random signs z.
 
     Args:
@@ -171,7 +171,7 @@ def trace(objective: Objective, samples: int = 30, *, seed: int = 0) -> Estimate
     return Estimate(fmean(found), stdev(found) / sqrt(samples), samples)
 
 
-def sharpness(objective: Objective, rho: float = 0.05) -> float:
+def sharpness(objective: EmpiricalLoss, rho: float = 0.05) -> float:
     """By how much the loss grows over SAM's ascent step: L(w + rho g / |g|) - L(w), g the gradient over all examples.
 
     Args:
@@ -183,13 +183,13 @@ def sharpness(objective: Objective, rho: float = 0.05) -> float:
     return objective.value(objective.w + rho * unit(objective.gradient())) - objective.value()
 
 
-def gradient_norm(objective: Objective) -> float:
+def gradient_norm(objective: EmpiricalLoss) -> float:
     """The length of the gradient over all examples."""
     return float(torch.linalg.vector_norm(objective.gradient()))
 
 
 def flatness(
-    objective: Objective, *, k: int = 2, samples: int = 30, rho: float = 0.05, seed: int = 0
+    objective: EmpiricalLoss, *, k: int = 2, samples: int = 30, rho: float = 0.05, seed: int = 0
 ) -> dict[str, float]:
     """All these numbers in one flat record: loss, slope, sharpness, leading eigenvalues, trace and its error.
 

@@ -18,7 +18,7 @@ from undrift.core.vector import Vector, bind
 Array: TypeAlias = NDArray[np.float64]
 
 
-class Objective:
+class EmpiricalLoss:
     """The mean loss of a model over all examples of some batches, in evaluation mode.
 
     It works on a copy: the model given is neither moved nor switched to another mode, and may go on training.
@@ -47,7 +47,7 @@ class Objective:
         counts = [_examples(batch) for batch in self.batches] if sizes is None else list(sizes)
         if not counts or min(counts) < 1 or len(counts) != len(self.batches):
             raise ValueError(
-                f"Objective: every batch must have one example or more, got {len(self.batches)} batches of {counts}"
+                f"EmpiricalLoss: every batch must have one example or more, got {len(self.batches)} batches of {counts}"
             )
         self.examples = sum(counts)
         self._shares = [count / self.examples for count in counts]
@@ -76,7 +76,9 @@ class Objective:
 
         found = self._mean(slope)
         if not bool(found.isfinite().all()):
-            raise ValueError("Objective.product: the Hessian is not finite at these weights; has the model diverged?")
+            raise ValueError(
+                "EmpiricalLoss.product: the Hessian is not finite at these weights; has the model diverged?"
+            )
         return found
 
     def _mean(self, of: Callable[[Tensor], Tensor]) -> Vector:
@@ -124,7 +126,9 @@ class Surface:
         return float(self.loss[len(self.a) // 2, len(self.b) // 2])
 
 
-def surface(objective: Objective, first: Vector, second: Vector, *, extent: float = 1.0, points: int = 41) -> Surface:
+def surface(
+    objective: EmpiricalLoss, first: Vector, second: Vector, *, extent: float = 1.0, points: int = 41
+) -> Surface:
     """The loss on a grid of points x points over [-extent, extent]^2; its cost is that of points^2 evaluations.
 
     Args:
@@ -152,8 +156,8 @@ def surface(objective: Objective, first: Vector, second: Vector, *, extent: floa
 
 
 def surfaces(
-    objectives: Mapping[str, Objective],
-    directions: Callable[[Objective], Iterable[Vector]],
+    objectives: Mapping[str, EmpiricalLoss],
+    directions: Callable[[EmpiricalLoss], Iterable[Vector]],
     *,
     extent: float = 1.0,
     points: int = 41,
@@ -181,7 +185,7 @@ def colour_range(drawn: Iterable[Surface]) -> tuple[float, float]:
     return float(finite.min()), float(finite.max())
 
 
-def random_directions(objective: Objective, seed: int = 0) -> tuple[Vector, Vector]:
+def random_directions(objective: EmpiricalLoss, seed: int = 0) -> tuple[Vector, Vector]:
     """Two Gaussian directions, each filter of them as long as the model's own filter (Li et al. 2018).
 
     A filter is a row of the first axis; tensors of one axis (biases, norms) stand still. Models of one layout share the
@@ -214,7 +218,7 @@ def _examples(batch: Any) -> int:
         first = next(iter(first.values() if isinstance(first, dict) else first))
     if not isinstance(first, Tensor) or first.dim() == 0:
         raise TypeError(
-            f"Objective: a batch must begin with a tensor that tells its examples, got {type(batch).__name__}; "
+            f"EmpiricalLoss: a batch must begin with a tensor that tells its examples, got {type(batch).__name__}; "
             "or give sizes=[...]"
         )
     return len(first)

@@ -182,7 +182,7 @@ def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter 
 
 
 @dataclass(frozen=True, eq=False)
-class Consensus:
+class BandConsensus:
     """How much of each band clients share; rows are layers, columns bands.
 
     Args:
@@ -226,7 +226,7 @@ class Consensus:
 
 def consensus(
     vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0
-) -> Consensus:
+) -> BandConsensus:
     """The energy of the clients' mean over their mean energy, per layer and band; arguments as for `spread`."""
     matrix = rows("consensus", vectors, layout)
     found = []
@@ -236,7 +236,7 @@ def consensus(
         energy, shared = (band_energy(_square(x), size, bands)[1] for x in (bins, mean))
         found.append((energy.mean(dim=0), shared, apart))
     energy, shared, variance = (torch.stack(list(values)) for values in zip(*found, strict=True))
-    return Consensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
+    return BandConsensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
 
 
 def agreement(ratio: Tensor, clients: int) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.blocks.spectral import Filter
 from undrift.core.vector import Layout, Vector
 from undrift.lens.divergence import Drift
-from undrift.lens.spectrum import Consensus, edges, filtered, kept, long_band_energy
+from undrift.lens.spectrum import BandConsensus, edges, filtered, kept, long_band_energy
 
 CHUNK = 1 << 16  # elements that are copied in double precision at once
 
@@ -146,7 +146,7 @@ class BandStream(Stream):
         """The mean of the vectors, in double precision."""
         return self.total / len(self.column(0))
 
-    def consensus(self) -> Consensus:
+    def consensus(self) -> BandConsensus:
         """The same as `lens.consensus` of all vectors at once."""
         layout, bands, count = self.setting.layout, self.setting.bands, len(self.column(0))
         plain, energy = self.sums / count
@@ -157,7 +157,7 @@ class BandStream(Stream):
         widths = torch.tensor([edges(layout.sizes[i], bands) for i in self.kept]).diff(dim=1)
         variance = (plain - shared[0]).clamp(min=0) / widths
         names = tuple(layout.names[i] for i in self.kept)
-        return Consensus(names, count, energy, shared[1], variance)
+        return BandConsensus(names, count, energy, shared[1], variance)
 
     def drift(self, moved: Vector | None = None) -> Drift:
         """The same as `lens.client_drift` of all updates at once.

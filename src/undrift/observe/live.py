@@ -23,7 +23,7 @@ from undrift.core.types import ServerState
 from undrift.core.vector import Bound, Layout, layout_of
 from undrift.engine.simulation import Record
 from undrift.engine.worker import Job
-from undrift.lens import BandStream, Consensus, Drift, sweep
+from undrift.lens import BandConsensus, BandStream, Drift, sweep
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
@@ -103,7 +103,7 @@ def glance(
     found = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
     told: dict[str, Any] = {}
     if "spectrum" in parts:
-        told["consensus"] = plain(_joined([consensus for consensus, _ in found]).overall["ratio"])
+        told["consensus"] = jsonable(_joined([consensus for consensus, _ in found]).overall["ratio"])
     if "divergence" in parts:
         told |= _divergence([drift for _, drift in found])
     return told
@@ -123,7 +123,7 @@ def halves(layout: Layout) -> list[slice]:
 
 def _half(
     job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, model: Bound | None
-) -> tuple[Consensus, Drift]:
+) -> tuple[BandConsensus, Drift]:
     """What clients share in some of the tensors; the sums are gone when it is told."""
     stream = BandStream(Layout(layout.names[part], layout.shapes[part]))
 
@@ -135,12 +135,12 @@ def _half(
     return stream.consensus(), stream.drift()
 
 
-def _joined(found: Sequence[Consensus]) -> Consensus:
+def _joined(found: Sequence[BandConsensus]) -> BandConsensus:
     """The layers of all."""
     energy, shared, variance = (
         torch.cat([getattr(x, name) for x in found]) for name in ("energy", "shared", "variance")
     )
-    return Consensus(tuple(layer for x in found for layer in x.layers), found[0].clients, energy, shared, variance)
+    return BandConsensus(tuple(layer for x in found for layer in x.layers), found[0].clients, energy, shared, variance)
 
 
 def _divergence(found: Sequence[Drift]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _divergence(found: Sequence[Drift]) -> dict[str, Any]:
     relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in found])
     drift = torch.stack([x.scatter[-1] for x in found]).sum().clamp(min=0).sqrt()
     layers = [layer for x in found for layer in x.layers]
-    return {"divergence": {"layers": layers, "relative": plain(relative)}, "drift": plain(drift)}
+    return {"divergence": {"layers": layers, "relative": jsonable(relative)}, "drift": jsonable(drift)}
 
 
 def some(task: Task, count: int, seed: int) -> list[int]:
@@ -157,12 +157,12 @@ def some(task: Task, count: int, seed: int) -> list[int]:
     return [able[i] for i in cohort(derive(seed, "lens"), 0, len(able), min(count, len(able)))]
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Tensors, arrays, tuples and tables as JSON takes them; what is not finite becomes None."""
     if isinstance(value, Tensor | np.ndarray):
-        return plain(value.tolist())
+        return jsonable(value.tolist())
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [jsonable(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value

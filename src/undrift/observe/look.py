@@ -11,7 +11,7 @@ from time import perf_counter
 
 from undrift.compose.grammar import near
 from undrift.observe import parts as measured
-from undrift.observe.live import plain
+from undrift.observe.live import jsonable
 from undrift.observe.parts import DIRECTIONS, Told
 from undrift.observe.scene import Scene
 from undrift.util.files import write
@@ -68,7 +68,7 @@ def measure(
         begun = perf_counter()
         told["skipped"].pop(part, None)
         try:
-            told[part] = plain(measures[part](scene))
+            told[part] = jsonable(measures[part](scene))
             told["skipped"] |= told[part].pop("skipped", {})
         except (ImportError, ValueError, TypeError, RuntimeError) as error:
             told["skipped"][part] = str(error)

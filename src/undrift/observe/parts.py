@@ -32,7 +32,7 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Told:
         "reading": f"What {filter!r} removes of clients' gradients agrees {words} than what it keeps "
         f"({gain['agreement/removed']:.2f} and {gain['agreement/kept']:.2f}).",
     }
-    return {"bands": len(told["gradient"]["consensus"]), **told, "reading": lens.Consensus.reading}
+    return {"bands": len(told["gradient"]["consensus"]), **told, "reading": lens.BandConsensus.reading}
 
 
 def usual(scene: Scene) -> Filter:

@@ -41,19 +41,19 @@ class Scene:
     @cached_property
     def gradients(self) -> Tensor:
         """The clients' gradients at the state's model, one per row."""
-        return lens.probe(self.simulation, self.state, self.clients)
+        return lens.client_vectors(self.simulation, self.state, self.clients)
 
     @cached_property
     def updates(self) -> Tensor:
         """What the clients would send in the next round."""
-        return lens.probe(self.simulation, self.state, self.clients, "update")
+        return lens.client_vectors(self.simulation, self.state, self.clients, "update")
 
     @cached_property
     def perturbations(self) -> Tensor | None:
         """The clients' perturbations; None if the method has none."""
         if type(self.simulation.algorithm.perturbation) is Perturbation:
             return None
-        return lens.probe(self.simulation, self.state, self.clients, "perturbation")
+        return lens.client_vectors(self.simulation, self.state, self.clients, "perturbation")
 
     @cached_property
     def models(self) -> Tensor:
@@ -85,10 +85,10 @@ class Scene:
         chosen = torch.randperm(len(task.dataset.test), generator=draw)[: self.examples]
         return task.prepare(task.dataset.test.inputs[chosen]), task.dataset.test.targets[chosen]
 
-    def objective(self, share: int = 1) -> lens.Objective:
+    def objective(self, share: int = 1) -> lens.EmpiricalLoss:
         """The loss over these examples, or over the first half, third, ... of them."""
         pairs = zip(*(torch.split(x[: max(len(x) // share, 1)], BATCH) for x in self.test), strict=True)
-        return lens.Objective(self.module, self.task.loss, pairs)
+        return lens.EmpiricalLoss(self.module, self.task.loss, pairs)
 
     @cached_property
     def eigen(self) -> lens.Eigen:

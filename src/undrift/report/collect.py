@@ -22,8 +22,8 @@ class ReportError(ValueError):
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: where it is, what it is called in the report, its settings."""
+class LoadedRun:
+    """A run as the report reads it: its folder, its name in the report and its settings."""
 
     folder: Path
     name: str
@@ -84,7 +84,7 @@ class Group:
     setting: str
     label: str
     style: int
-    runs: tuple[Run, ...]
+    runs: tuple[LoadedRun, ...]
 
     @property
     def results(self) -> dict[int, Result]:
@@ -97,8 +97,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where runs come from: the command that makes them again, and the file it reads."""
+class Recipe:
+    """How to reproduce runs: the command, and the file it reads."""
 
     name: str
     command: str
@@ -113,7 +113,7 @@ class Material:
     title: str
     baseline: str
     groups: tuple[Group, ...]
-    sources: tuple[Source, ...]
+    recipes: tuple[Recipe, ...]
     notes: tuple[str, ...]
 
     @property
@@ -127,7 +127,7 @@ class Material:
         return list(dict.fromkeys(group.label for group in self.groups))
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[LoadedRun]:
         """All runs."""
         return [run for group in self.groups for run in group.runs]
 
@@ -165,8 +165,8 @@ def collect(paths: Sequence[Path]) -> Material:
     labels = [group.label for group in groups]
     wanted = [*(it.baseline for it in compared.values()), "fedavg", labels[0]]
     title = next(iter(compared.values())).name if len(compared) == 1 else "Report"
-    sources = [_comparison_source(path, it) for path, it in compared.items()] + [_run_source(run) for run in single]
-    return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(sources), tuple(notes))
+    recipes = [_comparison_recipe(path, it) for path, it in compared.items()] + [_run_recipe(run) for run in single]
+    return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(recipes), tuple(notes))
 
 
 def _below(path: Path) -> list[Path]:
@@ -179,7 +179,7 @@ def _below(path: Path) -> list[Path]:
     return found
 
 
-def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[Run]:
+def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
     """The runs of a comparison that were started, in the order of its table."""
     order = [entry.label for entry in comparison.methods]
     jobs = sorted(comparison.jobs(), key=lambda job: order.index(job.label))
@@ -190,11 +190,11 @@ def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[Run]:
             asked = {"rounds": job.config.rounds, "target": job.config.target}
             config = Config.read(folder / "config.toml").model_copy(update=asked)
             name = f"{path.name}/{job.name}" if prefix else job.name
-            runs.append(Run(folder, name, setting, job.label, config))
+            runs.append(LoadedRun(folder, name, setting, job.label, config))
     return runs
 
 
-def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
+def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
     """Runs named one by one: a setting is whatever they differ in, but for the method and the seed."""
     configs = {folder: Config.read(folder / "config.toml") for folder in folders}
     values = {folder: _shared(config) for folder, config in configs.items()}
@@ -205,7 +205,7 @@ def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
         arguments = ", ".join(f"{name}={value}" for name, value in config.arguments.items())
         label = f"{config.method}({arguments})" if arguments else config.method
         name = folder.relative_to(root).as_posix()
-        runs.append(Run(folder, name, ": ".join(filter(None, (prefix, own))), label, config))
+        runs.append(LoadedRun(folder, name, ": ".join(filter(None, (prefix, own))), label, config))
     return runs
 
 
@@ -215,7 +215,7 @@ def _shared(config: Config) -> dict[str, Any]:
     return values | {f"local.{name}": value for name, value in config.local}
 
 
-def _groups(runs: Sequence[Run]) -> list[Group]:
+def _groups(runs: Sequence[LoadedRun]) -> list[Group]:
     """Runs by setting and method, in order of appearance; a seed counts once."""
     styles = {label: n for n, label in enumerate(dict.fromkeys(run.label for run in runs))}
     groups: dict[tuple[str, str], Group] = {}
@@ -240,15 +240,15 @@ def _failures(path: Path) -> list[str]:
         return []
 
 
-def _unfinished(run: Run) -> str:
+def _unfinished(run: LoadedRun) -> str:
     return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
 
 
-def _comparison_source(path: Path, comparison: Comparison) -> Source:
+def _comparison_recipe(path: Path, comparison: Comparison) -> Recipe:
     command = f"undrift compare compare.toml --out {quote(path.name)}"
-    return Source(path.name, command, "compare.toml", comparison.toml())
+    return Recipe(path.name, command, "compare.toml", comparison.toml())
 
 
-def _run_source(run: Run) -> Source:
+def _run_recipe(run: LoadedRun) -> Recipe:
     command = f"undrift run --config config.toml --out {quote(run.name)}"
-    return Source(run.name, command, "config.toml", run.config.toml())
+    return Recipe(run.name, command, "config.toml", run.config.toml())

@@ -13,7 +13,7 @@ from undrift.algorithms import ALGORITHMS
 from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
-from undrift.report.collect import Material, ReportError, Run
+from undrift.report.collect import LoadedRun, Material, ReportError
 from undrift.report.drawing import Table, style
 from undrift.report.figures import plotly
 from undrift.report.sections import Section, sections
@@ -91,11 +91,11 @@ def _card(config: Config) -> Card:
 
 def _configs(material: Material) -> list[tuple[str, str]]:
     """Name and settings of the runs that are not shown as a source of their own."""
-    shown = {source.name for source in material.sources}
+    shown = {recipe.name for recipe in material.recipes}
     return [(run.name, run.config.toml()) for run in material.runs if run.name not in shown]
 
 
-def _runs(runs: Sequence[Run]) -> Table:
+def _runs(runs: Sequence[LoadedRun]) -> Table:
     """Every run with the hashes that tell whether another one is the same to the bit."""
     rows = []
     for run in runs:
@@ -107,7 +107,7 @@ def _runs(runs: Sequence[Run]) -> Table:
     return Table(headings, rows, reading, keys=2)
 
 
-def _environments(runs: Sequence[Run]) -> list[tuple[list[str], dict[str, str]]]:
+def _environments(runs: Sequence[LoadedRun]) -> list[tuple[list[str], dict[str, str]]]:
     """What the runs ran on, each kind once: the names of the runs, and what is known."""
     found: dict[str, tuple[list[str], dict[str, str]]] = {}
     for run in runs:

@@ -7,7 +7,7 @@ from pathlib import Path
 from undrift.compose.grammar import near
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
-from undrift.report.collect import Material, ReportError, Run, collect
+from undrift.report.collect import LoadedRun, Material, ReportError, collect
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections
 
@@ -72,7 +72,7 @@ def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 1
     return write_prints(drawn, folder)
 
 
-def _look(run: Run, wanted: Kind, clients: int, seed: int) -> None:
+def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
     """Measure what is missing, beside what an earlier look has left and as it was asked for."""
     rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
     for round in [*rounds, None]:

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from undrift.experiment.run import rounds_to
 from undrift.experiment.statistics import LEVEL, cells, summarise
-from undrift.report.collect import Group, Material, Run
+from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Table
 
 
@@ -77,7 +77,7 @@ def _reached(group: Group, wanted: float | None, before: float | None) -> list[s
 _SPENT = (("bytes_up", "bytes_down"), ("seconds",))
 
 
-def _sum(run: Run, count: int | None, *keys: str) -> float:
+def _sum(run: LoadedRun, count: int | None, *keys: str) -> float:
     """What the first rounds took: megabytes for bytes, seconds for seconds."""
     total = sum(row[key] for row in run.rows[:count] for key in keys)
     return float(total) / 1e6 if keys[0].startswith("bytes") else float(total)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from undrift.experiment.statistics import spread
-from undrift.report.collect import Group, Material, Run
+from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
 from undrift.report.partition import partition_figure, thin
 
@@ -102,7 +102,7 @@ def series(group: Group, key: str, across: str) -> Line | None:
     return Line(group.label, group.style, x, middle, low, high)
 
 
-def _points(run: Run, key: str, across: str) -> dict[int, tuple[float, float]]:
+def _points(run: LoadedRun, key: str, across: str) -> dict[int, tuple[float, float]]:
     """Round -> how far along the axis it ends, and its value."""
     places = accumulate(_ACROSS[across][1](row) for row in run.rows)
     return {

@@ -28,7 +28,7 @@ Take = Callable[[int, Tensor], None]
 """Takes a tensor of a client's vector: its place in the layout, and the values."""
 
 
-def probe(
+def client_vectors(
     run: Simulation | Job,
     state: ServerState,
     clients: Sequence[int],
@@ -74,8 +74,8 @@ def sweep(
 ) -> None:
     """Clients' gradients of one batch each, handed over tensor by tensor while the backward pass makes them.
 
-    They are those of `probe` with as many samples as a batch has, but nothing as long as the model is held: the model
-    that takes them stands in the state's own vector meanwhile. Nothing changes.
+    They are those of `client_vectors` with as many samples as a batch has, but nothing as long as the model is held:
+    the model that takes them stands in the state's own vector meanwhile. Nothing changes.
 
     Args:
         run: the method, the task and the settings.
@@ -95,19 +95,19 @@ def sweep(
 
 
 def _allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
-    """Refuse what cannot be probed."""
+    """Refuse what cannot be measured."""
     if what not in ("gradient", "perturbation", "update"):
-        raise ValueError(f'probe: what must be "gradient", "perturbation" or "update", got {what!r}')
+        raise ValueError(f'client_vectors: what must be "gradient", "perturbation" or "update", got {what!r}')
     if what == "perturbation" and type(job.algorithm.perturbation) is Perturbation:
         raise ValueError(
-            f"probe: {job.algorithm!r} has no perturbation; fill the slot, for example perturbation=SAM(0.1)"
+            f"client_vectors: {job.algorithm!r} has no perturbation; fill the slot, for example perturbation=SAM(0.1)"
         )
     if samples is not None and samples < 1:
-        raise ValueError(f"probe: samples must be 1 or more, or None for all, got {samples}")
+        raise ValueError(f"client_vectors: samples must be 1 or more, or None for all, got {samples}")
     empty = [client for client in clients if job.task.examples(client) == 0]
     if empty or not clients:
-        told = f"client {empty[0]} has none: leave it out" if empty else "got no client"
-        raise ValueError(f"probe: clients must be some that have examples; {told}")
+        problem = f"client {empty[0]} has none: leave it out" if empty else "got no client"
+        raise ValueError(f"client_vectors: clients must be some that have examples; {problem}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +160,9 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
     model.counts.copy_(sent.counts)
 
     def hand(place: int, parameter: Tensor) -> None:
-        found, parameter.grad = parameter.grad, None
-        assert found is not None
-        take(place, found)
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
+        take(place, gradient)
 
     before: Callable[..., RemovableHandle] = Tensor.register_hook
     after: Callable[..., RemovableHandle] = Tensor.register_post_accumulate_grad_hook
