@@ -35,12 +35,12 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
 
 def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) -> dict[str, Any]:
     """The numbers of one round."""
-    found: dict[str, Any] = {"round": state.round}
+    numbers: dict[str, Any] = {"round": state.round}
     for what in ("gradient", "update"):
         vectors = client_vectors(simulation, state, clients, what, samples=200)
         shared, apart = consensus(vectors, layout), spread(vectors, layout)
         overall = shared.overall
-        found[what] = {
+        numbers[what] = {
             "distance": [round(x, 5) for x in apart.overall["distance"].tolist()],
             "normalised": [round(x, 4) for x in apart.overall["normalised"].tolist()],
             "energy_share": [round(x, 4) for x in overall["energy_share"].tolist()],
@@ -51,7 +51,7 @@ def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) ->
                 for r in (0.01, 0.05, 0.2)
             },
         }
-    return found
+    return numbers
 
 
 def _shares(values: list[float]) -> list[float]:

@@ -47,7 +47,7 @@ def look_at_run(
 
     with reported("lens", ConfigError, RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
-        told = look(
+        measurements = look(
             folder,
             clients=clients,
             parts=wanted,
@@ -58,68 +58,68 @@ def look_at_run(
             filter=filter,
         )
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(measurements, indent=1))
     else:
-        _show(told)
+        _show(measurements)
         typer.echo(place(folder, round))
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(measurements: dict[str, Any]) -> None:
     """Everything but the pictures, as tables and sentences."""
     console = Console()
-    console.print(f"after {told['round']} rounds, {len(told['clients'])} clients", highlight=False)
-    if "spectrum" in told:
-        _spectrum(console, told["spectrum"])
-    if "divergence" in told:
-        _divergence(console, told["divergence"])
-    if "alignment" in told:
-        _say(console, told["alignment"]["reading"])
-    if "curvature" in told:
-        _curvature(console, told["curvature"])
-    if "surface" in told:
-        _surface(console, told["surface"])
-    for part, reason in told["skipped"].items():
+    console.print(f"after {measurements['round']} rounds, {len(measurements['clients'])} clients", highlight=False)
+    if "spectrum" in measurements:
+        _spectrum(console, measurements["spectrum"])
+    if "divergence" in measurements:
+        _divergence(console, measurements["divergence"])
+    if "alignment" in measurements:
+        _say(console, measurements["alignment"]["reading"])
+    if "curvature" in measurements:
+        _curvature(console, measurements["curvature"])
+    if "surface" in measurements:
+        _surface(console, measurements["surface"])
+    for part, reason in measurements["skipped"].items():
         _say(console, f"{part} is left out: {reason}")
 
 
-def _spectrum(console: Console, told: dict[str, Any]) -> None:
+def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
     """The agreement of each band, a column for each kind of vector."""
-    shown = [source for source in _SOURCES if source in told]
+    shown = [source for source in _SOURCES if source in spectrum]
     table = _table("agreement in band", *shown)
-    for band in range(told["bands"]):
-        table.add_row(str(band), *(_number(told[source]["agreement"][band]) for source in shown))
+    for band in range(spectrum["bands"]):
+        table.add_row(str(band), *(_number(spectrum[source]["agreement"][band]) for source in shown))
     console.print(table)
     for source in shown:
-        _say(console, f"{source}: {told[source]['reading']}")
+        _say(console, f"{source}: {spectrum[source]['reading']}")
 
 
-def _divergence(console: Console, told: dict[str, Any]) -> None:
+def _divergence(console: Console, divergence: dict[str, Any]) -> None:
     """The layers in which clients pull apart most."""
     table = _table("layer", "relative", "update", "gradient")
-    rows = zip(told["layers"], told["relative"], told["update"], told["gradient"], strict=True)
+    rows = zip(*(divergence[key] for key in ("layers", "relative", "update", "gradient")), strict=True)
     # A layer whose mean is zero has no number: its clients only cancel out, and it comes first.
     for name, *numbers in sorted(rows, key=lambda row: (row[1] is not None, -(row[1] or 0)))[:_ROWS]:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
-    _say(console, told["reading"])
+    _say(console, divergence["reading"])
 
 
-def _curvature(console: Console, told: dict[str, Any]) -> None:
+def _curvature(console: Console, curvature: dict[str, Any]) -> None:
     """How sharp the minimum is, in a table of one row."""
     table = _table("examples", "lambda 1", "lambda 2", "trace", "sharpness", "gradient norm")
-    trace = f"{_number(told['trace'])} ± {_number(told['trace_error'])}"
-    rest = (_number(told[name]) for name in ("sharpness", "gradient_norm"))
-    table.add_row(str(told["examples"]), *map(_number, told["top"]), trace, *rest)
+    trace = f"{_number(curvature['trace'])} ± {_number(curvature['trace_error'])}"
+    rest = (_number(curvature[name]) for name in ("sharpness", "gradient_norm"))
+    table.add_row(str(curvature["examples"]), *map(_number, curvature["top"]), trace, *rest)
     console.print(table)
 
 
-def _surface(console: Console, told: dict[str, Any]) -> None:
+def _surface(console: Console, surface: dict[str, Any]) -> None:
     """The loss in the middle of the surface and at its worst."""
-    sound = [x for row in told["loss"] for x in row if x is not None]
-    middle = told["loss"][len(told["a"]) // 2][len(told["b"]) // 2]
-    if sound and middle is not None:
-        far = f"over {told['directions']} up to {told['a'][-1]:g} away it lies in {min(sound):.3g} to {max(sound):.3g}"
-        _say(console, f"The loss is {middle:.3g}; {far}.")
+    finite = [x for row in surface["loss"] for x in row if x is not None]
+    middle = surface["loss"][len(surface["a"]) // 2][len(surface["b"]) // 2]
+    if finite and middle is not None:
+        plane = f"{surface['directions']} up to {surface['a'][-1]:g} away"
+        _say(console, f"The loss is {middle:.3g}; over {plane} it lies in {min(finite):.3g} to {max(finite):.3g}.")
 
 
 def _table(first: str, *others: str) -> Table:

@@ -51,28 +51,28 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     try:
         module.eval()
         with torch.no_grad():
-            for some in torch.split(inputs, batch):
-                module(some)
+            for chunk in torch.split(inputs, batch):
+                module(chunk)
     finally:
         for hook in hooks:
             hook.remove()
         for part, training in modes:
             part.training = training
-    return {name: torch.cat(found) for name, found in seen.items()}
+    return {name: torch.cat(batches) for name, batches in seen.items()}
 
 
-def _listen(module: nn.Module, name: str, found: list[Tensor]) -> Any:
+def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
     """Keep what a layer gives out, or what goes into the last linear one."""
     parts = dict(module.named_modules())
     if name == PENULTIMATE and name not in parts:
         linear = [part for part in parts.values() if isinstance(part, nn.Linear)]
         if not linear:
             raise ValueError(f"features: {type(module).__name__} has no linear layer; name the layers to look at")
-        return linear[-1].register_forward_pre_hook(lambda _, given: found.append(_pooled(given[0])))
+        return linear[-1].register_forward_pre_hook(lambda _, given: outputs.append(_pooled(given[0])))
     if name not in parts:
         known = ", ".join(filter(None, parts))
         raise ValueError(f"features: {type(module).__name__} has no layer {name!r}; it has {known}")
-    return parts[name].register_forward_hook(lambda _, __, gave: found.append(_pooled(gave)))
+    return parts[name].register_forward_hook(lambda _, __, gave: outputs.append(_pooled(gave)))
 
 
 def _pooled(x: Tensor) -> Tensor:
@@ -109,11 +109,11 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
         module: the model; a chain of blocks counts by its blocks.
         inputs: a few, to see what each stage gives out.
     """
-    parts, found = dict(module.named_modules()), dict[str, bool]()
+    parts, suitable = dict(module.named_modules()), dict[str, bool]()
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_: nn.Module, __: Any, gave: Any) -> None:
-            found[name] = isinstance(gave, Tensor) and gave.dim() > 1 and len(gave) == len(inputs)
+            suitable[name] = isinstance(gave, Tensor) and gave.dim() > 1 and len(gave) == len(inputs)
 
         return hook
 
@@ -124,7 +124,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
     finally:
         for hook in hooks:
             hook.remove()
-    return [name for name, fits in found.items() if fits]
+    return [name for name, fits in suitable.items() if fits]
 
 
 def _stages(module: nn.Module) -> list[str]:
@@ -148,21 +148,21 @@ def cka(x: Tensor, y: Tensor) -> float:
     return float(cka_matrix([x, y])[0, 1])
 
 
-def cka_matrix(found: Sequence[Tensor]) -> Tensor:
+def cka_matrix(features: Sequence[Tensor]) -> Tensor:
     """The linear CKA of every pair of feature matrices on the same samples."""
-    _same("cka_matrix", found)
-    centred = [x.double() - x.double().mean(dim=0) for x in found]
-    if len(found[0]) <= max(x.shape[1] for x in found):
+    _same("cka_matrix", features)
+    centred = [x.double() - x.double().mean(dim=0) for x in features]
+    if len(features[0]) <= max(x.shape[1] for x in features):
         grams = torch.stack([(x @ x.T).flatten() for x in centred])
         return normalise(grams @ grams.T)
-    inner = torch.empty(len(found), len(found), dtype=torch.float64)
+    inner = torch.empty(len(features), len(features), dtype=torch.float64)
     for i, x in enumerate(centred):
         for j, y in enumerate(centred[: i + 1]):
             inner[i, j] = inner[j, i] = (y.T @ x).square().sum()
     return normalise(inner)
 
 
-def hsic(found: Sequence[Tensor]) -> Tensor:
+def hsic(features: Sequence[Tensor]) -> Tensor:
     """The unbiased HSIC of every pair of feature matrices on one batch of samples, four at least.
 
     1 / (n (n - 3)) * (<K, L> + sum K sum L / ((n - 1) (n - 2)) - 2 / (n - 2) * <K 1, L 1>)
@@ -170,12 +170,12 @@ def hsic(found: Sequence[Tensor]) -> Tensor:
     K and L are the Gram matrices without their diagonals. Its mean over batches has no bias, whatever their size, so
     that `CKAStream` needs no matrix of all samples.
     """
-    _same("hsic", found)
-    count = len(found[0])
+    _same("hsic", features)
+    count = len(features[0])
     if count < 4:
         raise ValueError(f"hsic: a batch must have 4 samples or more, got {count}; leave out a last short one")
     # Unbiased HSIC does not depend on the origin; centred features only round better.
-    centred = [x.double() - x.double().mean(dim=0) for x in found]
+    centred = [x.double() - x.double().mean(dim=0) for x in features]
     grams = torch.stack([(x @ x.T).fill_diagonal_(0) for x in centred])
     ones = grams.sum(dim=2)
     sums = ones.sum(dim=1)
@@ -191,9 +191,9 @@ def normalise(inner: Tensor) -> Tensor:
     return torch.where(scale > 0, inner / torch.where(scale > 0, scale, 1.0), 0.0)
 
 
-def _same(name: str, found: Sequence[Tensor]) -> None:
+def _same(name: str, features: Sequence[Tensor]) -> None:
     """Refuse features that are not matrices over the same samples."""
-    shapes = [tuple(x.shape) for x in found]
+    shapes = [tuple(x.shape) for x in features]
     if not shapes or any(len(shape) != 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise ValueError(f"{name}: features must be matrices with one row for each of the same samples, got {shapes}")
 
@@ -243,8 +243,8 @@ class Alignment:
 
     def as_dict(self) -> dict[str, float]:
         """For each layer the mean, the least and the largest CKA of two different clients: `stage1/mean`."""
-        told = {layer: off_diagonal(matrix) for layer, matrix in self.matrices.items()}
-        return {f"{layer}/{name}": told[layer][name] for layer in told for name in ("mean", "min", "max")}
+        summaries = {layer: off_diagonal(matrix) for layer, matrix in self.matrices.items()}
+        return {f"{layer}/{name}": summaries[layer][name] for layer in summaries for name in ("mean", "min", "max")}
 
 
 def align(clients: Sequence[Mapping[str, Tensor]]) -> Alignment:

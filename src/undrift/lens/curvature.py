@@ -164,11 +164,11 @@ def trace(objective: EmpiricalLoss, samples: int = 30, *, seed: int = 0) -> Esti
     if samples < 2:
         raise ValueError(f"trace: samples must be 2 or more, so that there is an error to tell, got {samples}")
     draw = torch.Generator().manual_seed(derive(seed, "trace"))
-    found = []
+    products = []
     for _ in range(samples):
         z = torch.randint(0, 2, (objective.layout.size,), generator=draw).mul(2).sub(1).to(objective.w)
-        found.append(float(z.double() @ objective.product(z).double()))
-    return Estimate(fmean(found), stdev(found) / sqrt(samples), samples)
+        products.append(float(z.double() @ objective.product(z).double()))
+    return Estimate(fmean(products), stdev(products) / sqrt(samples), samples)
 
 
 def sharpness(objective: EmpiricalLoss, rho: float = 0.05) -> float:

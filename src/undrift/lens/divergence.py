@@ -96,8 +96,8 @@ def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0
     ratio = {name: share_of(x.mean(dim=0).square().sum(), energy[name]) for name, x in parts.items()}
     out = {f"ratio/{name}": float(x) for name, x in ratio.items()}
     # Where nothing is left there is nothing to agree about; a rounding error of the filter is nothing, too.
-    some = {name: bool(x > 1e-24 * energy["whole"]) for name, x in energy.items()}
-    agree = {name: float(agreement(x, len(matrix))) if some[name] else 0.0 for name, x in ratio.items()}
+    present = {name: bool(x > 1e-24 * energy["whole"]) for name, x in energy.items()}
+    agree = {name: float(agreement(x, len(matrix))) if present[name] else 0.0 for name, x in ratio.items()}
     out |= {f"agreement/{name}": x for name, x in agree.items()}
     out["energy_removed"] = float(share_of(energy["removed"], energy["whole"]))
     return {**out, "gain": agree["kept"] - agree["whole"]}

@@ -74,12 +74,12 @@ class EmpiricalLoss:
             pairs = zip(first, pieces, strict=True)
             return torch.stack([(x * piece).sum() for x, piece in pairs if x is not None]).sum()
 
-        found = self._mean(slope)
-        if not bool(found.isfinite().all()):
+        product = self._mean(slope)
+        if not bool(product.isfinite().all()):
             raise ValueError(
                 "EmpiricalLoss.product: the Hessian is not finite at these weights; has the model diverged?"
             )
-        return found
+        return product
 
     def _mean(self, of: Callable[[Tensor], Tensor]) -> Vector:
         """The gradient at `w` of `of` the loss, a mean over all examples; zero where nothing depends on `w`."""

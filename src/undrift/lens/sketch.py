@@ -36,8 +36,8 @@ class _SketchStream(Stream):
         out = torch.zeros(width, dtype=torch.float64)
         step = max(CHUNK // width, 1) * width
         for start in range(0, len(x), step):
-            some = x[start : start + step]
-            part = some.double() * _signs(self.bits, first + start, len(some))
+            chunk = x[start : start + step]
+            part = chunk.double() * _signs(self.bits, first + start, len(chunk))
             whole = len(part) // width * width
             out += part[:whole].view(-1, width).sum(dim=0)
             out[: len(part) - whole] += part[whole:]
@@ -81,15 +81,15 @@ class SpreadStream(_SketchStream):
         width, bands, clients = self.setting.width, self.setting.bands, len(self.clients)
         if clients < 2:
             raise ValueError(f"SpreadStream: a pair needs two clients, got {clients}")
-        found = torch.empty(len(self.cells), 3, dtype=torch.float64)
+        measures = torch.empty(len(self.cells), 3, dtype=torch.float64)
         for n, cell in enumerate(self.cells):
             numbers = cell.stop - cell.start
             pairs = torch.pdist(self.column(n))
             mean = pairs.mean() / (1 - max(0.0, 1 - width / numbers) / (4 * width))
             square = pairs.square_().mean()
-            found[n, 0], found[n, 1] = mean, (square - mean.square()).clamp(min=0).sqrt()
-            found[n, 2] = square * (clients - 1) / clients / numbers
-        distance, deviation, variance = found.view(-1, bands, 3).unbind(dim=2)
+            measures[n, 0], measures[n, 1] = mean, (square - mean.square()).clamp(min=0).sqrt()
+            measures[n, 2] = square * (clients - 1) / clients / numbers
+        distance, deviation, variance = measures.view(-1, bands, 3).unbind(dim=2)
         names = tuple(self.setting.layout.names[i] for i in self.kept)
         return Spread(names, distance, deviation, variance, PLAIN if self.setting.filter is None else FILTERED)
 
@@ -144,11 +144,11 @@ class GramStream(_SketchStream):
 def _bits(count: int, seed: int) -> Tensor:
     """So many random bits, eight in a byte: a vector of signs would be a quarter of the model."""
     draw = torch.Generator().manual_seed(seed)
-    found = torch.empty(-(-count // 8), dtype=torch.uint8)
-    for part in torch.split(found, CHUNK // 8):
+    packed = torch.empty(-(-count // 8), dtype=torch.uint8)
+    for part in torch.split(packed, CHUNK // 8):
         drawn = torch.randint(0, 2, (len(part), 8), generator=draw, dtype=torch.uint8)
         part.copy_((drawn << torch.arange(8, dtype=torch.uint8)).sum(dim=1))
-    return found
+    return packed
 
 
 def _signs(bits: Tensor, start: int, count: int) -> Tensor:

@@ -63,13 +63,13 @@ def kept(layout: Layout, bands: int) -> list[int]:
     """The tensors with a bin for every band, by their place in the layout; the others are skipped."""
     if bands < 1:
         raise ValueError(f"bands must be 1 or more, got {bands}")
-    found = [i for i, size in enumerate(layout.sizes) if size // 2 + 1 >= bands]
-    if not found:
+    fitting = [i for i, size in enumerate(layout.sizes) if size // 2 + 1 >= bands]
+    if not fitting:
         raise ValueError(
             f"no tensor has the {2 * bands - 2} elements that {bands} bands need; the largest has {max(layout.sizes)}: "
             f"take bands={max(layout.sizes) // 2 + 1} or fewer"
         )
-    return found
+    return fitting
 
 
 def band_energy(power: Tensor, size: int, bands: int) -> tuple[Tensor, Tensor]:
@@ -106,13 +106,13 @@ def long_band_energy(x: Tensor, bands: int) -> tuple[Tensor, Tensor]:
     for r in range(0, len(work), BLOCK):
         row = torch.arange(r, min(r + BLOCK, len(work))).unsqueeze(1)
         angle = (row * place).double() * (-2 * pi / size)
-        found = _square(torch.fft.fft(work[r : r + BLOCK] * torch.polar(torch.ones_like(angle), angle)))
-        found *= torch.where((row == 0) | (2 * row == n1), 1.0, 2.0)
+        power = _square(torch.fft.fft(work[r : r + BLOCK] * torch.polar(torch.ones_like(angle), angle)))
+        power *= torch.where((row == 0) | (2 * row == n1), 1.0, 2.0)
         bin = row + n1 * place
         band = torch.searchsorted(cuts, torch.minimum(bin, size - bin), right=True)
-        energy += torch.bincount(band.flatten(), weights=found.flatten(), minlength=bands)
+        energy += torch.bincount(band.flatten(), weights=power.flatten(), minlength=bands)
         real = (bin == 0) | (2 * bin == size)
-        alone += torch.bincount(band[real], weights=found[real], minlength=bands)
+        alone += torch.bincount(band[real], weights=power[real], minlength=bands)
     return (energy + alone) / 2, energy / size
 
 
@@ -175,8 +175,8 @@ def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter 
         seed: for filters that draw at random.
     """
     matrix = rows("spread", vectors, layout, least=2)
-    found = [_spread(bins, size, bands) for _, bins, size in _spectra(matrix, layout, bands, filter, seed)]
-    distance, deviation, variance = (torch.stack(list(values)) for values in zip(*found, strict=True))
+    measures = [_spread(bins, size, bands) for _, bins, size in _spectra(matrix, layout, bands, filter, seed)]
+    distance, deviation, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
     names = tuple(layout.names[i] for i in kept(layout, bands))
     return Spread(names, distance, deviation, variance, PLAIN if filter is None else FILTERED)
 
@@ -229,13 +229,13 @@ def consensus(
 ) -> BandConsensus:
     """The energy of the clients' mean over their mean energy, per layer and band; arguments as for `spread`."""
     matrix = rows("consensus", vectors, layout)
-    found = []
+    measures = []
     for _, bins, size in _spectra(matrix, layout, bands, filter, seed):
         mean = bins.mean(dim=0)
         apart = band_energy(_square(bins - mean), size, bands)[0].mean(dim=0) / torch.tensor(edges(size, bands)).diff()
         energy, shared = (band_energy(_square(x), size, bands)[1] for x in (bins, mean))
-        found.append((energy.mean(dim=0), shared, apart))
-    energy, shared, variance = (torch.stack(list(values)) for values in zip(*found, strict=True))
+        measures.append((energy.mean(dim=0), shared, apart))
+    energy, shared, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
     return BandConsensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
 
 

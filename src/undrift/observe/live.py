@@ -51,7 +51,7 @@ class Live:
     @cached_property
     def clients(self) -> list[int]:
         """At whom it looks."""
-        return some(self.job.task, self.count, self.job.seed)
+        return sample_clients(self.job.task, self.count, self.job.seed)
 
     @cached_property
     def layout(self) -> Layout:
@@ -72,11 +72,11 @@ class Live:
             return {}
         begun = perf_counter()
         try:
-            told = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
+            row = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
         except (ValueError, TypeError, RuntimeError) as error:
-            told = {"skipped": str(error)}
+            row = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
-        self.rows.append({"round": record.round, "seconds": seconds, **told})
+        self.rows.append({"round": record.round, "seconds": seconds, **row})
         return {"lens_seconds": seconds}
 
 
@@ -100,13 +100,13 @@ def glance(
             of the mean, by layer.
         model: a bound model to look with, unchanged afterwards; None makes one.
     """
-    found = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
-    told: dict[str, Any] = {}
+    measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
+    row: dict[str, Any] = {}
     if "spectrum" in parts:
-        told["consensus"] = jsonable(_joined([consensus for consensus, _ in found]).overall["ratio"])
+        row["consensus"] = jsonable(_joined([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
-        told |= _divergence([drift for _, drift in found])
-    return told
+        row |= _divergence([drift for _, drift in measured])
+    return row
 
 
 def halves(layout: Layout) -> list[slice]:
@@ -135,23 +135,23 @@ def _half(
     return stream.consensus(), stream.drift()
 
 
-def _joined(found: Sequence[BandConsensus]) -> BandConsensus:
+def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
     """The layers of all."""
     energy, shared, variance = (
-        torch.cat([getattr(x, name) for x in found]) for name in ("energy", "shared", "variance")
+        torch.cat([getattr(x, name) for x in parts]) for name in ("energy", "shared", "variance")
     )
-    return BandConsensus(tuple(layer for x in found for layer in x.layers), found[0].clients, energy, shared, variance)
+    return BandConsensus(tuple(layer for x in parts for layer in x.layers), parts[0].clients, energy, shared, variance)
 
 
-def _divergence(found: Sequence[Drift]) -> dict[str, Any]:
+def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
     """Distances from the mean, by layer and of the whole model."""
-    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in found])
-    drift = torch.stack([x.scatter[-1] for x in found]).sum().clamp(min=0).sqrt()
-    layers = [layer for x in found for layer in x.layers]
+    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in drifts])
+    drift = torch.stack([x.scatter[-1] for x in drifts]).sum().clamp(min=0).sqrt()
+    layers = [layer for x in drifts for layer in x.layers]
     return {"divergence": {"layers": layers, "relative": jsonable(relative)}, "drift": jsonable(drift)}
 
 
-def some(task: Task, count: int, seed: int) -> list[int]:
+def sample_clients(task: Task, count: int, seed: int) -> list[int]:
     """So many clients that have examples, or all of them if they are fewer; the same at every call."""
     able = [client for client in range(task.population) if task.examples(client)]
     return [able[i] for i in cohort(derive(seed, "lens"), 0, len(able), min(count, len(able)))]

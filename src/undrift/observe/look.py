@@ -12,11 +12,11 @@ from time import perf_counter
 from undrift.compose.grammar import near
 from undrift.observe import parts as measured
 from undrift.observe.live import jsonable
-from undrift.observe.parts import DIRECTIONS, Told
+from undrift.observe.parts import DIRECTIONS, Measurements
 from undrift.observe.scene import Scene
 from undrift.util.files import write
 
-PARTS: Mapping[str, Callable[[Scene], Told]] = {
+PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "spectrum": measured.spectrum,
     "divergence": measured.divergence,
     "alignment": measured.alignment,
@@ -36,7 +36,7 @@ def measure(
     points: int = 21,
     directions: str = DIRECTIONS[0],
     filter: str | None = None,
-) -> Told:
+) -> Measurements:
     """Measure some parts of a scene and write them to a file, beside what it holds of an equal look.
 
     A part that cannot be measured is left out, and `skipped` says why.
@@ -62,29 +62,30 @@ def measure(
         "directions": directions,
         "filter": filter,
     }
-    told: Told = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
-    told = _before(path, told) or told | {"seconds": {}, "skipped": {}}
+    measurements: Measurements = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
+    measurements = _before(path, measurements) or measurements | {"seconds": {}, "skipped": {}}
     for part in parts or measures:
         begun = perf_counter()
-        told["skipped"].pop(part, None)
+        measurements["skipped"].pop(part, None)
         try:
-            told[part] = jsonable(measures[part](scene))
-            told["skipped"] |= told[part].pop("skipped", {})
+            measurements[part] = jsonable(measures[part](scene))
+            measurements["skipped"] |= measurements[part].pop("skipped", {})
         except (ImportError, ValueError, TypeError, RuntimeError) as error:
-            told["skipped"][part] = str(error)
-        told["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
+            measurements["skipped"][part] = str(error)
+        measurements["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
     path.parent.mkdir(exist_ok=True)
-    write(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
-    return told
+    write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n")
+    return measurements
 
 
-def _before(path: Path, told: Told) -> Told | None:
+def _before(path: Path, request: Measurements) -> Measurements | None:
     """What an earlier look at the same state with the same arguments has left, if there was one."""
     try:
-        found: Told = json.loads(path.read_text(encoding="utf-8"))
+        earlier: Measurements = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and all(found.get(key) == value for key, value in told.items()) else None
+    same = isinstance(earlier, dict) and all(earlier.get(key) == value for key, value in request.items())
+    return earlier if same else None
 
 
 def check(clients: int, parts: Sequence[str], examples: int, directions: str) -> None:

@@ -12,27 +12,27 @@ from undrift.core.vector import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
 
-Told = dict[str, Any]
+Measurements = dict[str, Any]
 
 R = 0.05  # the share that is filtered away where the method does not say
 DIRECTIONS = ("top eigenvectors", "random")
 LONGEST = 16_384  # numbers of a client's row; longer ones are not kept for a picture
 
 
-def spectrum(scene: Scene, filter: Filter | None = None) -> Told:
+def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
     rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
-    told = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
+    measurements = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
     filter = filter or usual(scene)
     gain = lens.filtering(scene.gradients, scene.layout, filter)
-    words = "less" if gain["gain"] > 0 else "no less"
-    told["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
+    comparison = "less" if gain["gain"] > 0 else "no less"
+    measurements["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
         "filter": repr(filter),
         "filtering": gain,
-        "reading": f"What {filter!r} removes of clients' gradients agrees {words} than what it keeps "
+        "reading": f"What {filter!r} removes of clients' gradients agrees {comparison} than what it keeps "
         f"({gain['agreement/removed']:.2f} and {gain['agreement/kept']:.2f}).",
     }
-    return {"bands": len(told["gradient"]["consensus"]), **told, "reading": lens.BandConsensus.reading}
+    return {"bands": len(measurements["gradient"]["consensus"]), **measurements, "reading": lens.BandConsensus.reading}
 
 
 def usual(scene: Scene) -> Filter:
@@ -43,13 +43,13 @@ def usual(scene: Scene) -> Filter:
 
 def read_filter(text: str) -> Filter:
     """A filter as compositions write it, "highpass(0.1)" for example."""
-    found = parse(f"fedavg + gradient:{text}").spectral.gradient
-    if found is None:
+    filter = parse(f"fedavg + gradient:{text}").spectral.gradient
+    if filter is None:
         raise ValueError(f'look: filter must be one, for example "highpass(0.1)", got {text!r}')
-    return found
+    return filter
 
 
-def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Told:
+def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Measurements:
     """How far apart vectors are in each band, and how much of it they share."""
     apart = lens.spread(vectors, layout, filter=filter)
     shared = lens.consensus(vectors, layout, filter=filter).overall
@@ -68,7 +68,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Tol
     }
 
 
-def divergence(scene: Scene, filter: Filter | None = None) -> Told:
+def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, layer by layer, gradients also after a filter; the angles between them."""
     filter = filter or usual(scene)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
@@ -91,36 +91,40 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Told:
     }
 
 
-def alignment(scene: Scene) -> Told:
+def alignment(scene: Scene) -> Measurements:
     """Whether clients' models after the next round see the same test examples alike."""
-    found = lens.align(scene.features).matrices
-    means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in found.items()}
+    matrices = lens.align(scene.features).matrices
+    means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in matrices.items()}
     worst = min(means, key=lambda layer: means[layer])
     return {
         "clients": scene.clients,
-        "matrix": found[PENULTIMATE],
+        "matrix": matrices[PENULTIMATE],
         "layers": means,
         "reading": f"After a round two clients' models see the same examples alike by {means[PENULTIMATE]:.2f} before "
         f"the classifier (CKA, 1 is alike), and least alike in {worst} ({means[worst]:.2f}).",
     }
 
 
-def embedding(scene: Scene) -> Told:
+def embedding(scene: Scene) -> Measurements:
     """Clients' updates, and the global model's features of test examples, in a plane."""
-    found = lens.pca({"update": scene.updates})
-    told: Told = {
-        "pca_update": {"points": found.points["update"], "clients": scene.clients, "explained": found.explained}
+    projection = lens.pca({"update": scene.updates})
+    measurements: Measurements = {
+        "pca_update": {
+            "points": projection.points["update"],
+            "clients": scene.clients,
+            "explained": projection.explained,
+        }
     }
     inputs, labels = scene.test
     features = lens.features(scene.module, inputs)[PENULTIMATE]
     try:
         points = lens.tsne(features, perplexity=min(30.0, len(features) / 4), seed=scene.seed)
     except ImportError as error:
-        return {**told, "skipped": {"tsne_features": str(error)}}
-    return {**told, "tsne_features": {"points": points, "labels": labels}}
+        return {**measurements, "skipped": {"tsne_features": str(error)}}
+    return {**measurements, "tsne_features": {"points": points, "labels": labels}}
 
 
-def views(scene: Scene) -> Told:
+def views(scene: Scene) -> Measurements:
     """One row per client of what a report draws in a plane, together with other runs'.
 
     They are the perturbation and the weights of the first tensor of weights, and the mean features of each class. Rows
@@ -128,19 +132,19 @@ def views(scene: Scene) -> Told:
     """
     shapes = zip(scene.layout.names, scene.layout.shapes, scene.layout.sizes, strict=True)
     first = next((name for name, shape, size in shapes if len(shape) > 1 and size <= LONGEST), None)
-    found: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
     if first is not None and scene.perturbations is not None:
-        found[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
+        tables[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
     if first is not None:
-        found[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
+        tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
     labels, classes = scene.test[1], scene.task.dataset.classes
-    means = torch.stack([lens.class_means(told[PENULTIMATE], labels, classes) for told in scene.features])
+    means = torch.stack([lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features])
     if means.shape[1] <= LONGEST:
-        found["features of each class"] = means
-    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in found.items()}
+        tables["features of each class"] = means
+    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in tables.items()}
 
 
-def curvature(scene: Scene) -> Told:
+def curvature(scene: Scene) -> Measurements:
     """How sharp the global model's minimum is."""
     objective = scene.objective()
     trace = lens.trace(objective, seed=scene.seed)
@@ -154,7 +158,7 @@ def curvature(scene: Scene) -> Told:
     }
 
 
-def surface(scene: Scene, points: int = 21, directions: str = DIRECTIONS[0]) -> Told:
+def surface(scene: Scene, points: int = 21, directions: str = DIRECTIONS[0]) -> Measurements:
     """The loss over a plane through the global model."""
     objective = scene.objective(2)
     plane = scene.eigen.vectors if directions == DIRECTIONS[0] else lens.random_directions(objective, scene.seed)

@@ -50,9 +50,9 @@ class LoadedRun:
     def looks(self) -> list[Any]:
         """What they saw after chosen rounds and at the end, in order."""
         names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
-        found = {told["round"]: told for name in names if (told := self.read(f"lens/{name}"))}
+        looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
         last = {self.lens["round"]: self.lens} if self.lens else {}
-        return [told for _, told in sorted({**found, **last}.items())]
+        return [measured for _, measured in sorted({**looks, **last}.items())]
 
     @cached_property
     def stream(self) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ class Group:
 
     def lens(self, *keys: str) -> list[Any]:
         """What the lens says under some keys, for each run that has it."""
-        return [found for run in self.runs if (found := dig(run.lens, *keys)) is not None]
+        return [value for run in self.runs if (value := lookup(run.lens, *keys)) is not None]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Material:
         return [group for group in self.groups if group.setting == setting]
 
 
-def dig(tree: Any, *keys: str) -> Any:
+def lookup(tree: Any, *keys: str) -> Any:
     """What lies under some keys of nested tables; None if anything on the way is missing."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
@@ -173,10 +173,10 @@ def _below(path: Path) -> list[Path]:
     """The folders of runs at or below a path."""
     if (path / "config.toml").is_file():
         return [path]
-    found = sorted(file.parent for file in path.rglob("config.toml"))
-    if not found:
+    folders = sorted(file.parent for file in path.rglob("config.toml"))
+    if not folders:
         raise ReportError(f"{path} holds no run: there is neither a config.toml nor a compare.toml in it or below")
-    return found
+    return folders
 
 
 def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:

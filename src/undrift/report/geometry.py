@@ -43,9 +43,9 @@ def plane(material: Material) -> Iterator[Figure]:
 
 def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Clients of all methods in the same two directions, of the first seed that has them."""
-    seen = [(group, told[0]) for group in groups if (told := group.lens("views"))]
-    for name in dict.fromkeys(name for _, told in seen for name in told):
-        rows = [(group, torch.tensor(told[name])) for group, told in seen if name in told]
+    seen = [(group, views[0]) for group in groups if (views := group.lens("views"))]
+    for name in dict.fromkeys(name for _, views in seen for name in views):
+        rows = [(group, torch.tensor(views[name])) for group, views in seen if name in views]
         if len({x.shape[1] for _, x in rows}) == 1:  # models of other shapes have no directions in common
             panel, apart = _together(rows)
             yield Figure(
@@ -60,20 +60,20 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 
 def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
     """All rows on their two main directions, and how far those of each method are from their own centre."""
-    found = pca({group.label: x for group, x in rows})
-    first, second = (Axis(f"direction {n + 1} ({share:.0%} of variance)") for n, share in enumerate(found.explained))
-    points = [point for group, _ in rows for point in found.points[group.label].tolist()]
+    projection = pca({group.label: x for group, x in rows})
+    axes = [Axis(f"direction {n} ({share:.0%} of variance)") for n, share in enumerate(projection.explained, 1)]
+    points = [point for group, _ in rows for point in projection.points[group.label].tolist()]
     names = [f"{group.label}, client {client}" for group, own in rows for client in _clients(group, len(own))]
     styles = [group.style for group, own in rows for _ in own]
-    apart = ", ".join(f"{label} {value:.3g}" for label, value in found.spread.items())
+    apart = ", ".join(f"{label} {value:.3g}" for label, value in projection.spread.items())
     labels = {group.style: group.label for group, _ in rows}
-    return point_panel((first, second), points, names, styles, labels), apart
+    return point_panel((axes[0], axes[1]), points, names, styles, labels), apart
 
 
 def _clients(group: Group, count: int) -> Sequence[int]:
     """Who was looked at."""
-    told: list[int] = next(iter(group.lens("clients")), [])
-    return told if len(told) == count else range(count)
+    clients: list[int] = next(iter(group.lens("clients")), [])
+    return clients if len(clients) == count else range(count)
 
 
 def landscape(material: Material) -> Iterator[Figure]:
@@ -81,14 +81,14 @@ def landscape(material: Material) -> Iterator[Figure]:
     for setting in material.settings:
         groups = material.within(setting)
         log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
-        for kind, words in _KINDS:
+        for kind, view in _KINDS:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
                 ("landscape", kind, setting),
-                titled(f"Loss around the final model, {words}", setting),
+                titled(f"Loss around the final model, {view}", setting),
                 "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
                 "narrow one is sharp.",
-                words,
+                view,
             )
 
 
@@ -100,16 +100,16 @@ def _wide(losses: list[Matrix]) -> bool:
 
 def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     """The points of the first seed that has them; clients are named, labels are coloured."""
-    found = group.lens("embedding", kind)
-    if not found or not found[0].get("points"):
+    embeddings = group.lens("embedding", kind)
+    if not embeddings or not embeddings[0].get("points"):
         return None
-    points = found[0]["points"]
-    told = found[0].get(key) or range(len(points))
-    shares = [f"{share:.0%} of variance" for share in (found[0].get("explained") or [])[:2]]
+    points = embeddings[0]["points"]
+    names = embeddings[0].get(key) or range(len(points))
+    shares = [f"{share:.0%} of variance" for share in (embeddings[0].get("explained") or [])[:2]]
     first, second = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
     if key != "labels":
-        return point_panel((first, second), points, [f"client {name}" for name in told], [group.style] * len(points))
-    classes = [int(label) for label in told]
+        return point_panel((first, second), points, [f"client {name}" for name in names], [group.style] * len(points))
+    classes = [int(label) for label in names]
     names = {n: f"class {n}" for n in classes}
     labels = names if len(names) <= NAMED else {}
     return point_panel((first, second), points, [names[n] for n in classes], classes, labels)
@@ -117,16 +117,16 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
 
 def _loss(group: Group, kind: Kind, log: bool) -> Panel | None:
     """The landscape of the first seed that has one."""
-    found = group.lens("surface")
-    if not found:
+    surfaces = group.lens("surface")
+    if not surfaces:
         return None
-    values = np.array(found[0]["loss"], dtype=float)
+    values = np.array(surfaces[0]["loss"], dtype=float)
     values = np.log10(values) if log else values
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    word = " direction" if kind == "contour" else ""  # beside a surface there is little room
-    x, y = Axis(f"first{word} (weights)"), Axis(f"second{word} (weights)")
+    suffix = " direction" if kind == "contour" else ""  # beside a surface there is little room
+    x, y = Axis(f"first{suffix} (weights)"), Axis(f"second{suffix} (weights)")
     scale = "log10 of the loss (nats)" if log else "loss (nats)"
     low, high = float(finite.min()), float(finite.max())
-    return grid_panel(x, y, Grid(found[0]["a"], found[0]["b"], numbers(values.T), scale, low, high, kind))
+    return grid_panel(x, y, Grid(surfaces[0]["a"], surfaces[0]["b"], numbers(values.T), scale, low, high, kind))

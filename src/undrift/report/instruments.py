@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from undrift.report.assemble import LAYER, Matrix, dotted, lines, mean, numbers, side_by_side
-from undrift.report.collect import Group, Material, dig
+from undrift.report.collect import Group, Material, lookup
 from undrift.report.drawing import Axis, Figure, Grid, Line, Panel, grid_panel, titled
 
 _FREQUENCY = Axis("frequency (share of the highest)")
@@ -90,15 +90,15 @@ def spectrum(material: Material) -> Iterator[Figure]:
 
 def _kept_rounds(groups: Sequence[Group], source: str, vectors: str, setting: str) -> Iterator[Figure]:
     """Distance and deviation after each of the rounds that were looked at, if they are several."""
-    found = []
+    panels = []
     for group in groups:
         looks = next((run.looks for run in group.runs if len(run.looks) > 1), [])
         for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
-            rows = [(told["round"], dig(told, "spectrum", source, "overall", key)) for told in looks]
+            rows = [(measured["round"], lookup(measured, "spectrum", source, "overall", key)) for measured in looks]
             drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
-            found.append((f"{group.label}, {title}", dotted(_FREQUENCY, Axis(title), drawn)))
+            panels.append((f"{group.label}, {title}", dotted(_FREQUENCY, Axis(title), drawn)))
     return side_by_side(
-        found,
+        panels,
         ("bands", source, setting),
         titled(f"How far apart clients' {vectors} are, round by round", setting),
         "As measured, so that large layers count most: a line that falls to the right means that clients differ most "
@@ -122,9 +122,9 @@ def divergence(material: Material) -> Iterator[Figure]:
     for setting in material.settings:
         groups = material.within(setting)
         for key, (axis, reading) in _DIVERGENCE.items():
-            found = [_layers(group, "divergence", key) for group in groups]
+            shown = [_layers(group, "divergence", key) for group in groups]
             title = titled(f"Divergence by layer, {key}", setting)
-            yield from lines(found, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
+            yield from lines(shown, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
         yield from side_by_side(
             [(group.label, _over_rounds(group, "distance / mean", "divergence", "relative")) for group in groups],
             ("divergence-rounds", setting),
@@ -152,18 +152,18 @@ def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
             "A filter helps in layers whose points it moves to the left: clients agree more on what remains.",
         ),
     ):
-        found = []
+        panels = []
         for group in groups:
             pair = _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key))
-            found.append((group.label, dotted(Axis(axis), LAYER, pair)))
+            panels.append((group.label, dotted(Axis(axis), LAYER, pair)))
         name, title = ("divergence-filtered", key, setting), f"Divergence before and after a filter, {key}"
-        yield from side_by_side(found, name, titled(title, setting), reading, "through a filter")
+        yield from side_by_side(panels, name, titled(title, setting), reading, "through a filter")
 
 
 def _pair(before: Line | None, after: Line | None) -> tuple[Line, ...]:
     """Two lines with names and colours of their own."""
-    found = zip(("before", "after"), (before, after), strict=True)
-    return tuple(replace(line, label=word, style=n) for n, (word, line) in enumerate(found) if line is not None)
+    pairs = zip(("before", "after"), (before, after), strict=True)
+    return tuple(replace(line, label=label, style=n) for n, (label, line) in enumerate(pairs) if line is not None)
 
 
 def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
@@ -252,14 +252,14 @@ def _by_layer(group: Group, source: str) -> Panel | None:
 def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
     """Rounds by layers or by bands, from the first run that was watched; rows of another length are left out."""
     watched = next((run.stream for run in group.runs if run.stream), [])
-    rows = [(row, found) for row in watched if (found := dig(row, *keys))]
+    rows = [(row, column) for row in watched if (column := lookup(row, *keys))]
     if not rows:
         return None
     first, shown = rows[0]
-    layers = dig(first, "divergence", "layers") if "divergence" in keys else None
+    layers = lookup(first, "divergence", "layers") if "divergence" in keys else None
     names = list(layers or [f"{(n + 0.5) / len(shown):.2g}" for n in range(len(shown))])
-    kept = [(row["round"] + 1, found) for row, found in rows if len(found) == len(names)]
-    values = np.array([found for _, found in kept], dtype=float).T
+    kept = [(row["round"] + 1, column) for row, column in rows if len(column) == len(names)]
+    values = np.array([column for _, column in kept], dtype=float).T
     high = float(np.max(values, initial=0, where=np.isfinite(values)))
     title = "layer" if layers else _FREQUENCY.title
     return _cells(Axis("round"), [round for round, _ in kept], title, names, values, scale, high) if high else None
@@ -267,12 +267,12 @@ def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
 
 def _square(group: Group, scale: str, low: float, keys: tuple[str, ...], names: tuple[str, ...]) -> Panel | None:
     """Clients by clients, of the first seed that has them."""
-    found = group.lens(*keys)
-    if not found:
+    matrices = group.lens(*keys)
+    if not matrices:
         return None
-    values = np.array(found[0], dtype=float)
-    told = (group.lens(*names) or [[]])[0]
-    clients = [str(name) for name in (told if len(told) == len(values) else range(len(values)))]
+    values = np.array(matrices[0], dtype=float)
+    known = (group.lens(*names) or [[]])[0]
+    clients = [str(name) for name in (known if len(known) == len(values) else range(len(values)))]
     axis, rows = Axis("client", tuple(clients)), numbers(values)
     return grid_panel(axis, axis, Grid(clients, clients, rows, scale, low, 1, diverging=low < 0))
 

@@ -100,7 +100,7 @@ def _runs(runs: Sequence[LoadedRun]) -> Table:
     rows = []
     for run in runs:
         summary, split = run.read("summary.json") or {}, run.read("partition.json") or {}
-        hashes = [str(told.get("sha256", "-"))[:SHORT] for told in (split, summary)]
+        hashes = [str(record.get("sha256", "-"))[:SHORT] for record in (split, summary)]
         rows.append([run.name, run.label, str(run.config.seed), str(len(run.rows)), *hashes])
     headings = ["run", "method", "seed", "rounds", "sha256 of the partition", "sha256 of the final state"]
     reading = "A run made again is the same if its hashes are, given the same torch, kind of device and threads."
@@ -109,11 +109,11 @@ def _runs(runs: Sequence[LoadedRun]) -> Table:
 
 def _environments(runs: Sequence[LoadedRun]) -> list[tuple[list[str], dict[str, str]]]:
     """What the runs ran on, each kind once: the names of the runs, and what is known."""
-    found: dict[str, tuple[list[str], dict[str, str]]] = {}
+    kinds: dict[str, tuple[list[str], dict[str, str]]] = {}
     for run in runs:
-        told = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}
-        found.setdefault(str(sorted(told.items())), ([], told))[0].append(run.name)
-    return [(names, told) for names, told in found.values() if told]
+        environment = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}
+        kinds.setdefault(str(sorted(environment.items())), ([], environment))[0].append(run.name)
+    return [(names, environment) for names, environment in kinds.values() if environment]
 
 
 def _file(name: str) -> str:

@@ -86,8 +86,8 @@ def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
 
 def _why(kind: str, material: Material) -> str:
     """The reason the lens gives, or what such a figure needs."""
-    told = [run.lens["skipped"] for run in material.runs if run.lens]
-    reasons = [skipped[KINDS[kind].part] for skipped in told if KINDS[kind].part in skipped]
+    skips = [run.lens["skipped"] for run in material.runs if run.lens]
+    reasons = [skipped[KINDS[kind].part] for skipped in skips if KINDS[kind].part in skipped]
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
         "variance": "a method that perturbs",

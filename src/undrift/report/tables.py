@@ -53,8 +53,8 @@ def target(groups: Sequence[Group]) -> float | None:
 
 def _rounds(group: Group, wanted: float | None) -> float | None:
     """The mean number of rounds to a target."""
-    found = [count for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
-    return fmean(found) if found else None
+    counts = [count for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
+    return fmean(counts) if counts else None
 
 
 def _reached(group: Group, wanted: float | None, before: float | None) -> list[str]:
@@ -91,17 +91,17 @@ def curvature(material: Material) -> Table | None:
     """How sharp the final models are; None if nobody looked."""
     several, rows = len(material.settings) > 1, []
     for group in material.groups:
-        for found in group.lens("curvature")[:1]:
-            error = found.get("trace_error")
-            trace = _told(found, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
-            top = ", ".join(f"{value:.3g}" for value in found.get("top") or []) or "-"
-            numbers = [top, trace, _told(found, "sharpness"), _told(found, "gradient_norm"), _told(found, "examples")]
+        for measurement in group.lens("curvature")[:1]:
+            error = measurement.get("trace_error")
+            trace = _cell(measurement, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
+            top = ", ".join(f"{value:.3g}" for value in measurement.get("top") or []) or "-"
+            numbers = [top, trace, *(_cell(measurement, key) for key in ("sharpness", "gradient_norm", "examples"))]
             rows.append([*[group.setting] * several, group.label, *numbers])
     headings = ["method", "largest eigenvalues", "trace", "sharpness", "gradient norm", "examples"]
     reading = "Lower is flatter: eigenvalues and trace of the Hessian, and how much one step uphill raises the loss."
     return Table([*["setting"] * several, *headings], rows, reading, keys=1 + several) if rows else None
 
 
-def _told(found: dict[str, float], key: str) -> str:
-    value = found.get(key)
+def _cell(measurement: dict[str, float], key: str) -> str:
+    value = measurement.get(key)
     return f"{value:.4g}" if isinstance(value, float | int) else "-"

@@ -90,11 +90,11 @@ def series(group: Group, key: str, across: str) -> Line | None:
         across: "rounds", "traffic" or "seconds".
     """
     points = [_points(run, key, across) for run in group.runs]
-    rounds = sorted(set.intersection(*(set(found) for found in points)))
+    rounds = sorted(set.intersection(*(set(run) for run in points)))
     if not rounds:
         return None
-    x = [spread([found[n][0] for found in points])[0] for n in rounds]
-    y = [spread([found[n][1] for found in points]) for n in rounds]
+    x = [spread([run[n][0] for run in points])[0] for n in rounds]
+    y = [spread([run[n][1] for run in points]) for n in rounds]
     middle, half = [mean for mean, _ in y], [deviation for _, deviation in y if deviation is not None]
     if not half:
         return Line(group.label, group.style, x, middle)
