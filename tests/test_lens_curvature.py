@@ -241,7 +241,7 @@ def test_products_are_those_of_curvlinops(curvlinops: ModuleType) -> None:
         (partial(top, k=68), "top: k must be between 1 and the 67 parameters of the model, got 68"),
         (partial(top, order="size"), "top: order must be one of magnitude, value, got 'size'"),
         (partial(top, tolerance=1.0), r"top: tolerance must be a fraction in \[0, 1\), got 1.0"),
-        (partial(trace, samples=1), "trace: samples must be 2 or more, so that there is an error to tell, got 1"),
+        (partial(trace, samples=1), "trace: samples must be 2 or more to estimate the error, got 1"),
         (partial(sharpness, rho=-0.1), "sharpness: rho must be 0 or more and finite, got -0.1"),
     ],
 )

@@ -204,7 +204,7 @@ def test_wrong_arguments_are_refused() -> None:
         draw(points=4)
     with pytest.raises(ValueError, match=r"surface: a direction must have 67 elements, got \(5,\)"):
         surface(objective, e[:5], e[:5])
-    with pytest.raises(ValueError, match=r"surfaces: all models must be judged on the same examples, got \{'a': 27"):
+    with pytest.raises(ValueError, match=r"surfaces: all models must be evaluated on the same examples, got \{'a': 27"):
         surfaces({"a": objective, "b": EmpiricalLoss(mlp(), loss, batches((4,)))}, random_directions)
     with pytest.raises(ValueError, match="random_directions: no tensor of the model has two axes"):
         random_directions(quadratic(torch.eye(3).double(), torch.ones(3).double()))
@@ -217,7 +217,9 @@ def test_wrong_sizes_are_refused(sizes: list[int]) -> None:
 
 
 def test_batches_without_a_length_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"a batch must begin with a tensor that tells its examples, got int; or give"):
+    with pytest.raises(
+        TypeError, match=r"a batch must begin with a tensor whose length is its number of examples, got int; or give"
+    ):
         EmpiricalLoss(mlp(), loss, [0])
     with pytest.raises(ValueError, match="got 0 batches"):
         EmpiricalLoss(mlp(), loss, [])

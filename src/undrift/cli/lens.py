@@ -15,31 +15,36 @@ from undrift.experiment import ConfigError
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.folder import RunError
 
-_ROWS = 8  # of the layers that are shown
+_ROWS = 8  # of the layers shown
 _SOURCES = ("gradient", "update", "perturbation", "filtered")
 
 
 @app.command("lens")
 def look_at_run(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or going on.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or in progress.")],
     parts: Annotated[
         str | None,
-        typer.Option(help="Some of spectrum, divergence, alignment, embedding, views, curvature, surface; all."),
+        typer.Option(help="Any of spectrum, divergence, alignment, embedding, views, curvature, surface; default all."),
     ] = None,
-    clients: Annotated[int, typer.Option(help="At how many clients to look.")] = 10,
-    examples: Annotated[int, typer.Option(help="Test examples the model is judged on.")] = 500,
-    directions: Annotated[str, typer.Option(help="Of the surface: 'top eigenvectors' or random.")] = "top eigenvectors",
-    round: Annotated[int | None, typer.Option(help="After how many rounds, of those that were kept; the last.")] = None,
+    clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
+    examples: Annotated[int, typer.Option(help="How many test examples to use.")] = 500,
+    directions: Annotated[
+        str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
+    ] = "top eigenvectors",
+    round: Annotated[
+        int | None, typer.Option(help="Measure after this round, one of those kept; default the last.")
+    ] = None,
     filter: Annotated[
-        str | None, typer.Option(help="What gradients are also seen after: highpass(0.1), ...; the method's own.")
+        str | None,
+        typer.Option(help="Also measure gradients after this filter: highpass(0.1), ...; default the method's own."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what lens.json holds instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the content of lens.json instead of tables.")] = False,
 ) -> None:
-    """Look at a run's clients and its minimum, and write RUN/lens.json.
+    """Measure a run's clients and its minimum, and write RUN/lens.json.
 
-    What clients share band by band, in which layers they pull apart, how
-    alike their models see, how sharp the minimum is. The run is only read.
+    What clients share in each band, in which layers they diverge, how similar
+    their features are, how sharp the minimum is. The run itself is not changed.
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
@@ -94,7 +99,7 @@ def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
 
 
 def _divergence(console: Console, divergence: dict[str, Any]) -> None:
-    """The layers in which clients pull apart most."""
+    """The layers in which clients diverge most."""
     table = _table("layer", "relative", "update", "gradient")
     rows = zip(*(divergence[key] for key in ("layers", "relative", "update", "gradient")), strict=True)
     # A layer whose mean is zero has no number: its clients only cancel out, and it comes first.

@@ -1,9 +1,9 @@
-"""Read-only instruments: what clients share and where they pull apart. Every one is a function of values.
+"""Read-only instruments that measure what clients share and where they diverge. Each is a function of its arguments.
 
-`client_vectors` takes clients' vectors at one model; `spread`, `consensus` and `filtering` read them band by band,
-`divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares what their models see. For many clients
-`BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss around a model, for
-`top`, `trace`, `sharpness` and `surface`.
+`client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
+band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
+For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
+around a model, for `top`, `trace`, `sharpness` and `surface`.
 """
 
 from undrift.lens.alignment import (

@@ -22,20 +22,20 @@ FILTERED = (
     "`filtering` for what was removed."
 )
 
-LONG, BLOCK = 1 << 18, 16  # from so many elements on a sequence is transformed in blocks of so many rows
+LONG, BLOCK = 1 << 18, 16  # sequences of LONG or more elements are transformed in blocks of BLOCK rows
 
 Vectors = Tensor | Sequence[Vector]
 """Clients' vectors: one per row, or a sequence of them."""
 
 
 def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int = 1) -> Tensor:
-    """Clients' vectors as a matrix, one row each; refuse what is none.
+    """Clients' vectors as a matrix, one row each; anything else is rejected.
 
     Args:
-        name: who asks, for the message.
+        name: the calling function, for the message.
         vectors: the vectors.
         layout: if given, the rows must be as long as its vector.
-        least: how many there must be.
+        least: the minimum number of rows.
     """
     matrix = vectors if isinstance(vectors, Tensor) else torch.stack(list(vectors)) if len(vectors) else torch.empty(0)
     if matrix.dim() != 2 or len(matrix) < least or not matrix.is_floating_point():
@@ -49,7 +49,7 @@ def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int =
 
 
 def filtered(filter: Filter | None, v: Vector, layout: Layout, client: int, seed: int = 0) -> Vector:
-    """A client's vector after a filter; one that draws at random has a generator for every client."""
+    """A client's vector after a filter; a random filter gets a generator of its own for every client."""
     return v if filter is None else filter(v, layout, generator(seed, 0, client, "lens"))
 
 
@@ -60,7 +60,7 @@ def edges(size: int, bands: int) -> list[int]:
 
 
 def kept(layout: Layout, bands: int) -> list[int]:
-    """The tensors with a bin for every band, by their place in the layout; the others are skipped."""
+    """The positions in the layout of the tensors that have a bin for every band; the others are skipped."""
     if bands < 1:
         raise ValueError(f"bands must be 1 or more, got {bands}")
     fitting = [i for i, size in enumerate(layout.sizes) if size // 2 + 1 >= bands]
@@ -87,11 +87,11 @@ def band_energy(power: Tensor, size: int, bands: int) -> tuple[Tensor, Tensor]:
 
 
 def long_band_energy(x: Tensor, bands: int) -> tuple[Tensor, Tensor]:
-    """`band_energy` of one long sequence, with memory for half of its spectrum and no more.
+    """`band_energy` of one long sequence, with memory for only half of its spectrum.
 
     The sequence is a matrix, the transform one of its columns, a rotation and one of its rows (Bailey's four steps):
     row k1 and column k2 are bin k1 + n1 k2. A real sequence needs the rows up to n1 / 2; all but the first and the last
-    of them stand for their mirrors, too.
+    of them also represent their mirror images.
     """
     size = len(x)
     n1 = next(n for n in range(isqrt(size), 0, -1) if size % n == 0)
@@ -117,7 +117,7 @@ def long_band_energy(x: Tensor, bands: int) -> tuple[Tensor, Tensor]:
 
 
 def _square(bins: Tensor) -> Tensor:
-    """The squared magnitude of complex numbers, which are overwritten."""
+    """The squared magnitude of complex numbers; the input is overwritten."""
     return torch.view_as_real(bins).square_().sum(dim=-1)
 
 
@@ -149,7 +149,7 @@ class Spread:
 
     @property
     def normalised(self) -> Tensor:
-        """Each layer's distances over the root of the sum of their squares over the bands."""
+        """Each layer's distances divided by the root of the sum of their squares over the bands."""
         return _unit(self.distance)
 
     def as_dict(self) -> dict[str, float | str]:
@@ -161,14 +161,14 @@ class Spread:
 def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0) -> Spread:
     """How far apart clients' gradients, perturbations or updates are in each band of each tensor's spectrum.
 
-    A tensor is read as a sequence in (out, in, h, w) order. Tensors with fewer bins than bands are skipped. The work
+    A tensor is read as a sequence in (out, in, h, w) order. Tensors with fewer bins than bands are skipped. The cost
     grows with the square of the number of clients; `lens.sketch` estimates the same for many.
 
     An orthogonal projection (`high_pass`) lowers every one of these numbers by construction: a decrease after it is no
-    evidence that it helps. See `filtering`.
+    evidence that it helps; see `filtering`.
 
     Args:
-        vectors: one per client, two at least, all taken at the same model.
+        vectors: one per client, at least two, all taken at the same model.
         layout: names and shapes of the tensors.
         bands: how many bands of equal width.
         filter: if given, the vectors are filtered first.
@@ -207,7 +207,7 @@ class BandConsensus:
 
     @property
     def ratio(self) -> Tensor:
-        """Energy of the mean over mean energy, by layer and band; 0 where there is none."""
+        """Energy of the mean divided by mean energy, by layer and band; 0 where there is none."""
         return share_of(self.shared, self.energy)
 
     @property
@@ -227,7 +227,7 @@ class BandConsensus:
 def consensus(
     vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0
 ) -> BandConsensus:
-    """The energy of the clients' mean over their mean energy, per layer and band; arguments as for `spread`."""
+    """The energy of the clients' mean divided by their mean energy, per layer and band; arguments as for `spread`."""
     matrix = rows("consensus", vectors, layout)
     measures = []
     for _, bins, size in _spectra(matrix, layout, bands, filter, seed):
@@ -242,7 +242,7 @@ def consensus(
 def agreement(ratio: Tensor, clients: int) -> Tensor:
     """The mean inner product of two different clients over the mean energy: (C ratio - 1) / (C - 1).
 
-    Zero is expected of clients that share nothing, however many they are; one of equal clients.
+    It is 0 in expectation for clients that share nothing, however many, and 1 for identical clients.
     """
     return (clients * ratio - 1) / max(clients - 1, 1)
 
@@ -250,7 +250,7 @@ def agreement(ratio: Tensor, clients: int) -> Tensor:
 def _spectra(
     matrix: Tensor, layout: Layout, bands: int, filter: Filter | None, seed: int
 ) -> Iterator[tuple[int, Tensor, int]]:
-    """The clients' spectra of one tensor after the other, in double precision."""
+    """The clients' spectra, one tensor after the other, in double precision."""
     if filter is not None:
         matrix = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
     pieces = torch.split(matrix, list(layout.sizes), dim=1)
@@ -273,7 +273,7 @@ def _unit(values: Tensor) -> Tensor:
 
 
 def share_of(part: Tensor, whole: Tensor) -> Tensor:
-    """A part over the whole; zero of nothing."""
+    """A part divided by the whole; zero where the whole is zero."""
     return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 0.0)
 
 

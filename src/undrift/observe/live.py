@@ -1,8 +1,7 @@
-"""The lens inside a run: every few rounds, a few clients' gradients at the new model, one tensor at a time.
+"""The lens during a run: every few rounds, the gradients of a few clients at the new model, one tensor at a time.
 
-It is the driver that looks, so that every engine is watched alike. Nothing is written but rows: no client's state, no
-random stream, no bit of the result. The clients and their examples are the same each time, so that a change from row to
-row is one of the model.
+The driver measures, so all engines are treated alike. Only rows are written: no client state, random stream or result
+changes. The clients and their examples are the same each time, so a change from row to row is a change of the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,19 +26,19 @@ from undrift.lens import BandConsensus, BandStream, Drift, sweep
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
-"""From so many parameters on a look goes over the clients twice, each time with the sums of half of the model."""
+"""Models with at least this many parameters are measured in two passes over the clients, one for each half."""
 
 
 class Live:
-    """Watches a run as its settings ask for.
+    """Measures a run while it is in progress, as its settings say.
 
     Args:
         job: the method, the task and the clients' settings.
         path: the file of JSON lines.
-        every: after every so many rounds; 0 never looks.
-        clients: at how many clients.
-        parts: for what: "spectrum", "divergence".
-        model: a bound model to look with, unchanged afterwards; None makes one for every look.
+        every: measure after every this many rounds; 0 means never.
+        clients: how many clients to measure.
+        parts: what to measure: "spectrum", "divergence".
+        model: a bound model to compute with, restored afterwards; None makes one each time.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Live:
 
     @cached_property
     def clients(self) -> list[int]:
-        """At whom it looks."""
+        """The clients it measures."""
         return sample_clients(self.job.task, self.count, self.job.seed)
 
     @cached_property
@@ -59,14 +58,14 @@ class Live:
         return layout_of(self.job.task.model()) if self.model is None else self.model.layout
 
     def rewind(self, round: int) -> None:
-        """Forget the row of this round and all after it, because they will be run again."""
+        """Drop the row of this round and all later ones, because they will be run again."""
         if self.rows.path.exists():
             self.rows.rewind(round)
 
     def after(self, state: ServerState, record: Record) -> dict[str, float]:
-        """Look at the state a round ended with, if it is time, and say how long that took.
+        """Measure the state after a round, if it is due, and return how long that took.
 
-        What cannot be looked at is told in the row and never ends a run.
+        A failure to measure is recorded in the row and never ends a run.
         """
         if not self.every or state.round % self.every:
             return {}
@@ -88,17 +87,17 @@ def glance(
     parts: Sequence[str] = ("spectrum",),
     model: Bound | None = None,
 ) -> dict[str, Any]:
-    """What clients' gradients share at a state, from one batch of each; one tensor is held at a time.
+    """What clients' gradients share at a state, from one batch each; one tensor is held at a time.
 
     Args:
         job: the method, the task and the clients' settings.
-        state: where to look.
-        clients: at whom.
+        state: the server state to measure.
+        clients: the clients to measure.
         layout: the names and shapes of the model's tensors.
-        parts: "spectrum" tells the energy of the clients' mean over their mean energy, band by band; "divergence" the
-            root mean square distance of clients from their mean, over the whole model (`drift`) and, over the length
-            of the mean, by layer.
-        model: a bound model to look with, unchanged afterwards; None makes one.
+        parts: "spectrum" is the energy of the clients' mean divided by their mean energy, per band; "divergence" is the
+            root mean square distance of clients from their mean, for the whole model (`drift`) and, divided by the
+            length of the mean, per layer.
+        model: a bound model to compute with, restored afterwards; None makes one.
     """
     measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
     row: dict[str, Any] = {}
@@ -110,9 +109,9 @@ def glance(
 
 
 def halves(layout: Layout) -> list[slice]:
-    """The tensors of a large model in two groups of about as many parameters; of a small one, all in one group.
+    """The tensors of a large model in two groups of similar size; those of a small model in one group.
 
-    They stay together, too, where one of the groups would be less than a tenth: a second pass would gain little.
+    They also stay together if one group would have less than a tenth of the parameters: two passes would gain little.
     """
     tensors, ends = len(layout.sizes), list(accumulate(layout.sizes))
     cut = min(range(tensors), key=lambda i: abs(2 * ends[i] - layout.size)) + 1
@@ -124,7 +123,7 @@ def halves(layout: Layout) -> list[slice]:
 def _half(
     job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, model: Bound | None
 ) -> tuple[BandConsensus, Drift]:
-    """What clients share in some of the tensors; the sums are gone when it is told."""
+    """What clients share in a slice of the tensors; the sums are freed on return."""
     stream = BandStream(Layout(layout.names[part], layout.shapes[part]))
 
     def begin(client: int) -> Callable[[int, Tensor], None]:
@@ -136,7 +135,7 @@ def _half(
 
 
 def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
-    """The layers of all."""
+    """The layers of all parts together."""
     energy, shared, variance = (
         torch.cat([getattr(x, name) for x in parts]) for name in ("energy", "shared", "variance")
     )
@@ -152,13 +151,13 @@ def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
 
 
 def sample_clients(task: Task, count: int, seed: int) -> list[int]:
-    """So many clients that have examples, or all of them if they are fewer; the same at every call."""
+    """This many clients with examples, or all of them if there are fewer; the same at every call."""
     able = [client for client in range(task.population) if task.examples(client)]
     return [able[i] for i in cohort(derive(seed, "lens"), 0, len(able), min(count, len(able)))]
 
 
 def jsonable(value: Any) -> Any:
-    """Tensors, arrays, tuples and tables as JSON takes them; what is not finite becomes None."""
+    """Tensors, arrays, tuples and dicts as JSON values; numbers that are not finite become None."""
     if isinstance(value, Tensor | np.ndarray):
         return jsonable(value.tolist())
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""A look at a scene: its parts measured one by one and kept in one JSON file.
+"""Measure a scene part by part and store the results in one JSON file.
 
-Runs seen with the same seed are judged on the same test examples.
+Runs measured with the same seed are evaluated on the same test examples.
 """
 
 import json
@@ -25,7 +25,7 @@ PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "curvature": measured.curvature,
     "surface": measured.surface,
 }
-"""Name -> what measures it."""
+"""Part -> the function that measures it."""
 
 
 def measure(
@@ -37,17 +37,17 @@ def measure(
     directions: str = DIRECTIONS[0],
     filter: str | None = None,
 ) -> Measurements:
-    """Measure some parts of a scene and write them to a file, beside what it holds of an equal look.
+    """Measure parts of a scene and write them to a file; parts measured earlier with the same arguments are kept.
 
     A part that cannot be measured is left out, and `skipped` says why.
 
     Args:
-        scene: what to look at.
+        scene: what to measure.
         path: the file.
-        parts: some of `PARTS`; none takes all.
-        points: of the surface, each way; odd.
+        parts: names from `PARTS`; empty means all.
+        points: of the surface along each axis; odd.
         directions: of the surface, one of `DIRECTIONS`.
-        filter: what gradients are also seen after, as compositions write it; None takes the method's own filter.
+        filter: also measure gradients after this filter, written as in compositions; None uses the method's filter.
     """
     through = measured.read_filter(filter) if filter else None
     measures = dict(PARTS) | {
@@ -79,7 +79,7 @@ def measure(
 
 
 def _before(path: Path, request: Measurements) -> Measurements | None:
-    """What an earlier look at the same state with the same arguments has left, if there was one."""
+    """The file's measurements, if they are of the same state with the same arguments."""
     try:
         earlier: Measurements = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def _before(path: Path, request: Measurements) -> Measurements | None:
 
 
 def check(clients: int, parts: Sequence[str], examples: int, directions: str) -> None:
-    """Refuse what cannot be asked for."""
+    """Reject arguments that cannot be used."""
     for part in parts:
         if part not in PARTS:
             raise ValueError(f"look: no part is named {part!r}; {near(part, PARTS)}")

@@ -1,4 +1,4 @@
-"""What the lens measures of a scene, part by part, as plain tables."""
+"""What the lens measures of a scene, part by part, as dicts."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from undrift.observe.scene import Scene
 
 Measurements = dict[str, Any]
 
-R = 0.05  # the share that is filtered away where the method does not say
+R = 0.05  # the share removed if the method has no filter of its own
 DIRECTIONS = ("top eigenvectors", "random")
-LONGEST = 16_384  # numbers of a client's row; longer ones are not kept for a picture
+LONGEST = 16_384  # numbers in a client's row; longer rows are not stored
 
 
 def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
@@ -36,16 +36,16 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
 
 
 def usual(scene: Scene) -> Filter:
-    """The method's own filter, or a high-pass that removes a usual share."""
+    """The method's own filter, or a high-pass with the usual share."""
     spectral = scene.simulation.algorithm.spectral
     return spectral.gradient or spectral.perturbation or high_pass(R)
 
 
 def read_filter(text: str) -> Filter:
-    """A filter as compositions write it, "highpass(0.1)" for example."""
+    """Parse a filter written as in compositions, for example "highpass(0.1)"."""
     filter = parse(f"fedavg + gradient:{text}").spectral.gradient
     if filter is None:
-        raise ValueError(f'look: filter must be one, for example "highpass(0.1)", got {text!r}')
+        raise ValueError(f'look: filter must be a filter, for example "highpass(0.1)", got {text!r}')
     return filter
 
 
@@ -69,7 +69,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Mea
 
 
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
-    """How far clients are from their mean, layer by layer, gradients also after a filter; the angles between them."""
+    """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
     filter = filter or usual(scene)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
     gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
@@ -92,7 +92,7 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
 
 
 def alignment(scene: Scene) -> Measurements:
-    """Whether clients' models after the next round see the same test examples alike."""
+    """How similar the features of clients' models are after the next round, on the same test examples."""
     matrices = lens.align(scene.features).matrices
     means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in matrices.items()}
     worst = min(means, key=lambda layer: means[layer])
@@ -125,10 +125,10 @@ def embedding(scene: Scene) -> Measurements:
 
 
 def views(scene: Scene) -> Measurements:
-    """One row per client of what a report draws in a plane, together with other runs'.
+    """The rows, one per client, that a report projects onto a plane together with those of other runs.
 
-    They are the perturbation and the weights of the first tensor of weights, and the mean features of each class. Rows
-    of more than `LONGEST` numbers are left out.
+    They are the perturbation and the weights of the first weight matrix, and the mean features of each class. Rows of
+    more than `LONGEST` numbers are left out.
     """
     shapes = zip(scene.layout.names, scene.layout.shapes, scene.layout.sizes, strict=True)
     first = next((name for name, shape, size in shapes if len(shape) > 1 and size <= LONGEST), None)

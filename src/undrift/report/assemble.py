@@ -41,7 +41,7 @@ def dotted(x: Axis, y: Axis, shown: Sequence[Line | None]) -> Panel | None:
 def side_by_side(
     panels: Sequence[tuple[str, Panel | None]], name: Sequence[str], title: str, reading: str, tab: str
 ) -> Iterator[Figure]:
-    """A figure with a part for each method that has one, all on one scale of colours; arguments as for `lines`."""
+    """A figure with one panel per method that has one, all on one colour scale; arguments as for `lines`."""
     parts = [(label, panel) for label, panel in panels if panel is not None]
     grids = [panel.grid for _, panel in parts if panel.grid is not None]
     if grids:

@@ -1,4 +1,4 @@
-"""What a report tells of: runs found in folders, those of one method over seeds put together."""
+"""Collect the runs of a report from folders and group those of one method over seeds."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _SINGLE = "single runs"
 
 
 class ReportError(ValueError):
-    """Something that cannot be told; the message names the folder or file and what to do."""
+    """A report that cannot be made; the message names the folder or file and what to do."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +33,22 @@ class LoadedRun:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per round, of the rounds asked for."""
+        """One row per round, up to the requested number of rounds."""
         return Metrics(self.folder / "metrics.jsonl").rows()[: self.config.rounds]
 
     @cached_property
     def result(self) -> Result:
-        """What the table of a comparison tells of it."""
+        """Its entry in the table of a comparison."""
         return result(self.folder, self.config)
 
     @cached_property
     def lens(self) -> Any:
-        """What the instruments saw; None if they were not used."""
+        """The measurements at the end; None if there are none."""
         return self.read("lens.json")
 
     @cached_property
     def looks(self) -> list[Any]:
-        """What they saw after chosen rounds and at the end, in order."""
+        """The measurements after chosen rounds and at the end, in order."""
         names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
         looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
         last = {self.lens["round"]: self.lens} if self.lens else {}
@@ -56,23 +56,23 @@ class LoadedRun:
 
     @cached_property
     def stream(self) -> list[dict[str, Any]]:
-        """What the instruments saw round by round."""
+        """The measurements taken during the run, one row each."""
         return Metrics(self.folder / "lens.jsonl").rows()
 
     def read(self, name: str) -> Any:
-        """A JSON file of the folder; None if there is none."""
+        """A JSON file in the folder; None if it does not exist."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
-            raise ReportError(f"{path}: damaged: it is not JSON; move it away and make it again") from None
+            raise ReportError(f"{path}: not valid JSON; delete the file and write it again") from None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method in one setting, by seed: one line of every figure.
+    """The runs of one method in one setting, one per seed: one line in every figure.
 
     Args:
         setting: what the runs share; empty if the report has one setting only.
@@ -88,11 +88,11 @@ class Group:
 
     @property
     def results(self) -> dict[int, Result]:
-        """Seed -> what its run tells."""
+        """Seed -> the result of its run."""
         return {run.config.seed: run.result for run in self.runs}
 
     def lens(self, *keys: str) -> list[Any]:
-        """What the lens says under some keys, for each run that has it."""
+        """The measurements under nested keys, for each run that has them."""
         return [value for run in self.runs if (value := lookup(run.lens, *keys)) is not None]
 
 
@@ -137,14 +137,14 @@ class Material:
 
 
 def lookup(tree: Any, *keys: str) -> Any:
-    """What lies under some keys of nested tables; None if anything on the way is missing."""
+    """The value under keys of nested dicts; None if any of them is missing."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def collect(paths: Sequence[Path]) -> Material:
-    """Find the runs in some folders.
+    """Find the runs in folders.
 
     Args:
         paths: folders of runs or of comparisons, or folders that have runs anywhere below them.
@@ -175,7 +175,9 @@ def _below(path: Path) -> list[Path]:
         return [path]
     folders = sorted(file.parent for file in path.rglob("config.toml"))
     if not folders:
-        raise ReportError(f"{path} holds no run: there is neither a config.toml nor a compare.toml in it or below")
+        raise ReportError(
+            f"{path} holds no run (no config.toml or compare.toml in it or below); give the folder of a run"
+        )
     return folders
 
 
@@ -195,7 +197,7 @@ def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
 
 
 def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
-    """Runs named one by one: a setting is whatever they differ in, but for the method and the seed."""
+    """Runs given one by one: a setting is whatever they differ in except the method and the seed."""
     configs = {folder: Config.read(folder / "config.toml") for folder in folders}
     values = {folder: _shared(config) for folder, config in configs.items()}
     varying = [key for key in _shared(Config()) if len({str(value[key]) for value in values.values()}) > 1]
@@ -210,7 +212,7 @@ def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
 
 
 def _shared(config: Config) -> dict[str, Any]:
-    """What runs of one setting share, flat."""
+    """What runs of one setting have in common, as a flat dict."""
     values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
     return values | {f"local.{name}": value for name, value in config.local}
 
@@ -232,7 +234,7 @@ def _groups(runs: Sequence[LoadedRun]) -> list[Group]:
 
 
 def _failures(path: Path) -> list[str]:
-    """The runs of a comparison that failed, as its table tells."""
+    """The runs of a comparison that failed, according to its table."""
     try:
         table = json.loads((path / "table.json").read_text(encoding="utf-8"))
         return [f"{failure['run']} failed: {failure['error']}" for failure in table["failures"]]

@@ -9,7 +9,7 @@ from undrift.report.drawing import LEVELS, Axis, Box, Dots, Grid, Line, Panel, s
 
 Json = dict[str, Any]
 
-NAMED = 60  # of more rows not every one is named
+NAMED = 60  # rows; with more, not every one is labelled
 _MARKERS = {"triangle": "triangle-up"}
 _BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"}
 _MARGIN = {"l": 8, "r": 8, "t": 28, "b": 8}

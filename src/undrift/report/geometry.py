@@ -12,11 +12,11 @@ from undrift.report.assemble import Matrix, numbers, side_by_side
 from undrift.report.collect import Group, Material
 from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, titled
 
-Kind = Literal["contour", "surface"]
+_Shape = Literal["contour", "surface"]
 
-_KINDS: tuple[tuple[Kind, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
-NAMED = 20  # classes; more are not told apart by colour
-WIDE = 20  # a landscape whose highest loss is so many times its lowest is drawn in logarithms
+_KINDS: tuple[tuple[_Shape, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
+NAMED = 20  # with more classes the legend is left out
+WIDE = 20  # a landscape with a larger ratio of highest to lowest loss is drawn on a log scale
 
 
 def plane(material: Material) -> Iterator[Figure]:
@@ -59,7 +59,7 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 
 
 def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
-    """All rows on their two main directions, and how far those of each method are from their own centre."""
+    """All rows projected on their two main directions, and each method's mean distance from its own centre."""
     projection = pca({group.label: x for group, x in rows})
     axes = [Axis(f"direction {n} ({share:.0%} of variance)") for n, share in enumerate(projection.explained, 1)]
     points = [point for group, _ in rows for point in projection.points[group.label].tolist()]
@@ -71,7 +71,7 @@ def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
 
 
 def _clients(group: Group, count: int) -> Sequence[int]:
-    """Who was looked at."""
+    """The clients that were measured."""
     clients: list[int] = next(iter(group.lens("clients")), [])
     return clients if len(clients) == count else range(count)
 
@@ -93,7 +93,7 @@ def landscape(material: Material) -> Iterator[Figure]:
 
 
 def _wide(losses: list[Matrix]) -> bool:
-    """Whether losses differ by so much that only logarithms show the basins."""
+    """Whether losses differ so much that only a log scale shows the basins."""
     finite = np.concatenate([x[np.isfinite(x)] for x in losses]) if losses else np.array([])
     return bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > WIDE)
 
@@ -115,7 +115,7 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     return point_panel((first, second), points, [names[n] for n in classes], classes, labels)
 
 
-def _loss(group: Group, kind: Kind, log: bool) -> Panel | None:
+def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
     """The landscape of the first seed that has one."""
     surfaces = group.lens("surface")
     if not surfaces:

@@ -1,4 +1,4 @@
-"""Figures of what the lens saw of clients: spectrum, layers and alignment."""
+"""Figures of what the lens measured of clients: spectrum, layers and alignment."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -89,7 +89,7 @@ def spectrum(material: Material) -> Iterator[Figure]:
 
 
 def _kept_rounds(groups: Sequence[Group], source: str, vectors: str, setting: str) -> Iterator[Figure]:
-    """Distance and deviation after each of the rounds that were looked at, if they are several."""
+    """Distance and deviation after each measured round, if there are several."""
     panels = []
     for group in groups:
         looks = next((run.looks for run in group.runs if len(run.looks) > 1), [])
@@ -118,7 +118,7 @@ def _apart_by_layer(groups: Sequence[Group], source: str, vectors: str, setting:
 
 
 def divergence(material: Material) -> Iterator[Figure]:
-    """Layer by layer how far clients are from their mean, over the rounds, too; and the angles between them."""
+    """How far clients are from their mean by layer, at the end and over the rounds, and the angles between them."""
     for setting in material.settings:
         groups = material.within(setting)
         for key, (axis, reading) in _DIVERGENCE.items():
@@ -137,7 +137,7 @@ def divergence(material: Material) -> Iterator[Figure]:
 
 
 def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
-    """Gradients' distance before and after a filter, as it is and over the length of the mean."""
+    """Distance of gradients before and after a filter, absolute and relative to the length of the mean."""
     for key, before, axis, reading in (
         (
             "gradient",
@@ -161,7 +161,7 @@ def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 
 
 def _pair(before: Line | None, after: Line | None) -> tuple[Line, ...]:
-    """Two lines with names and colours of their own."""
+    """The lines before and after, with names and colours of their own."""
     pairs = zip(("before", "after"), (before, after), strict=True)
     return tuple(replace(line, label=label, style=n) for n, (label, line) in enumerate(pairs) if line is not None)
 
@@ -224,7 +224,7 @@ def _layers(group: Group, part: str, *keys: str) -> Line | None:
 
 
 def _aligned(group: Group) -> Line | None:
-    """The mean alignment of each layer; a layer may tell it or its whole matrix."""
+    """The mean alignment of each layer, given as a number or as the whole matrix."""
     layers = (group.lens("alignment", "layers") or [None])[0]
     if not isinstance(layers, dict) or not layers:
         return None
@@ -250,7 +250,7 @@ def _by_layer(group: Group, source: str) -> Panel | None:
 
 
 def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
-    """Rounds by layers or by bands, from the first run that was watched; rows of another length are left out."""
+    """Rounds by layers or by bands, from the first run with live measurements; rows of another length are left out."""
     watched = next((run.stream for run in group.runs if run.stream), [])
     rows = [(row, column) for row in watched if (column := lookup(row, *keys))]
     if not rows:

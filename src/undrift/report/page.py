@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, asks for nothing and runs no script but its own."""
+"""The page: one self-contained HTML file that makes no request and runs no script but its own."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from undrift.report.figures import plotly
 from undrift.report.sections import Section, sections
 from undrift.util.files import write
 
-SHORT = 16  # digits of a hash that are shown
+SHORT = 16  # digits shown of a hash
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Method:
 
 
 def write_page(material: Material, path: Path, parts: Sequence[Section] | None = None) -> Path:
-    """Write the report of some runs.
+    """Write the report of runs to a file.
 
     Args:
-        material: what `collect` found.
+        material: the result of `collect`.
         path: the HTML file.
-        parts: what `sections(material)` gave, for those who have it already.
+        parts: the result of `sections(material)`, if it is known already.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, render(material, parts))
@@ -81,7 +81,7 @@ def methods(material: Material) -> list[Method]:
 
 
 def _card(config: Config) -> Card:
-    """The card of a method; a composition has none of its own, but blocks and a cost."""
+    """The card of a method; for a composition, one with its blocks and cost only."""
     if config.method in ALGORITHMS:
         return card(config.method)
     algorithm = config.algorithm()
@@ -90,13 +90,13 @@ def _card(config: Config) -> Card:
 
 
 def _configs(material: Material) -> list[tuple[str, str]]:
-    """Name and settings of the runs that are not shown as a source of their own."""
+    """Name and settings of the runs that have no recipe of their own."""
     shown = {recipe.name for recipe in material.recipes}
     return [(run.name, run.config.toml()) for run in material.runs if run.name not in shown]
 
 
 def _runs(runs: Sequence[LoadedRun]) -> Table:
-    """Every run with the hashes that tell whether another one is the same to the bit."""
+    """Every run with its hashes, which show whether another run is identical to the bit."""
     rows = []
     for run in runs:
         summary, split = run.read("summary.json") or {}, run.read("partition.json") or {}
@@ -108,7 +108,7 @@ def _runs(runs: Sequence[LoadedRun]) -> Table:
 
 
 def _environments(runs: Sequence[LoadedRun]) -> list[tuple[list[str], dict[str, str]]]:
-    """What the runs ran on, each kind once: the names of the runs, and what is known."""
+    """The distinct environments of the runs, each with the names of its runs."""
     kinds: dict[str, tuple[list[str], dict[str, str]]] = {}
     for run in runs:
         environment = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}

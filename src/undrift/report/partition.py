@@ -12,7 +12,7 @@ from undrift.report.prints import write_print
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
-ORDERED, SHOWN = 200, 400  # more clients are ordered by their largest class; at most so many are drawn
+ORDERED, SHOWN = 200, 400  # more clients are ordered by their largest class; at most this many are drawn
 NUMBERED = 24, 40  # clients and classes whose counts can be written into the cells
 
 

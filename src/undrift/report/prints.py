@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "pdf")
 DOTS = 300  # per inch
-WIDE = 6.5  # inches: the text of a page
-LETTERS = 72  # in a line as long as a sheet is wide
-LABELLED = 40  # of more rows not every one is named
+WIDE = 6.5  # inches: the width of the text on a page
+LETTERS = 72  # characters in a line as wide as a sheet
+LABELLED = 40  # rows; with more, not every one is labelled
 _LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^"}
 _STYLE: dict[Any, Any] = {
@@ -32,7 +32,7 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": False,
-    "pdf.fonttype": 42,  # fonts as fonts: texts of the PDF can be searched and edited
+    "pdf.fonttype": 42,  # embed TrueType fonts: text in the PDF can be searched and edited
 }
 
 
@@ -64,7 +64,7 @@ def _write(figure: Figure, stem: Path, *formats: str) -> list[Path]:
     with rc_context(_STYLE):
         sheet = draw(figure)
         for path in written:
-            # Without its date a file is the same whenever it is made.
+            # Without a date the file is reproducible.
             sheet.savefig(path, dpi=DOTS, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return written
 
@@ -133,7 +133,7 @@ def _box(axes: "Axes", box: Box, n: int, panel: Panel) -> None:
     axes.barh(n, high - low, left=low, height=0.55, color=colour, alpha=0.35)
     axes.hlines([n, n], [inside.min(), high], [low, inside.max()], color=colour, linewidth=1.2)
     axes.vlines(middle, n - 0.275, n + 0.275, color="black", linewidth=1.4)
-    wave = n + 0.2 * np.sin(2.4 * np.arange(len(values)))  # spreads the points, without chance
+    wave = n + 0.2 * np.sin(2.4 * np.arange(len(values)))  # a deterministic jitter
     axes.plot(values, wave, ".", color=colour, markersize=3, alpha=0.6)
 
 

@@ -20,7 +20,7 @@ class Section:
         text: what it is about, in a sentence or two.
         tables: shown first.
         figures: shown below, one tab at a time.
-        missing: a command that would give its figures, or more of them; empty if it was given.
+        missing: the command that would produce its figures, or more of them; empty if it has been run.
     """
 
     key: str
@@ -56,7 +56,7 @@ _LENS: tuple[tuple[str, str, str, Figures], ...] = (
 
 
 def sections(material: Material) -> list[Section]:
-    """All parts that have something to show, or a command that would give it."""
+    """All parts that have something to show, or a command that would produce it."""
     learning = tuple(training.learning(material))
     split, clients = tuple(training.partitions(material)), tuple(training.fairness(material))
     parts = [
@@ -71,7 +71,7 @@ def sections(material: Material) -> list[Section]:
 
 
 def _seen(material: Material, key: str, title: str, text: str, draw: Figures) -> Section:
-    """A part that the lens gives, or the command that would give it."""
+    """A part made of lens measurements, or the command that would take them."""
     figures = tuple(draw(material))
     sharp = curvature(material) if key == "landscape" else None
     looked = figures and any(run.lens for run in material.runs)

@@ -78,7 +78,7 @@ _SPENT = (("bytes_up", "bytes_down"), ("seconds",))
 
 
 def _sum(run: LoadedRun, count: int | None, *keys: str) -> float:
-    """What the first rounds took: megabytes for bytes, seconds for seconds."""
+    """The total over the first rounds, in megabytes or seconds."""
     total = sum(row[key] for row in run.rows[:count] for key in keys)
     return float(total) / 1e6 if keys[0].startswith("bytes") else float(total)
 
@@ -88,7 +88,7 @@ def _number(value: float) -> str:
 
 
 def curvature(material: Material) -> Table | None:
-    """How sharp the final models are; None if nobody looked."""
+    """How sharp the final models are; None if curvature was not measured."""
     several, rows = len(material.settings) > 1, []
     for group in material.groups:
         for measurement in group.lens("curvature")[:1]:

@@ -15,12 +15,12 @@ from undrift.report.partition import partition_figure, thin
 
 Row = dict[str, Any]
 
-VALUES = 400  # of a distribution; more are thinned out evenly
+VALUES = 400  # at most, of a distribution; more are thinned out evenly
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """A number of a row, over one of the axes."""
+    """A number of a row and how its figures are labelled."""
 
     key: str
     title: str
