@@ -1,14 +1,12 @@
 """Partitions: true ones where they say so, one text for each, and the same bits for a seed."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift.data.heatmap import heatmap
 from undrift.data.partition import SCHEMES, Partition, from_flower, parse, partition
 from undrift.data.schemes import Scheme
 
@@ -200,18 +198,3 @@ def test_partitioners_of_flower_are_accepted() -> None:
         from_flower(own, labels[:10])
     with pytest.raises(ValueError, match="the dataset of NaturalIdPartitioner has no column 'row'"):
         from_flower(own, labels, index="row")
-
-
-@pytest.mark.parametrize(("clients", "scheme"), [(6, "dirichlet:0.5"), (1000, "dirichlet:0.6")])
-def test_heatmap(tmp_path: Path, clients: int, scheme: str) -> None:
-    image = pytest.importorskip("PIL.Image")
-    pytest.importorskip("matplotlib")
-    p = partition(scheme, FASHION, clients)
-    path = heatmap(p, tmp_path / "map.png", names=[f"class {c}" for c in range(10)])
-    assert path == tmp_path / "map.png" and path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5000
-    with image.open(path) as picture:
-        width, height = picture.size
-        assert 1000 <= width <= 3000 and 500 <= height <= 2000
-        assert len(picture.convert("RGB").getcolors(2**24)) > 20
-    with pytest.raises(ValueError, match="names must be those of the 10 classes, got 2"):
-        heatmap(p, tmp_path / "map.png", names=["a", "b"])

@@ -8,7 +8,6 @@ from undrift.data.augment import Augment
 from undrift.data.corruption import assign, corrupt, corrupted
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.evaluate import Evaluation
-from undrift.data.heatmap import heatmap
 from undrift.data.loader import load
 from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
@@ -31,7 +30,6 @@ __all__ = [
     "corrupt",
     "corrupted",
     "from_flower",
-    "heatmap",
     "load",
     "partition",
 ]
