@@ -30,7 +30,6 @@ from undrift.util.names import normalized, suggest
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter acts on: the fields of the spectral slot."""
 
-near = suggest  # the former name, for the modules that import it from here
 
 _PLAIN = (Uniform, ByExamples)
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -129,8 +129,6 @@ class Comparison(Strict):
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config)
 
-    jobs = trials  # the former name, for the modules that use it
-
     def toml(self) -> str:
         """The whole comparison as TOML, ready to be read again."""
         values = self.model_dump(exclude_defaults=True)

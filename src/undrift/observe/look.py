@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from undrift.compose.grammar import near
 from undrift.observe import parts as measured
 from undrift.observe.live import jsonable
 from undrift.observe.parts import DIRECTIONS, Measurements
 from undrift.observe.scene import Scene
 from undrift.util.files import write
+from undrift.util.names import suggest
 
 PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "spectrum": measured.spectrum,
@@ -92,7 +92,7 @@ def check(clients: int, parts: Sequence[str], examples: int, directions: str) ->
     """Reject arguments that cannot be used."""
     for part in parts:
         if part not in PARTS:
-            raise ValueError(f"look: no part is named {part!r}; {near(part, PARTS)}")
+            raise ValueError(f"look: no part is named {part!r}; {suggest(part, PARTS)}")
     if clients < 2:
         raise ValueError(f"look: clients must be 2 or more, since they are compared with each other, got {clients}")
     if examples < 8:

@@ -153,7 +153,7 @@ def collect(paths: Sequence[Path]) -> Material:
     compared = {path: Comparison.read(path / "compare.toml") for path in given if (path / "compare.toml").is_file()}
     alone = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
     many = len(compared) + bool(alone) > 1
-    runs = [run for path, it in compared.items() for run in _jobs(path, it, it.name if many else "")]
+    runs = [run for path, it in compared.items() for run in _trials(path, it, it.name if many else "")]
     single = _alone(alone, _SINGLE if many else "")
     runs += single
     notes = [note for path in compared for note in _failures(path)]
@@ -181,18 +181,18 @@ def _below(path: Path) -> list[Path]:
     return folders
 
 
-def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
+def _trials(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
     """The runs of a comparison that were started, in the order of its table."""
     order = [entry.label for entry in comparison.methods]
-    jobs = sorted(comparison.jobs(), key=lambda job: order.index(job.label))
+    trials = sorted(comparison.trials(), key=lambda trial: order.index(trial.label))
     runs = []
-    for job in jobs:
-        folder, setting = path / job.name, ": ".join(filter(None, (prefix, job.setting)))
+    for trial in trials:
+        folder, setting = path / trial.name, ": ".join(filter(None, (prefix, trial.setting)))
         if (folder / "config.toml").is_file():
-            asked = {"rounds": job.config.rounds, "target": job.config.target}
+            asked = {"rounds": trial.config.rounds, "target": trial.config.target}
             config = Config.read(folder / "config.toml").model_copy(update=asked)
-            name = f"{path.name}/{job.name}" if prefix else job.name
-            runs.append(LoadedRun(folder, name, setting, job.label, config))
+            name = f"{path.name}/{trial.name}" if prefix else trial.name
+            runs.append(LoadedRun(folder, name, setting, trial.label, config))
     return runs
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from undrift.compose.grammar import near
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
 from undrift.report.collect import LoadedRun, Material, ReportError, collect
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections
+from undrift.util.names import suggest
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 1
         seed: of the choice of clients and examples, likewise.
     """
     if kind not in KINDS:
-        raise ReportError(f"no figure is named {kind!r}; {near(kind, KINDS)}")
+        raise ReportError(f"no figure is named {kind!r}; {suggest(kind, KINDS)}")
     wanted = KINDS[kind]
     for run in collect(runs).runs if wanted.part else ():
         _look(run, wanted, clients, seed)
