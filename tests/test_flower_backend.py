@@ -194,6 +194,8 @@ deadline = time.monotonic() + 20  # Flower's telemetry has a thread of its own, 
 while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.1)
 told["threads"] = [thread.name for thread in set(threading.enumerate()) - before]
+left_open = Simulation(make("fedavg"), Clinic(), local, backend=FlowerBackend(1))  # a program that forgets to close it
+told["left open"] = left_open.run(1).round
 print("RESULT", json.dumps(told), flush=True)
 """
 
@@ -227,3 +229,4 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     kind, message = told["raised"]
     assert kind == "ClientError" and message.startswith("round 1, client 3, step 0: the disk is gone (1 of 7 clients")
     assert told["threads"] == []
+    assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end
