@@ -131,13 +131,15 @@ def test_an_error_of_flower_reaches_the_caller(flower: Flower) -> None:
 def test_closing_ends_a_round_that_is_under_way(flower: Flower) -> None:
     flower.delay = {0: 600.0, 1: 600.0}
     simulation = Simulation(make("fedavg"), Clinic(), LOCAL, backend=FlowerBackend())
-    threading.Timer(1.0, simulation.stop).start()
+    closer = threading.Timer(1.0, simulation.stop)
+    closer.start()
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="FlowerBackend was closed during round 0"):
         simulation.run(1)
     assert time.monotonic() - began < 60
     with pytest.raises(RuntimeError, match="FlowerBackend is closed; make a new one"):
         simulation.run(1)
+    closer.join()
     assert not ours()
 
 

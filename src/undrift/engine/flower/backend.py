@@ -74,7 +74,8 @@ class FlowerBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Send the clients of a round to their nodes and add the replies up."""
-        _ = self.job  # raises if this backend is closed
+        if self.closed or (self._stopped.is_set() and self._error is None):
+            raise RuntimeError("FlowerBackend is closed; make a new one for a new Simulation")
         if not self._threads:
             self._start()
         known = {client: accepted[client] for client in clients if client in accepted}
