@@ -131,13 +131,15 @@ def test_an_error_of_flower_reaches_the_caller(flower: Flower) -> None:
 def test_closing_ends_a_round_that_is_under_way(flower: Flower) -> None:
     flower.delay = {0: 600.0, 1: 600.0}
     simulation = Simulation(make("fedavg"), Clinic(), LOCAL, backend=FlowerBackend())
-    threading.Timer(1.0, simulation.stop).start()
+    closer = threading.Timer(1.0, simulation.stop)
+    closer.start()
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="FlowerBackend was closed during round 0"):
         simulation.run(1)
     assert time.monotonic() - began < 60
     with pytest.raises(RuntimeError, match="FlowerBackend is closed; make a new one"):
         simulation.run(1)
+    closer.join()
     assert not ours()
 
 
@@ -194,6 +196,8 @@ deadline = time.monotonic() + 20  # Flower's telemetry has a thread of its own, 
 while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.1)
 told["threads"] = [thread.name for thread in set(threading.enumerate()) - before]
+left_open = Simulation(make("fedavg"), Clinic(), local, backend=FlowerBackend(1))  # a program that forgets to close it
+told["left open"] = left_open.run(1).round
 print("RESULT", json.dumps(told), flush=True)
 """
 
@@ -227,3 +231,4 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     kind, message = told["raised"]
     assert kind == "ClientError" and message.startswith("round 1, client 3, step 0: the disk is gone (1 of 7 clients")
     assert told["threads"] == []
+    assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end

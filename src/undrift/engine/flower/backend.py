@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
+from concurrent.futures import thread as pool
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
@@ -73,13 +74,15 @@ class FlowerBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Send the clients of a round to their nodes and add the replies up."""
-        _ = self.job  # raises if this backend is closed
+        if self.closed or (self._stopped.is_set() and self._error is None):
+            raise RuntimeError("FlowerBackend is closed; make a new one for a new Simulation")
         if not self._threads:
             self._start()
         known = {client: accepted[client] for client in clients if client in accepted}
         request = _Request(broadcast, list(clients), known)
         self._requests.put(request)
-        while not request.result.done() and self._threads[0].is_alive():
+        thread = self._threads[0]
+        while not request.result.done() and thread.is_alive():
             wait([request.result], timeout=_LOOK)
         if self._error is not None or not request.result.done():
             raise RuntimeError(f"Flower's simulation has ended: {self._error!r}") from self._error
@@ -111,16 +114,16 @@ class FlowerBackend(DiskBackend):
 
     def _simulate(self) -> None:
         """Run Flower's simulation until the last request."""
-        from flwr.simulation import run_simulation
-
-        app, states = ServerApp(), self.states
-        app.main()(self._serve)
         log = logging.getLogger("flwr")
         level = log.level
         log.setLevel(logging.WARNING)  # what it says about rounds is in the records, too
         resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
-        nodes = build_app(self.job, lambda *_: states, None, threads=1)
         try:
+            from flwr.simulation import run_simulation
+
+            app, states = ServerApp(), self.states
+            app.main()(self._serve)
+            nodes = build_app(self.job, lambda *_: states, None, threads=1)
             run_simulation(app, nodes, self.workers, backend_config=resources)
         except BaseException as error:
             self._error = error
@@ -141,7 +144,7 @@ class FlowerBackend(DiskBackend):
 
     def _next(self) -> _Request | None:
         """The next request; None if there will be none, also because the program ends without `close`."""
-        while threading.main_thread().is_alive():
+        while not getattr(pool, "_shutdown", False):  # true once Python waits for Flower's threads to end
             try:
                 return self._requests.get(timeout=_LOOK)
             except Empty:
