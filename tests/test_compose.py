@@ -175,9 +175,7 @@ def test_a_block_of_ones_own_has_no_text() -> None:
 
 def term(slot: str, block: Block) -> str:
     """A block as a term; it may need another one in order to be built."""
-    needed = {
-        other: next(b for b in BLOCKS[other] if type(b).__name__ == kind) for other, kind in block.requires.items()
-    }
+    needed = {other: next(b for b in BLOCKS[other] if isinstance(b, kind)) for other, kind in block.needs.slots.items()}
     terms = text(Algorithm(**{slot: block, **needed})).split(" + ")
     return next(found for found in terms if found.startswith(slot.replace("_", "-") + ":"))
 

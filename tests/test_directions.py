@@ -20,7 +20,7 @@ from undrift.algorithms import (
     scaffold,
     uniform,
 )
-from undrift.blocks import ByExamples, Uniform, high_pass
+from undrift.blocks import ByExamples, Filters, Uniform, high_pass
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import Local
 from undrift.core.vector import Layout, unit
@@ -73,7 +73,7 @@ def test_perturbations_point_uphill(monkeypatch: pytest.MonkeyPatch, algorithm: 
         assert look.offset is not None
         inner = float(look.offset @ look.here)
         assert inner > 0
-        if algorithm.spectral.perturbation is not None:
+        if isinstance(algorithm.spectral, Filters):
             filtered = high_pass(0.2)(look.here, LAYOUT)
             close(inner, 0.2 * float(filtered @ filtered) / float(look.here.norm()))
             close(look.offset, 0.2 * filtered / look.here.norm())

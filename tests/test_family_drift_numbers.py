@@ -17,6 +17,8 @@ from undrift.core.gate import Gate, Reason
 from undrift.core.reduce import Total
 from undrift.core.server import send
 from undrift.core.types import Cohort, Local, Upload
+from undrift.core.vector import Layout
+from undrift.core.view import Gathered
 from undrift.engine.simulation import Simulation
 from undrift.testing import Quadratics
 
@@ -87,7 +89,8 @@ def mean(algorithm: Algorithm, *uploads: Upload) -> torch.Tensor:
     total = Total(algorithm, LOCAL, LOCAL.lr)
     for one in uploads:
         total.add(one)
-    return total.close(torch.zeros(1).double(), Cohort(len(uploads), len(uploads), 0, LOCAL)).delta
+    cohort = Cohort(len(uploads), len(uploads), 0, LOCAL)
+    return total.close(Gathered(torch.zeros(1).double(), Layout(("w",), ((1,),)), None, cohort))[0].delta
 
 
 def test_fednova_on_q2() -> None:
@@ -134,19 +137,19 @@ def test_complement_weights_at_their_edges() -> None:
     close(mean(make("fednolowe"), *many), 1 / 4)  # the largest weight is 1 / (m - 1)
 
 
-def test_losses_below_zero_are_refused() -> None:
+def test_losses_below_zero_are_rejected() -> None:
     simulation = Simulation(make("fednolowe"), Q2, LOCAL)
     broadcast = send(simulation.algorithm, simulation.start())
     for name, words in [("fednolowe", "LossComplement: a loss must be 0 or more, got -1.0"), ("fedlw", "-1.0")]:
         gate = Gate(make(name), LOCAL, broadcast, range(2))
-        refused = gate.admit(upload(0, 0.1, 1, 2, Loss(-1.0)), gate.total())
-        assert refused is not None and refused.reason is Reason.WEIGHT and words in refused.detail
+        rejected = gate.admit(upload(0, 0.1, 1, 2, Loss(-1.0)), gate.total())
+        assert rejected is not None and rejected.reason is Reason.WEIGHT and words in rejected.detail
     gate = Gate(make("q-fedavg"), LOCAL, broadcast, range(2))
-    refused = gate.admit(upload(0, 0.1, 1, 2, Fair(float("inf"), 1.0)), gate.total())
-    assert refused is not None and refused.reason is Reason.FINITE
+    rejected = gate.admit(upload(0, 0.1, 1, 2, Fair(float("inf"), 1.0)), gate.total())
+    assert rejected is not None and rejected.reason is Reason.FINITE
 
 
-def test_a_loss_too_large_for_q_is_set_aside_and_the_run_goes_on() -> None:
+def test_a_loss_too_large_for_q_is_rejected_and_the_run_goes_on() -> None:
     steep = Quadratics.scalar((1, 1e200), (0, 4), 1.0, (1, 3))
     simulation = Simulation(make("q-fedavg", q=2.0), steep, Local(lr=0.5, batch_size=3))
     state, record = simulation.round(simulation.start(), [0, 1])

@@ -33,7 +33,7 @@ from undrift.core.types import Cohort, Upload, WeightedSums
 def fixed(uploads: list[Upload], c: float) -> Tensor:
     """What NormClip's sums give."""
     rule = NormClip(c)
-    total = sum(rule.weigh(upload) * upload.delta for upload in uploads)
+    total = sum(rule.weigh(upload, None) * upload.delta for upload in uploads)
     return rule.mean(WeightedSums(total, 0.0, {}, {}, None), Cohort(len(uploads), 9, 0, Local()))
 
 

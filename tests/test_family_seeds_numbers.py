@@ -104,7 +104,7 @@ def upload(examples: int, h: float, c: float, delta: Any = (1.0,), client: int =
 def test_scores_of_the_sheet() -> None:
     sam, rule, clients = ScoredSAM(0.05, 1.0), ByScore(1.0, 0.8), [Score(2.0, 0.5), Score(1.0, -0.5)]
     close([sam.steepness(score) for score in clients], (1.5, 1.25))
-    weights = [rule.weigh(upload(n, *s)) for n, s in zip((100, 300), clients, strict=True)]
+    weights = [rule.weigh(upload(n, *s), s) for n, s in zip((100, 300), clients, strict=True)]
     close(weights, (56, 80))
     rounds_to([weight / sum(weights) for weight in weights], "0.411765", "0.588235")
     radii = []
@@ -112,9 +112,9 @@ def test_scores_of_the_sheet() -> None:
         # the pilot looks downhill: cos(-gradient, u) = c, and stands half a radius of h away
         g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), []
         u = sketch(torch.tensor([-score.c, 0.75**0.5], dtype=torch.float64), 256)
-        run = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]))
-        run.at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
-        begun = sam.begin(Compass(u), None, run)
+        start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]))
+        start.gradient_at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
+        begun = sam.begin(Compass(u), None, start)
         close(begun.score, score)
         radii += [begun.sam.rho, float(points[-1].norm())]
         assert len(points) == 3
@@ -123,7 +123,7 @@ def test_scores_of_the_sheet() -> None:
 
 def test_what_a_client_claims_bounds_its_weight() -> None:
     for h, c in [(-5.0, 9.0), (0.0, 1.0), (-1.0, 0.3), (1e30, -1e30)]:
-        assert 0 <= ByScore(1.0, 0.8).weigh(upload(10, h, c)) <= 10 * 1.8
+        assert 0 <= ByScore(1.0, 0.8).weigh(upload(10, h, c), Score(h, c)) <= 10 * 1.8
 
 
 def test_the_gradients_of_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_running_statistics_stay_if_nobody_has_a_weight() -> None:
     class Nobody(ByScore):
         """Gives no client any weight."""
 
-        def weigh(self, upload: Upload) -> float:
+        def weigh(self, upload: Upload, up: Score) -> float:
             return 0.0
 
     simulation = Simulation(Algorithm(aggregation=Nobody()), Clinic(), Local(batch_size=4))
@@ -184,7 +184,7 @@ def test_of_two_that_point_apart_the_shorter_is_dampened_once() -> None:
     deltas = [(2.0, 0.0), (-1.0, 0.0)]
     uploads = [upload(10, 0.0, 0.0, delta, i) for i, delta in enumerate(deltas)]
     gathered = Gathered(torch.zeros(2), None, "kept", None)
-    total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, gathered)
+    total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, [Score(0.0, 0.0)] * 2, gathered)
     close(total, ((2 - 0.3) / 2, 0))
     assert kept == "kept"
 

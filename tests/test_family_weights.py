@@ -220,13 +220,13 @@ def test_an_impossible_discrepancy_is_refused() -> None:
 
 def test_a_task_must_tell_its_labels() -> None:
     bare = Quadratics(TASK.curvatures, TASK.optima, TASK.start, TASK.sizes)
-    with pytest.raises(ClientError, match=r"ByDiscrepancy._shares: .*have no class labels; give the task histogram"):
+    with pytest.raises(ClientError, match=r"ByDiscrepancy._shares: .*have no class labels; give the task label_counts"):
         Simulation(make("feddisco"), bare, LOCAL).run(1)
     with pytest.raises(ClientError, match="reference has 2 classes, the client's data 3"):
         Simulation(make("feddisco", reference=[0.5, 0.5]), TASK, LOCAL).run(1)
 
     class Silent(Clinic):
-        histogram = None
+        label_counts = None
 
     with pytest.raises(ClientError, match="the batches do not tell how many classes there are"):
         Simulation(make("feddisco"), Silent(), LOCAL).round(Simulation(make("feddisco"), Silent()).start(), [3, 4])

@@ -1,6 +1,7 @@
-"""Nothing enters a sum unchecked; what is refused is named and leaves no trace."""
+"""Nothing enters a sum unchecked; what is rejected is named and leaves no trace."""
 
 from dataclasses import replace
+from functools import partial as given
 from random import Random
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from support import Talker
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
-from undrift.core import server
+from undrift.core import server, wire
 from undrift.core.aggregation import Summing
+from undrift.core.exact import ExactSum
 from undrift.core.gate import Gate, Reason
-from undrift.core.reduce import ExactSum, Total
+from undrift.core.reduce import Total
 from undrift.core.types import Upload
 from undrift.testing import Clinic, fingerprint
 
@@ -87,7 +89,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_upload_is_set_aside_without_a_trace(name: str) -> None:
+def test_broken_upload_is_rejected_without_a_trace(name: str) -> None:
     reason, change = BROKEN[name]
     algorithm = Algorithm(drift=Talker())
     simulation, gate, upload = setup(algorithm)
@@ -167,40 +169,68 @@ def change(total: Total, name: str, part: str, value: float) -> None:
 UNSOUND = {
     "stranger": (Reason.SENDER, lambda t: t.clients.append(99)),
     "twice": (Reason.DUPLICATE, lambda t: t.clients.append(t.clients[0])),
-    "missing sum": (Reason.TREE, lambda t: t.sums.pop("delta")),
-    "another sum": (Reason.TREE, lambda t: t.sums.update(more=t.sums["delta"])),
+    "missing sum": (Reason.TREE, lambda t: t.rule.sums.sums.pop("delta")),
+    "another sum": (Reason.TREE, lambda t: t.rule.sums.sums.update(more=t.sums["delta"])),
     "nan": (Reason.SIZE, lambda t: change(t, "delta", "coarse", float("nan"))),
     "huge": (Reason.SIZE, lambda t: change(t, "paced", "coarse", 2.0**41)),
     "no multiple": (Reason.SIZE, lambda t: change(t, "delta", "coarse", 2.0**-11)),
     "no fine multiple": (Reason.SIZE, lambda t: change(t, "delta", "fine", 2.0**-61)),
     "fine part too large": (Reason.SIZE, lambda t: change(t, "delta", "fine", 1.0)),
-    "short": (Reason.SHAPE, lambda t: t.sums.update(delta=ExactSum(3))),
+    "short": (Reason.SHAPE, lambda t: t.rule.sums.sums.update(delta=ExactSum(3))),
     "negative weight": (Reason.WEIGHT, lambda t: change(t, "weight", "coarse", -5.0)),
     "counts": (Reason.SHAPE, lambda t: setattr(t, "counts", None)),
-    "uploads": (Reason.TREE, lambda t: t.uploads.append(None)),
 }
 
 
 @pytest.mark.parametrize("name", UNSOUND)
-def test_a_broken_partial_sum_is_set_aside_whole(name: str) -> None:
+def test_a_broken_partial_sum_is_rejected_whole(name: str) -> None:
     reason, breach = UNSOUND[name]
     _, gate, part = partial(make("scaffold"), [3, 4, 5])
     breach(part)
-    if name == "uploads":
-        part.uploads[0] = setup(make("scaffold"))[2]
     total = gate.total()
     rejection = gate.merge(part, total)
     assert rejection is not None and rejection.reason is reason, rejection
     assert total.clients == [] and total.sums == {}
 
 
+APART = {
+    "missing upload": (Reason.TREE, lambda entries: entries[1:]),
+    "upload twice": (Reason.TREE, lambda entries: [*entries, entries[0]]),
+    "upload of another": (Reason.TREE, lambda entries: [(replace(entries[0][0], client=6), None), *entries[1:]]),
+    "broken upload": (Reason.FINITE, lambda entries: [(replace(entries[0][0], loss=float("nan")), None), *entries[1:]]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_the_uploads_of_a_partial_sum_are_those_of_its_clients(name: str) -> None:
+    reason, breach = APART[name]
+    _, gate, part = partial(make("median"), [3, 4, 5])
+    part.rule.entries = breach(part.rule.entries)
+    total = gate.total()
+    rejection = gate.merge(part, total)
+    assert rejection is not None and rejection.reason is reason, rejection
+    assert total.clients == [] and not total.rule.uploads
+
+
+def test_a_rule_that_needs_sums_takes_no_uploads_from_the_wire() -> None:
+    _, gate, part = partial(make("scaffold"), [3, 4])
+    sent = {**part.flatten(wire.flatten), "upload0/client": torch.tensor([3])}
+    with pytest.raises(KeyError, match="'upload0/client' is no sum of this method"):
+        restored(gate, sent)
+
+
+def restored(gate: Gate, tensors: dict[str, torch.Tensor]) -> Total:
+    size = len(gate.broadcast.params)
+    return gate.total().restore(tensors, size, given(wire.restore, Upload, gate.algorithm, size=size))
+
+
 def test_a_partial_sum_counts_once_and_survives_the_wire() -> None:
     simulation, gate, part = partial(make("scaffold"), [3, 4])
     _, _, other = partial(make("scaffold"), [5])
     total = gate.total()
-    assert gate.merge(gate.total().restore(part.flatten()), total) is None
+    assert gate.merge(restored(gate, part.flatten(wire.flatten)), total) is None
     assert gate.merge(other, total) is None
-    again = gate.merge(gate.total().restore(part.flatten()), total)
+    again = gate.merge(restored(gate, part.flatten(wire.flatten)), total)
     assert again is not None and again.reason is Reason.DUPLICATE
     _, _, whole = partial(make("scaffold"), [5, 4, 3])
     start = simulation.start()

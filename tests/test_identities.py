@@ -35,7 +35,7 @@ from undrift.blocks import Average, FedDyn, Filter, Scaffold, Uniform, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
 from undrift.core.algorithm import Algorithm
-from undrift.core.block import Objective
+from undrift.core.block import Correction, Objective
 from undrift.core.types import Cohort, Local, Summed
 from undrift.core.vector import Vector
 from undrift.core.view import End, Step
@@ -67,10 +67,9 @@ class Unshifted(FedDyn):
 
 
 @dataclass(frozen=True)
-class Paper(FedDyn):
+class Paper(FedDyn, Correction[Dual, Dual, None, Dual, Dual]):
     """FedSpeed as in its paper: a client uploads x_i - h_i/mu and the server averages these over the cohort."""
 
-    Up = Dual
     uses = frozenset()
 
     def finish(self, state: Dual, end: End) -> tuple[Dual, Dual]:

@@ -53,7 +53,7 @@ def test_no_hook_outlives_its_round_even_after_a_failure(monkeypatch: pytest.Mon
         assert len(hooks) == 1
         raise ValueError("no")
 
-    monkeypatch.setattr(Contrast, "_aside", fail)
+    monkeypatch.setattr(Contrast, "_features_at", fail)
     with pytest.raises(ClientError, match=r"step 0, objective=Contrast.penalty: no"):
         simulation.round(state, [0])
     gc.collect()

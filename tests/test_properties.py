@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from registry import FILTERS
 from undrift.blocks import Filter, cap_norm, clip_coordinates, high_pass, high_pass_2d, low_pass, random_stop, rescale
-from undrift.core.reduce import LIMIT, ExactSum
+from undrift.core.exact import LIMIT, ExactSum
 from undrift.core.vector import Layout
 
 LAYOUT = Layout(("a.weight", "b.weight", "c.weight", "d.bias"), ((3, 4, 3, 3), (3, 4, 3, 3), (7, 9), (41,)))

@@ -19,7 +19,7 @@ from undrift.testing.contract import check_wire
 
 for algorithm in [*(make() for make in ALGORITHMS.values()), specgrad(host=make("scaffold"), filter=gaussian(0.1))]:
     Simulation(algorithm, clinic(algorithm), Local(batch_size=6), cohort=3).run(2)
-check_wire(make("fedlesam-s"))
+check_wire(make("fedlesam-s"), clinic(make("fedlesam-s")))
 """
 
 

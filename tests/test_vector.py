@@ -34,10 +34,12 @@ def test_a_bound_module_lives_in_its_vectors() -> None:
     assert torch.equal(module(torch.ones(2, 1, 6, 6)), outputs)
     module.train()(torch.randn(5, 1, 6, 6))
     inputs = torch.randn(5, 1, 6, 6)
-    gradient = bound.gradient(module(inputs).square().sum())
+    gradient = bound.gradient(module(inputs).square().sum(), reuse=True)
     module(inputs).square().sum().backward()
     assert torch.equal(gradient, torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
     assert gradient is bound.g and bound.counts.tolist() == [3]
+    other = bound.gradient(bound.w.new_ones(()) * sum(p.sum() for p in module.parameters()))
+    assert other is not bound.g and bool((other == 1).all()) and not torch.equal(gradient, other)
     assert torch.equal(bound.buffers, torch.cat([module[1].running_mean, module[1].running_var]))
     bound.w.zero_()
     assert all(not p.any() for p in module.parameters())

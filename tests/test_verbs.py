@@ -17,10 +17,11 @@ from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.blocks import SAM, Proximal, Scaffold
 from undrift.core.block import Correction, Objective
 from undrift.core.client import ClientError
-from undrift.core.oracle import Oracle, Probe
+from undrift.core.oracle import Oracle
 from undrift.core.random import generator
 from undrift.core.types import Array
 from undrift.core.vector import Vector, bind
+from undrift.core.view import Samples, examples_of
 from undrift.testing import Clinic, Quadratics, check_block
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
@@ -84,10 +85,10 @@ def test_a_short_batch_weighs_as_much_as_it_holds() -> None:
     expected = model.gradient(cross_entropy(model.module(task.inputs[own]), task.targets[own]))
     torch.testing.assert_close(kept(simulation, 0, "objective").v, expected, rtol=1e-5, atol=1e-7)
     loss, random = partial(task.loss, model.module), partial(generator, 0, 0, 0)
-    probe = Probe(oracle=Oracle(model, loss, random), random=random, epoch=partial(task.batches, 0, 4))
+    samples = Samples(_oracle=Oracle(model, loss, random), random=random, _epoch=partial(task.batches, 0, 4))
     whole = cross_entropy(model.module(task.inputs[own]), task.targets[own])
-    assert probe.mean_loss(model.w) == pytest.approx(float(whole.detach()), rel=1e-6)
-    assert [probe.examples_of(x) for x in ({"x": own}, own, [1, own], 3, "ab")] == [7, 7, 7, 1, 1]
+    assert samples.mean_loss_at(model.w) == pytest.approx(float(whole.detach()), rel=1e-6)
+    assert [examples_of(x) for x in ({"x": own}, own, [1, own], 3, "ab")] == [7, 7, 7, 1, 1]
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,13 @@ class Reader(Correction):
         return []
 
     def correct(self, grad, state, step):
-        state.append((step.batch[0].tolist(), float(step.losses[-1])))
+        state.append(step.batch[0].tolist())
+        assert step.round == 0 and examples_of(step.batch) == (4, 3)[step.step]
         return grad
 
     def finish(self, state, end):
-        self.told.append(state)
-        assert len(end.losses) == end.steps and end.round == 0 and end.examples_of(end.batch) == 3
+        self.told.append(list(zip(state, map(float, end.losses), strict=True)))
+        assert len(end.losses) == end.steps and end.round == 0
         return None, None
 
 
@@ -146,7 +148,7 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
         simulation = Simulation(Algorithm(drift=Labels()), task)
         simulation.round(simulation.start(), [min(4, task.population - 1)])
         assert (None if found[0] is None else found[0].tolist()) == expected
-    assert TensorTask(net, torch.zeros(2, 5), torch.zeros(2), [torch.arange(2)]).histogram(0) is None
+    assert TensorTask(net, torch.zeros(2, 5), torch.zeros(2), [torch.arange(2)]).label_counts(0) is None
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,11 @@ class Pull(Objective):
 
     mu: float = 1.0
 
+    def begin(self, sent, kept, start):
+        return start.module
+
     def penalty(self, state, step):
-        w = torch.cat([p.reshape(-1) for p in step.module.parameters()])
+        w = torch.cat([p.reshape(-1) for p in state.parameters()])
         return self.mu / 2 * (w - step.w0).square().sum()
 
 
@@ -197,9 +202,9 @@ class Contrast(Objective[None, Last]):
         s = [torch.cosine_similarity(z.flatten(1), other.flatten(1)) for other in (near, far)]
         return self.mu * cross_entropy(torch.stack(s, dim=1) / 0.5, torch.zeros(len(z), dtype=torch.int64))
 
-    def features(self, point, run):
-        run.loss(point, run.batch, evaluate=True)
-        return run.seen[self.layer]
+    def features(self, point, step):
+        step.loss_at(point, step.batch, evaluate=True)
+        return step.seen[self.layer]
 
     def finish(self, state, end):
         return None, Last(end.w.clone())

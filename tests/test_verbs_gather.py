@@ -8,9 +8,9 @@ import torch
 
 from support import close, path
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import CoordinateMedian
 from undrift.core import server, wire
 from undrift.core.aggregation import Gathering
+from undrift.core.block import Needs
 from undrift.core.types import Array, ServerState
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
@@ -81,12 +81,16 @@ def test_a_gathering_rule_keeps_what_it_found_by_client() -> None:
 class Judged(Gathering):
     """FedLAW's judge: the client's model with the smallest proxy loss, then a step along the proxy gradient."""
 
+    @property
+    def needs(self):
+        return Needs(proxy=True)
+
     def gather(self, uploads, ups, gathered):
-        judge = gathered.judge
+        proxy = gathered.proxy
         models = [gathered.w0 + upload.delta for upload in uploads]
-        best = min(models, key=lambda model: judge.mean_loss(model))
-        for batch in judge.data("epoch 0"):
-            best = best - 0.1 * judge.at(best, batch)
+        best = min(models, key=proxy.mean_loss_at)
+        for batch in proxy.data("epoch 0"):
+            best = best - 0.1 * proxy.gradient_at(best, batch)
         return best - gathered.w0, None
 
 
@@ -113,15 +117,20 @@ def test_an_engine_without_a_task_refuses_a_judge() -> None:
         UndriftStrategy(Algorithm(aggregation=Judged()), Clinic().model(), population=8)
 
 
-def test_a_server_step_without_what_a_rule_needs_is_refused() -> None:
-    for rule, message in [
-        (CoordinateMedian(), "CoordinateMedian gathers and needs layout="),
-        (Judged(), "needs judge="),
-    ]:
+class Undeclared(Judged):
+    """Reads proxy data it does not declare to need."""
+
+    needs = Needs()
+
+
+def test_a_server_step_without_the_proxy_data_a_rule_reads_is_refused() -> None:
+    for rule in (Judged(), Undeclared()):
         simulation = Simulation(Algorithm(aggregation=rule), Clinic(), Local(batch_size=4))
         state = simulation.start()
         broadcast = server.send(simulation.algorithm, state)
         total = simulation.collect(broadcast, [3, 4], {}).total
-        layout = simulation.worker.model.layout if rule.judges else None
-        with pytest.raises(ValueError, match=message):
-            server.close(simulation.algorithm, state, broadcast, total, 8, simulation.local, layout=layout)
+        layout = simulation.worker.model.layout
+        with pytest.raises(RuntimeError, match=r"this rule needs proxy data .* set needs = Needs\(proxy=True\)"):
+            server.close(simulation.algorithm, state, broadcast, total, 8, simulation.local, layout)
+    with pytest.raises(RuntimeError, match="needs proxy data and declares none"):
+        simulation.run(1)  # the engine gives proxy data only to a rule that declares it

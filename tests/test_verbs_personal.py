@@ -55,6 +55,7 @@ def test_what_is_not_active_stays_where_it_is() -> None:
 class Mixture(Personalization[None, Model]):
     """APFL: v beside the model, on the same batch; evaluated as their mixture."""
 
+    personalizes = True
     a: float = 0.5
 
     @property
@@ -105,6 +106,8 @@ def test_a_second_model_beside_the_first(block: Personalization, v: float, own: 
 @dataclass(frozen=True)
 class Moreau(Perturbation[None, Model]):
     """pFedMe with one inner step: theta <- theta - lr (g + theta - w); the model moves towards theta, which is kept."""
+
+    personalizes = True
 
     def init_client(self, w):
         return Model(w)
@@ -169,11 +172,11 @@ def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() 
 class Elsewhere(Personalization):
     """FedALA's move before training: half way from the origin."""
 
-    def begin(self, sent, kept, start):
-        start.w.mul_(0.5)
+    def enter(self, state, start):
+        return 0.5 * start.w0
 
 
-def test_begin_may_move_the_model_and_the_displacement_counts_it() -> None:
+def test_a_client_may_enter_elsewhere_and_the_displacement_counts_it() -> None:
     close(
         path(Algorithm(personalization=Elsewhere()), Quadratics.scalar([1.0], [4.0], 2.0, [1]), Local(lr=0.5), 1), [2.5]
     )
@@ -228,7 +231,7 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
 class Misread(Personalization):
     """A verb with too few arguments."""
 
-    def step(self, grad, local):
+    def train_own(self, grad, local):
         return None
 
 
@@ -251,11 +254,23 @@ class Cut(Personalization):
         return params[::2]
 
 
+@dataclass(frozen=True)
+class Silent(Mixture):
+    """Does not declare that clients have models of their own."""
+
+    personalizes = False
+
+
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [
-        (Misread(), None, r"Misread.step\(self, grad, local\): the verb is called as step\(self, grad"),
-        (Global(), "drift", "global random generator|differs|changed the bits"),
+        (Silent(), None, "clients have models of their own: declare personalizes = True"),
+        (Misread(), None, r"Misread.train_own\(self, grad, local\): the verb is called as train_own\(self, grad"),
+        (
+            Global(),
+            "drift",
+            r"drift=Global.receive drew from torch's global generator: draw from view.random\(purpose\)",
+        ),
         (Cut(), None, "personal: expected a model, got a tensor"),
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, Block) else "",

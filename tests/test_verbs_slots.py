@@ -9,7 +9,8 @@ from torch import Tensor
 from support import close, path
 from undrift import Algorithm, Local
 from undrift.blocks import FedDyn, Scaffold, ServerMomentum, Uniform
-from undrift.core.block import Perturbation, ServerOptimizer
+from undrift.blocks.drift.scaffold import Variates
+from undrift.core.block import Needs, Perturbation, ServerOptimizer
 from undrift.core.vector import Vector, unit
 from undrift.testing import Quadratics, check_block
 
@@ -20,9 +21,12 @@ T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
 class Towards(Perturbation):
     """FedSOL's ascent: along the gradient of another loss than the data's, here the squared distance to the origin."""
 
+    def begin(self, sent, kept, start):
+        return start.module
+
     def perturb(self, state, step):
         def away(loss: Tensor) -> Tensor:
-            return 0 * loss + sum(p.square().sum() for p in step.module.parameters()) / 2
+            return 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
 
         return 0.1 * unit(step.gradient_at(step.w, step.batch, of=away))
 
@@ -34,18 +38,23 @@ def test_a_perturbation_along_another_loss() -> None:
 
 @dataclass(frozen=True)
 class MomentumPath(Perturbation):
-    """FedWMSAM's offset, from the momentum that was sent and the correction another block has begun."""
+    """FedWMSAM's offset, from the momentum and the correction that other blocks have begun."""
 
-    requires = {"drift": "Scaffold", "momentum": "ServerMomentum"}  # noqa: RUF012
     rho: float = 0.1
     a: float = 0.5
 
+    @property
+    def needs(self):
+        return Needs(slots={"drift": Scaffold, "momentum": ServerMomentum}, reads=("drift", "momentum"))
+
     def perturb(self, state, step):
-        own = step.sent["momentum"].m + self.a / (1 - self.a) * step.locals["drift"].difference
+        pull, variates = step.peer("momentum", Tensor), step.peer("drift", Variates)  # the pull is (1 - a) m
+        assert step.peer("momentum", Variates) is None  # another kind than asked for is nothing
+        own = (pull + self.a * variates.difference) / (1 - self.a)
         return self.rho * unit(step.w0 + step.step * own - step.w)
 
 
-def test_a_block_reads_what_other_slots_were_sent_and_have_begun() -> None:
+def test_a_block_reads_what_other_slots_have_begun() -> None:
     whole = Algorithm(MomentumPath(), drift=Scaffold(), momentum=ServerMomentum(0.5), aggregation=Uniform())
     close(path(whole, T2, Local(lr=0.1, epochs=2), 2).flatten(), [1.3725, 1.84803125], 1e-9)
     check_block(MomentumPath(), host=replace(whole, perturbation=Perturbation()))

@@ -62,7 +62,7 @@ class Adam:
 def feddisco(rows: Rows, told: Told, a: float, b: float, metric: str = "kl", reference: Any = ()) -> np.ndarray:
     """r_i = max(0, p_i - a d_i + b); KL over the cohort's sum; p_i if all r_i are zero."""
     distances = []
-    for counts in told["histograms"]:
+    for counts in told["label_counts"]:
         own = np.array(counts, dtype=float) / sum(counts)
         prior = np.array(reference) if len(reference) else np.full(len(own), 1 / len(own))
         if metric == "l2":
@@ -221,7 +221,7 @@ def geometric_median(rows: Rows, told: Told, passes: int, floor: float, by_examp
 
 
 def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
-    """The global model after each round; histograms and proxy batches are the task's."""
+    """The global model after each round; label counts and proxy batches are the task's."""
     path, kept = [p.start()], {}
     task = getattr(p, "task", None)
     for t in range(rounds):
@@ -233,7 +233,7 @@ def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
             "model": flat(w),
             "kept": kept,
             "tensors": [x.numel() for x in w.values()],
-            "histograms": [task.histogram(c).tolist() for c in clients],
+            "label_counts": [task.label_counts(c).tolist() for c in clients],
             "proxy": list(task.proxy()),
             "gradient": lambda v, batch, like=w: flat(p.gradient(unflat(v, like), batch)),
         }

@@ -85,7 +85,11 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     def __init_subclass__(cls) -> None:
         """Read the declared trees from the type parameters."""
         super().__init_subclass__()
-        cls.Server, cls.Client, cls.Sent, cls.Up = (_tree(x) for x in _parameters(cls)[:4])
+        for name, parameter in zip(("Server", "Client", "Sent", "Up"), _parameters(cls), strict=False):
+            tree = _tree(parameter)
+            if vars(cls).get(name, tree) is not tree:
+                raise TypeError(f"{cls.__name__}: {name} is a type parameter: Kind[Server, Client, Sent, Up, State]")
+            setattr(cls, name, tree)
 
     @property
     def needs(self) -> Needs:

@@ -77,7 +77,7 @@ def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
     """No verb changes what it was given, writes to a view, keeps state on itself or draws from a global generator."""
     quiet = task.without_noise()
     round = play(guarded(algorithm), quiet)
-    round.simulation.personal(round.after, 3)
+    round.simulation.algorithm.personal(round.after.params, round.states.get(3), round.layout)
     plain = play(algorithm, quiet)
     demand(
         fingerprint(round.after) == fingerprint(plain.after),
@@ -217,6 +217,8 @@ def check_personal(algorithm: Algorithm, task: Clinic) -> None:
         kept = round.states.get(client)
         model = algorithm.personal(params, kept, round.layout)
         demand(_is("vector", model, params), f"personal: expected a model, got {_describe(model)}")
+        own = not torch.equal(model, params)
+        demand(algorithm.personalized or not own, "clients have models of their own: declare personalizes = True")
         looks = [_weights(simulation.personal(round.after, client)) for _ in range(2)]
         demand(torch.equal(*looks), f"client {client}'s own model differs from one look to the next")
         demand(bool(torch.isfinite(looks[0]).all()), f"client {client}'s own model is not finite")

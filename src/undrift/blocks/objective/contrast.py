@@ -63,10 +63,8 @@ class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
         if self.mu == 0:
             return None
         layer = self.features or last_linear(start.module)
-        if torch.equal(kept.w, start.w0):
-            return None
-        start.tap(layer, inputs=not self.features)
-        return _Contrasted(layer, kept.w)
+        start.tap(layer, inputs=not self.features)  # in the first round, too: a name that is wrong is told at once
+        return None if torch.equal(kept.w, start.w0) else _Contrasted(layer, kept.w)
 
     def penalty(self, state: _Contrasted | None, step: Step) -> Tensor | None:
         """The term at the point where the gradient is taken."""
