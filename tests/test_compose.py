@@ -132,7 +132,7 @@ def test_texts_that_cannot_be_used_say_what_to_write(line: str, message: str) ->
 def test_impossible_combinations_raise_the_algorithms_own_message() -> None:
     with pytest.raises(TypeError, match=r"drift takes a Correction.*; SAM goes into perturbation"):
         parse("drift:sam")
-    with pytest.raises(TypeError, match=r"needs one, for example perturbation=SAM\(0.1\); found none"):
+    with pytest.raises(TypeError, match=r"in the perturbation slot; found none. Add one, as perturbation=SAM\(0.1\)"):
         parse("perturbation:highpass(0.1)")
     with pytest.raises(TypeError, match=r"needs momentum=AdaptiveMomentum\(...\); found none"):
         parse("momentum-path")

@@ -1,6 +1,7 @@
 """Who may import whom."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,26 @@ ROOMS = [
 
 FACES = {"__init__", "ray", "flower"}
 """Files at the root: what users import; nothing inside imports them."""
+
+CORE = [
+    "vector",
+    "random",
+    "types",
+    "task",
+    "oracle",
+    "view",
+    "exact",
+    "block",
+    "aggregation",
+    "defaults",
+    "algorithm",
+    "reduce",
+    "gate",
+    "client",
+    "server",
+    "wire",
+]
+"""The files of the core from the ground up: each imports from those before it, without exception."""
 
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -62,6 +83,43 @@ def test_imports_point_down(path: Path) -> None:
             continue
         other = rest.split(".")[0]
         assert other in ROOMS and ROOMS.index(other) <= ROOMS.index(own), f"{path} ({own}) must not import {name}"
+
+
+def module(path: Path) -> str:
+    """The name under which a file is imported."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path, modules: set[str]) -> set[str]:
+    """The modules among these that a file imports, inside functions and for type checkers only included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else str(node.module) for name in names}
+    return found & modules
+
+
+def test_no_files_import_in_a_circle() -> None:
+    modules = {module(path) for path in FILES}
+    graph = {module(path): imported(path, modules) for path in FILES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_the_files_of_the_core_have_an_order() -> None:
+    files = {path.stem: path for path in (ROOT / "core").glob("*.py") if path.stem != "__init__"}
+    assert sorted(files) == sorted(CORE)
+    modules = {module(path) for path in FILES}
+    for place, name in enumerate(CORE):
+        below = {f"undrift.core.{other}" for other in CORE[:place]}
+        above = {other for other in imported(files[name], modules) if other.startswith("undrift.core")} - below
+        assert not above, f"core/{name}.py must not import {sorted(above)}"
 
 
 def test_no_file_is_long() -> None:

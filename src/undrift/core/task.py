@@ -83,7 +83,7 @@ class TensorTask:
     def model(self) -> nn.Module:
         """A new model with the initial weights."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)
             return self.make()
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

@@ -151,7 +151,7 @@ class Clinic:
     def model(self) -> nn.Module:
         """A convolution, running statistics and a head named `head`, unless `make` builds another."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)
             return self.make().to(self.dtype)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor, float]) -> Tensor:
