@@ -252,7 +252,9 @@ class DependsOnOthers(Correction[None, None, None, Number]):
 
 @dataclass(frozen=True)
 class Leaks(Personalization[None, None, None, Piece]):
-    """Keeps the head private and uploads it in an array of its own."""
+    """Keeps the head private and uploads it in an array of its own, scaled."""
+
+    scale: float = 1.0
 
     def shared(self, layout):
         return layout.mask(lambda name, _: not name.startswith("head"))
@@ -261,7 +263,7 @@ class Leaks(Personalization[None, None, None, Piece]):
         return {"values": 4}
 
     def finish(self, state, end):
-        return Piece(end.w[~self.shared(end.layout)][:4].clone()), None
+        return Piece(self.scale * end.w[~self.shared(end.layout)][:4]), None
 
 
 @pytest.mark.parametrize(
@@ -288,6 +290,7 @@ class Leaks(Personalization[None, None, None, Piece]):
             "drift",
             "keeps something else when other clients train before it: keep nothing",
         ),
+        (Leaks(0.1), None, "values carries values of a client's private part: upload only what personalization.share"),
         (Leaks(), None, "values carries values of a client's private part: upload only what personalization.share"),
     ],
     ids=lambda x: type(x).__name__ if hasattr(x, "home") else "",

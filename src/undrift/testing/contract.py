@@ -6,6 +6,7 @@ what was promised, where it was broken and what to do. The checks share one play
 
 from dataclasses import is_dataclass, replace
 from inspect import isfunction, signature
+from math import isfinite
 from random import Random
 from typing import Any
 
@@ -202,10 +203,13 @@ _LEAK = "upload only what personalization.share() leaves"
 
 
 def _runs(x: Tensor, length: int = 4) -> set[tuple[float, ...]]:
-    """All runs of so many different neighbours in a vector: what two vectors share only if one was copied."""
-    values = x.tolist()
-    windows = {tuple(values[i : i + length]) for i in range(len(values) - length + 1)}
-    return {window for window in windows if len(set(window)) == length}
+    """The ratios in all runs of so many different neighbours: what two vectors share only if one is a scaled copy."""
+    if len(x) < length:
+        return set()
+    windows = x.double().unfold(0, length, 1)
+    ratios = (windows[:, 1:] / windows[:, :1]).tolist()
+    rounded = {tuple(float(f"{ratio:.9g}") for ratio in row) for row in ratios}
+    return {row for row in rounded if len({*row, 0.0, 1.0}) == length + 1 and all(map(isfinite, row))}
 
 
 def check_personal(algorithm: Algorithm, task: Clinic) -> None:
