@@ -266,9 +266,29 @@ class Leaks(Personalization[None, None, None, Piece]):
         return Piece(self.scale * end.w[~self.shared(end.layout)][:4]), None
 
 
+@dataclass(frozen=True)
+class ReadsUndeclared(Correction):
+    """Looks at another slot without saying so."""
+
+    def correct(self, grad, state, step):
+        step.peer("momentum", object)
+        return grad
+
+
+@dataclass(frozen=True)
+class CountsUndeclared(Correction):
+    """Counts labels without saying so."""
+
+    def finish(self, state, end):
+        end.label_counts()
+        return None, None
+
+
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [
+        (ReadsUndeclared(), "drift", r'reads the momentum slot: declare Needs\(reads=\("momentum",\)\)'),
+        (CountsUndeclared(), "drift", r"counts labels: declare Needs\(labels=True\)"),
         (Undeclared(), "drift", "drift must be a Memory|part"),
         (WrongLength(), "drift", "rejected|length|vector"),
         (Scribbler(), "drift", r"drift=Scribbler.begin changed sent: all clients share it; clone it first"),
