@@ -43,9 +43,9 @@ def test_arrays_that_are_not_as_declared_are_refused() -> None:
     ]:
         with pytest.raises(WireError, match=message):
             decode(ArrayRecord({"x": Array(**{**good, **wrong})}))
-    with pytest.raises(WireError, match="hold 8 bytes, at most 7"):
+    with pytest.raises(WireError, match="have 8 bytes, at most 7"):
         decode(ArrayRecord({"x": Array(**good)}), 7)
-    with pytest.raises(WireError, match="complex64 does not travel"):
+    with pytest.raises(WireError, match="complex64 cannot be sent"):
         encode({"x": torch.zeros(1, dtype=torch.complex64)})
 
 

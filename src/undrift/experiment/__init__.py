@@ -1,4 +1,4 @@
-"""Experiments: a run described by one file, kept in a folder that explains itself, resumed to the bit, and compared."""
+"""Experiments: runs described by one file, stored in a self-contained folder, resumed bit for bit, and compared."""
 
 from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config, ConfigError
