@@ -2,7 +2,8 @@
 
 from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.inspect import look
 from undrift.experiment.run import Outcome, resume, start
 from undrift.experiment.statistics import to_markdown
 
-__all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "resume", "start", "to_markdown"]
+__all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "look", "resume", "start", "to_markdown"]
