@@ -122,7 +122,7 @@ def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
         InProcess(root=MemoryStore())
     backend = InProcess()
     simulation(backend=backend)
-    with pytest.raises(RuntimeError, match="this InProcess belongs to another Simulation already; give each"):
+    with pytest.raises(RuntimeError, match="this InProcess already belongs to another Simulation; give each"):
         simulation(backend=backend)
     with pytest.raises(RuntimeError, match=r"InProcess has no job yet: give it to a Simulation"):
         _ = InProcess().worker
@@ -137,13 +137,15 @@ def test_a_backend_on_disk_deletes_what_it_made_and_nothing_else(tmp_path: Path)
         simulation.stop()
         simulation.stop()
         assert folder.exists() == (root is not None)
-        with pytest.raises(RuntimeError, match="DiskBackend is closed; make a new one for a new Simulation"):
+        with pytest.raises(RuntimeError, match="DiskBackend is closed; create a new one for a new Simulation"):
             _ = backend.job
     assert backend.worker is simulation.worker  # what lies in the folder can still be evaluated
     gone = DiskBackend()
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=gone):
         pass
-    with pytest.raises(RuntimeError, match="the clients' states ended with the run; give root= to keep them"):
+    with pytest.raises(
+        RuntimeError, match="the clients' states were deleted with the backend; give root= to keep them"
+    ):
         _ = gone.worker
 
 

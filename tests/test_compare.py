@@ -171,8 +171,8 @@ def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]]
     other = built(base=merged(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})
     failures = compare(other, done[0].parent / "out")["failures"]
     assert len(failures) == 4 and started == []
-    assert "seed-0 holds a run with other settings (model: 'small-cnn' there, 'cnn' asked for" in failures[0]["error"]
-    assert "local.lr: 0.1 there, 0.05 asked for); name another folder with --out" in failures[0]["error"]
+    assert "seed-0 holds a run with other settings (model: 'small-cnn' there, 'cnn' given" in failures[0]["error"]
+    assert "local.lr: 0.1 there, 0.05 given); name another folder with --out" in failures[0]["error"]
     compare(built(), done[0])  # the table as others expect it
 
 
@@ -223,10 +223,10 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in shown.stdout.splitlines()[:-1])
     file.write_text(built(base={**RUN, "augment": "flip"}, settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0])])
-    assert failed.exit_code == 1 and failed.stderr.count("augment: 'none' there, 'flip' asked for") == 4
+    assert failed.exit_code == 1 and failed.stderr.count("augment: 'none' there, 'flip' given") == 4
     file.write_text(built(settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--preset", "papers"])
-    assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 asked for") == 4
+    assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 given") == 4
     assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])

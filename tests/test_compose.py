@@ -97,7 +97,7 @@ def test_any_host_takes_every_kind_of_part() -> None:
         ("scafold", "no algorithm, block or filter is named 'scafold'; did you mean 'scaffold'?"),
         ("qqq", "is named 'qqq'; known are fedavg, uniform"),
         ("momentm:feddyn", "no slot is named 'momentm'; did you mean 'momentum'?"),
-        ("sam 0.1", "'sam 0.1' is no term; write a name and its arguments"),
+        ("sam 0.1", "'sam 0.1' is not a term; write a name and its arguments"),
         ("sam(rh=1)", r"'sam\(rh=1\)': .*unexpected keyword argument 'rh'; it takes rho: float = 0.1, blend"),
         ("scaffold(1)", "too many positional arguments; it takes no arguments"),
         ("highpass", "missing a required argument: 'r'"),
@@ -109,7 +109,7 @@ def test_any_host_takes_every_kind_of_part() -> None:
         ("sam(*(1,))", "got a starred"),
         ("sam(**{})", "got a dict"),
         ("sam(1)(2)", "write one pair of brackets"),
-        ("sam(1", "is no term"),
+        ("sam(1", "is not a term"),
         ("sam(1,,)", "cannot be read: invalid syntax"),
         ("sam(" + "-" * 1000 + "1)", "arguments are numbers|cannot be read"),
         ("sam" + " " * 2000, "at most 2000 characters, got 2003"),
@@ -234,7 +234,7 @@ def test_a_run_takes_a_composition() -> None:
     config = Config.build({"method": "scaffold + sam(rho=0.05)", "weights": "examples"})
     assert config.algorithm() == Algorithm(SAM(0.05), drift=Scaffold(), aggregation=ByExamples())
     assert Config.build({"method": "drift:scaffold"}).algorithm() == Algorithm(drift=Scaffold())
-    with pytest.raises(ConfigError, match="arguments: a composition has them in it"):
+    with pytest.raises(ConfigError, match="arguments: a composition includes them"):
         Config.build({"method": "scaffold + sam", "arguments": {"rho": 0.1}})
     with pytest.raises(ConfigError, match="is named 'scafold'; did you mean 'scaffold'"):
         Config.build({"method": "scafold + sam"})

@@ -321,7 +321,7 @@ def test_missing_says_where_and_how(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         str(tmp_path / "debian/fashion-mnist"),
         "hub zalando-datasets/fashion_mnist (ConnectionError: Couldn't reach the Hub)",
         "apt install dataset-fashion-mnist",
-        "a folder fashion-mnist below a folder named in UNDRIFT_DATA",
+        "a folder fashion-mnist in a folder named in UNDRIFT_DATA",
         'datasets.load_dataset("zalando-datasets/fashion_mnist")',
     ):
         assert part in text

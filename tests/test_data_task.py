@@ -247,9 +247,9 @@ def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(ValueError, match=r"client 1 must hold numbers in \[0, 40\), got 3 to 40"):
+    with pytest.raises(ValueError, match=r"client 1 must contain indices in \[0, 40\), got 3 to 40"):
         epoch(toy(clients=[[0], [3, 40]]), 1)
-    with pytest.raises(ValueError, match=r"local_tests of client 0 must hold numbers in \[0, 80\), got -1 to 2"):
+    with pytest.raises(ValueError, match=r"local_tests of client 0 must contain indices in \[0, 80\), got -1 to 2"):
         toy(local_tests=[[-1, 2], [], []]).own(0)
     with pytest.raises(ValueError, match='split must be "train" or "test", got \'valid\''):
         toy().correct(linear(), "valid")

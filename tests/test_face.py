@@ -1,6 +1,8 @@
 """What users import: `undrift` and the modules right below it, and from these only what they export."""
 
+import ast
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -56,6 +58,14 @@ def test_users_import_what_is_exported(module: str, names: list[str]) -> None:
 @pytest.mark.parametrize("name", undrift.__all__)
 def test_what_is_exported_is_documented(name: str) -> None:
     assert any(re.search(rf"\b{name}\b", path.read_text()) for path in DOCS), f"no page mentions {name}"
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "src" / "undrift").rglob("*.py"))]
+    classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    counts = Counter(name for name in classes if not name.startswith("_"))
+    assert len(counts) > 150
+    assert not [name for name, count in counts.items() if count > 1]
 
 
 @pytest.mark.parametrize("face", ["undrift", *OPTIONAL])

@@ -16,7 +16,7 @@ from test_family_personal import Wide, own_models
 from undrift import Local, Simulation, TensorTask, cost
 from undrift.algorithms import fedcr, make
 from undrift.blocks import SAM, CommonRepresentation, Private, Uniform
-from undrift.blocks.objective.common import Classes, Experts
+from undrift.blocks.objective.common import ClassGaussians, Experts
 from undrift.blocks.objective.gaussians import LEAST, divergence, encoded, product
 from undrift.compose.grammar import parse, text
 from undrift.core import server
@@ -145,7 +145,7 @@ def test_without_noise_and_divergence_it_is_fedper(tuned: int) -> None:
     close(torch.stack(own_models(quiet, one)), torch.stack(own_models(plain, two)), 1e-12)
 
 
-def receive(beta2: float, precision: Tensor, weighted: Tensor, old: Classes | None = None) -> Classes:
+def receive(beta2: float, precision: Tensor, weighted: Tensor, old: ClassGaussians | None = None) -> ClassGaussians:
     block = CommonRepresentation(2, 2, beta2=beta2)
     kept = block.init_server(torch.zeros(1, dtype=torch.float64)) if old is None else old
     return block.receive(kept, None, Experts(precision, weighted), None)
@@ -159,7 +159,7 @@ def test_the_server_follows_the_product_and_unseen_classes_keep_theirs() -> None
     half = receive(0.25, *told)
     close(half.mean, double(1 / 3, 0, 0, 0))
     close(half.deviation, double(0.75 + 0.25 * 3**-0.5, 0.875, 1, 1))
-    old = Classes(double(7, 7, 8, 8), double(0.1, 0.1, 0.2, 0.2))
+    old = ClassGaussians(double(7, 7, 8, 8), double(0.1, 0.1, 0.2, 0.2))
     later = receive(1.0, *told, old)
     assert later.mean.tolist()[2:] == [8, 8] and later.deviation.tolist()[2:] == [0.2, 0.2]
     still = receive(0.0, *told, old)

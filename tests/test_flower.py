@@ -149,7 +149,7 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
     grid = grid_of("fedavg", 2, tmp_path)
     arrays = ArrayRecord(TASK.model().state_dict())
     messages = list(strategy_of("fedavg").configure_train(1, arrays, ConfigRecord(), grid))
-    with pytest.raises(WireError, match="asked for 4 clients; one that hosts many uses client_app"):
+    with pytest.raises(WireError, match="got an order for 4 clients; a node that hosts many needs client_app"):
         open_visit(messages[0], next(iter(grid.nodes.values())), make("fedavg"))
     with pytest.raises(WireError, match=r"this node runs .*Scaffold.*, the server Algorithm\(\)"):
         open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))

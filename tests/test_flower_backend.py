@@ -137,7 +137,7 @@ def test_closing_ends_a_round_that_is_under_way(flower: Flower) -> None:
     with pytest.raises(RuntimeError, match="FlowerBackend was closed during round 0"):
         simulation.run(1)
     assert time.monotonic() - began < 60
-    with pytest.raises(RuntimeError, match="FlowerBackend is closed; make a new one"):
+    with pytest.raises(RuntimeError, match="FlowerBackend is closed; create a new one"):
         simulation.run(1)
     closer.join()
     assert not ours()

@@ -245,10 +245,10 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
     ):
         with pytest.raises(ValueError, match=message.replace("?", r"\?")):
             look.look(ended, **given)
-    with pytest.raises(RunError, match=r"is no run: there is no config.toml"):
+    with pytest.raises(RunError, match=r"is not a run: it has no config.toml"):
         look.look(tmp_path)
     (tmp_path / "config.toml").write_text(settings().toml())
-    with pytest.raises(RunError, match="no round has been kept yet"):
+    with pytest.raises(RunError, match="no checkpoint has been written yet"):
         look.look(tmp_path)
     (tmp_path / "partition.json").write_text('{"sha256": "0"}')
     with pytest.raises(RunError, match="the clients' data are not the run's"):

@@ -64,7 +64,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("mine")
     result = new(tmp_path, "--name", "x")
     assert result.exit_code == 2
-    assert "is not empty: name a new folder, or move away what is in this one" in result.stderr
+    assert "is not empty: name a new folder, or move the contents of this one" in result.stderr
     assert contents(tmp_path) == {"pyproject.toml": b"mine"}
     result = new(tmp_path / "pyproject.toml", "--name", "x")
     assert result.exit_code == 2 and "File exists" in result.stderr

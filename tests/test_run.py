@@ -92,13 +92,13 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
     outcome = start(settings(rounds=1), tmp_path / "run")
     with pytest.raises(RunError, match="exists: name another folder"):
         start(settings(rounds=1), tmp_path / "run")
-    with pytest.raises(RunError, match=r"is no run: there is no config.toml"):
+    with pytest.raises(RunError, match=r"is not a run: it has no config.toml"):
         resume(tmp_path)
     with RunFolder.open(outcome.folder), pytest.raises(RunError, match="another process is running it"):
         resume(outcome.folder, rounds=2)
     told = json.loads((outcome.folder / "partition.json").read_text())
     (outcome.folder / "partition.json").write_text(json.dumps({**told, "sha256": "0" * 64}))
-    with pytest.raises(RunError, match="not those the run was started with"):
+    with pytest.raises(RunError, match="differ from those the run was started with"):
         resume(outcome.folder, rounds=2)
     os.symlink(tmp_path / "elsewhere", tmp_path / "link")
     with pytest.raises(RunError, match="exists"):
@@ -144,7 +144,7 @@ def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
         (["run", "fedsom"], "no algorithm is named 'fedsom'; did you mean"),
         (["run", "--set", "rho"], "write KEY=VALUE"),
         (["run", "--data", "fashion-mnits"], "did you mean"),
-        (["resume", str(tmp_path)], "is no run"),
+        (["resume", str(tmp_path)], "is not a run"),
         (["run", "--config", str(tmp_path / "none.toml")], "cannot be read"),
     ):
         failed = run_cli(*arguments)

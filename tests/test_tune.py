@@ -130,7 +130,7 @@ def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
         ({"grid": {"lr": [0.1]}}, r"grid\.lr: needs two values at least to widen from, got \[0\.1\]"),
         ({"grid": {"a": [1, 2], "b": [1, 2]}}, "grid: takes lr and at most one argument of the method, got a, b"),
         ({"base": {"method": "fedavg"}}, r"base\.method: write it at the top"),
-        ({"base": {"holdout": 0.05}}, "holdout: trials are judged on it: 0.1 at least, got 0.05"),
+        ({"base": {"holdout": 0.05}}, "holdout: trials are scored on it: 0.1 at least, got 0.05"),
         ({"by": "first"}, "by: .*'best' or 'last'"),
         ({"gird": {}}, "gird: unknown key; did you mean 'grid'"),
         ({"grid": {"nu": [1, 2]}}, "arguments of fedavg: .*nu"),

@@ -105,7 +105,9 @@ def test_a_rule_judges_models_on_proxy_data() -> None:
     task = Proxied(Q2.curvatures, Q2.optima, Q2.start, Q2.sizes)  # client 1 ends at 3.25; twice 10 percent towards 4
     close(path(Algorithm(aggregation=Judged()), task, TWICE, 1), [4 - 0.75 * 0.81])
     check_block(Judged())
-    with pytest.raises(TypeError, match=r"aggregation=Judged judges models.*a method proxy\(\); Quadratics has none"):
+    with pytest.raises(
+        TypeError, match=r"aggregation=Judged needs proxy data.*a method proxy\(\); Quadratics has none"
+    ):
         Simulation(Algorithm(aggregation=Judged()), Q2).run(1)
 
 
@@ -113,7 +115,7 @@ def test_an_engine_without_a_task_refuses_a_judge() -> None:
     pytest.importorskip("flwr")
     from undrift.engine.flower.strategy import UndriftStrategy
 
-    with pytest.raises(TypeError, match="aggregation=Judged judges models on proxy data at the server, and a Flower"):
+    with pytest.raises(TypeError, match="aggregation=Judged needs proxy data at the server, and a Flower"):
         UndriftStrategy(Algorithm(aggregation=Judged()), Clinic().model(), population=8)
 
 

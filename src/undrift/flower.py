@@ -1,4 +1,4 @@
-"""Undrift in Flower: a strategy for any ServerApp, a ClientApp for any node, and Flower's simulation as a backend."""
+"""Undrift on Flower: a strategy for any ServerApp, a ClientApp for any node, and Flower's simulation as a backend."""
 
 from undrift.engine.flower.backend import FlowerBackend
 from undrift.engine.flower.client_app import client_app, host, open_visit

@@ -131,15 +131,15 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "pfedme": pfedme,
     "fedper-fft": fedper_fft,
 }
-"""Name -> the function that makes it, in the order in which `undrift list` shows them."""
+"""Name -> the function that builds it, in the order in which `undrift list` shows them."""
 
 
 def make(name: str, **arguments: object) -> Algorithm:
     """A named algorithm.
 
     Args:
-        name: as `undrift list` shows it.
-        arguments: the arguments of its function; those left out take their defaults.
+        name: its name in `undrift list`.
+        arguments: the arguments of its function; the others have their defaults.
 
     Example:
         >>> make("fedsam", rho=0.05)

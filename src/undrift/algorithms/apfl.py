@@ -5,7 +5,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
-    """APFL: a client's model is a mixture of one of its own and the global one, both trained on its data.
+    """APFL: a client's model is a mixture of its own model and the global one, both trained on its data.
 
     How much a client gains from others differs from client to client; alpha is how much it keeps for itself.
 

@@ -5,10 +5,10 @@ from undrift.core.algorithm import Algorithm
 
 
 def bulyan(f: float = 0.1) -> Algorithm:
-    """Bulyan: Krum chooses uploads, then every coordinate is a trimmed mean of the chosen.
+    """Bulyan: Krum selects uploads, then every coordinate is a trimmed mean of the selected ones.
 
     In many dimensions an upload can be near the others as a whole and far off in one coordinate. Bulyan trims each
-    coordinate of those that Krum lets through.
+    coordinate of the uploads that Krum selects.
 
         server:  m - 2f times: Krum chooses one of the m' uploads left, by max(1, m' - f - 2) neighbours
                  w_j <- w_j + the mean of the m - 4f chosen delta_ij nearest to their median; ties to the first chosen
@@ -29,10 +29,10 @@ def bulyan(f: float = 0.1) -> Algorithm:
 
     Note:
         Bulyan needs m >= 4f + 3 uploads. A smaller cohort takes the largest f it allows, (m - 3) // 4 or 0: the run
-        goes on, but fewer than seven uploads have no protection at all. As in the paper m - 2f are chosen, one by one,
-        each time scored anew; AggregaThor chooses m - 2f - 2 and averages in every turn, Flower chooses all in one
-        turn. When few are left two nearest neighbours have equal scores, and the lower client goes first, so that other
-        numbers of clients may give another result. All clients count alike. Running statistics are averaged plainly, so
-        prefer GroupNorm where clients are not trusted.
+        continues, but fewer than seven uploads have no protection at all. As in the paper m - 2f are chosen, one by
+        one, with new scores each time; AggregaThor chooses m - 2f - 2 and averages in every turn, Flower chooses all in
+        one turn. When few are left, two nearest neighbours have equal scores and the lower client goes first, so that
+        renumbering the clients may change the result. All clients count equally. Running statistics are averaged
+        without a robust rule, so prefer GroupNorm where clients are not trusted.
     """
     return Algorithm(aggregation=Bulyan(f))

@@ -5,10 +5,10 @@ from undrift.core.algorithm import Algorithm
 
 
 def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:
-    """Ditto: FedAvg, and beside it every client trains a model of its own that is pulled towards the global one.
+    """Ditto: FedAvg, plus a personal model on every client that is pulled towards the global one.
 
     A personal model is between local training and the global model; the pull says where. The global model does not
-    know of it, so any robust rule may make it.
+    depend on it, so it may come from any robust rule.
 
         client:  w <- w - lr g(w);   v_i <- v_i - lr_p (g(v_i) + lam (v_i - w0)), w0 the received model
         server:  FedAvg
@@ -30,7 +30,7 @@ def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:
         Li et al., Ditto: fair and robust federated learning through personalization, ICML 2021.
 
     Note:
-        The anchor is the received model and not the one just trained. Both models see the same batches, clip and
+        The anchor is the received model, not the one just trained. Both models see the same batches, clip and
         weight decay. v_i starts from the first model a client receives. Weights are by examples under uniform
         sampling; the authors' code samples by size and averages uniformly. Its choice of lam by validation loss is not
         built in: lam from 0.1 to 2 is what it tries. lr_p lam above 2 diverges.

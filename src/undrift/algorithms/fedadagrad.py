@@ -17,11 +17,11 @@ def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Algori
     Args:
         lr: server learning rate.
         beta1: momentum; 0 switches it off, as in the paper.
-        tau: what keeps the root away from zero, a setting to tune from 1e-5 to 1e-1; large tau switches adapting off.
+        tau: keeps the root away from zero; tune it from 1e-5 to 1e-1. A large tau switches adaptation off.
 
     Limits:
         With beta1 = 0 and lr = 2 tau, both large, it is FedAvg: v stays near tau^2.
-        With the same D in every round and beta1 = 0, the t-th step is lr sign(D) / sqrt(t), tau aside.
+        With the same D in every round and beta1 = 0, the t-th step is lr sign(D) / sqrt(t), up to tau.
         A round that moves nothing leaves the model where it is.
 
     Example:

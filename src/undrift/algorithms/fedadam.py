@@ -18,7 +18,7 @@ def fedadam(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float
         lr: server learning rate.
         beta1: momentum; 0 switches it off.
         beta2: memory of the squares; 0 forgets them.
-        tau: what keeps the root away from zero, a setting to tune from 1e-5 to 1e-1; large tau switches adapting off.
+        tau: keeps the root away from zero; tune it from 1e-5 to 1e-1. A large tau switches adaptation off.
 
     Limits:
         With beta1 = beta2 = 0 and lr = tau, both large, it is FedAvg, up to |D| / tau.

@@ -5,7 +5,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: float = 0.01) -> Algorithm:
-    """FedALA: before it trains, a client mixes its last model into the received one, element by element.
+    """FedALA: before training, a client mixes its last model into the received one, element by element.
 
     The received model helps a client in some directions and undoes its own progress in others; the weights, learned on
     its own data, say which.

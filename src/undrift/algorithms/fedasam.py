@@ -14,7 +14,7 @@ def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
 
     Args:
         rho: the radius in units of T; 0 gives FedAvg.
-        eta: what keeps T away from zero.
+        eta: keeps T away from zero.
 
     Limits:
         rho = 0 gives FedAvg.

@@ -6,7 +6,7 @@ from undrift.core.algorithm import Algorithm
 def fedavg() -> Algorithm:
     """FedAvg: local SGD from the received model, then the average by examples.
 
-    The baseline of all others. Clients with different data pull the average apart: that is the drift the other methods
+    The baseline. Clients with different data pull the average apart: this is the drift that the other methods
     tame.
 
         client:  w <- w - lr g
@@ -24,7 +24,7 @@ def fedavg() -> Algorithm:
         McMahan et al., Communication-efficient learning of deep networks from decentralized data, AISTATS 2017.
 
     Note:
-        Some printings divide by the examples of all clients; we divide by those of the cohort, or the model would
-        shrink under partial participation.
+        Some texts divide by the examples of all clients; we divide by those of the cohort, since the model would
+        otherwise shrink under partial participation.
     """
     return Algorithm()

@@ -36,6 +36,6 @@ def fedavg_ft(epochs: int = 10, head: Part = "last") -> Algorithm:
     Note:
         Papers differ in what is tuned. FedRep's and FedCR's code tune the head for 10 epochs with the body frozen,
         which is the default here; Ditto's code tunes the full model for max(40 n_i/B, 40) steps. Rate, batch size and
-        weight decay are those of training in the round that comes next. What is frozen does not decay either.
+        weight decay are those of training in the next round. Frozen tensors do not decay either.
     """
     return Algorithm(personalization=Tuned(epochs, head))

@@ -27,6 +27,6 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algor
         Hsu et al., Measuring the effects of non-identical data distribution for federated visual classification, 2019.
 
     Note:
-        Heavy ball, Nesterov and moving-average forms all go by this name and differ up to tenfold in step length.
+        Heavy-ball, Nesterov and moving-average forms all have this name; their step lengths differ up to tenfold.
     """
     return Algorithm(server_optimizer=HeavyBall(beta, lr, nesterov))

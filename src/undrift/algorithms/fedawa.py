@@ -21,7 +21,7 @@ def fedawa(steps: int = 1, lr: float = 1e-3) -> Algorithm:
 
     Limits:
         steps = 0 or lr = 0 gives FedAvg, under partial participation, too.
-        Equal uploads leave the logits as they are.
+        Equal uploads do not change the logits.
         One client alone has weight one.
 
     Example:

@@ -7,16 +7,16 @@ from undrift.core.algorithm import Algorithm
 def fedbn(kinds: tuple[str, ...] = ("*BatchNorm*",)) -> Algorithm:
     """FedBN: FedAvg, except that batch normalisation stays with each client.
 
-    Clients whose inputs differ (other scanners, other cameras) have other statistics; each normalises with its own.
+    Clients whose inputs differ (scanners, cameras) have different statistics; each normalises with its own.
 
         client:  start from (w without norms, own norms);   w <- w - lr g(w);   at the end keep the norms
         server:  w <- w + sum_i n_i/n delta_i, without norms
 
-    A norm is its scale, its shift and its running statistics.
+    A norm comprises its scale, its shift and its running statistics.
 
     Args:
-        kinds: patterns of the class names of the layers that stay; ("*Norm*",) keeps group and layer norm, too; ()
-            keeps the running statistics alone.
+        kinds: patterns of the class names of the private layers; ("*Norm*",) includes group and layer norm; () keeps
+            only the running statistics private.
 
     Limits:
         A model without batch norm gives FedAvg, so does one with group norm unless kinds names it.

@@ -12,10 +12,10 @@ def fedcr(
     encoder_first: bool = False,
     tuned: int = 10,
 ) -> Algorithm:
-    """FedCR: a shared encoder to Gaussians, private heads, and for each class one Gaussian that all clients lean to.
+    """FedCR: a shared encoder to Gaussians, private heads, and one Gaussian per class that all clients are pulled to.
 
-    Clients whose labels differ learn features of their own for the same class. What an encoder says of a class, given
-    the class, should not depend on the client: the divergence from the common Gaussian bounds how much it does.
+    Clients whose labels differ learn different features for the same class. The features of a class should not depend
+    on the client: the divergence from the common Gaussian bounds how much they do.
 
         client:  mu(x), sig(x) from the encoder;   zeta_j = mu(x) + sig(x) eps_j for j = 1 .. J
                  loss = mean_x,j CE(H_i(zeta_j), y) + beta mean_x KL(r_y || N(mu(x), sig(x)^2));   at the end keep H_i
@@ -29,7 +29,7 @@ def fedcr(
         classes: how many classes the model has.
         latent: how many latent units the model has.
         beta: strength of the divergence; 0 switches it off.
-        beta2: how far the server follows a round's product of experts; 1 forgets what was before, 0 stays at N(0, 1).
+        beta2: how far the server follows a round's product of experts; 1 forgets earlier rounds, 0 stays at N(0, 1).
         encoder_first: KL(N(mu(x), sig(x)^2) || r_y) instead, the direction of the bound.
         tuned: epochs in which a client's head alone is trained before it is evaluated; 0 evaluates it as it is.
 
@@ -46,7 +46,7 @@ def fedcr(
         conditional mutual information regularization, ICML 2023.
 
     Note:
-        It needs a variational model: "variational-cnn", which a run takes by itself, or Variational(body, ...); J and
+        It needs a variational model: "variational-cnn", the default of a run, or Variational(body, ...); J and
         the latent units are the model's. Give that model to every method compared: each trains it. The bound has the
         encoder first in the divergence; the released code has it second in training, as here, and first in its
         evaluation. Products of many examples have tiny deviations, so that the bound's direction explodes: of N(0, 1)

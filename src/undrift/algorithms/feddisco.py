@@ -16,8 +16,8 @@ def feddisco(a: float = 0.5, b: float = 0.1, metric: str = "kl", reference: tupl
     Args:
         a: what skew costs; 0 weighs by size alone, flattened by b.
         b: added to every weight; 0 switches it off.
-        metric: "kl", normalised over the cohort, or "l2", ||P_i - T||_2 as it is.
-        reference: the share of each class in T; () takes all classes alike.
+        metric: "kl", normalised over the cohort, or "l2", ||P_i - T||_2 without normalisation.
+        reference: the share of each class in T; () gives all classes the same share.
 
     Limits:
         a = b = 0 gives FedAvg.

@@ -28,7 +28,7 @@ def feddyn(mu: float = 0.1) -> Algorithm:
         Acar et al., Federated learning based on dynamic regularization, ICLR 2021.
 
     Note:
-        The sum in h runs over (w_i - w) of the cohort and is divided by all N clients; printings and ports differ on
+        The sum in h runs over (w_i - w) of the cohort and is divided by all N clients; texts and ports differ on
         both. The model evaluated is the server's, which contains the extrapolation by h.
     """
     return Algorithm(drift=FedDyn(mu), aggregation=Uniform())

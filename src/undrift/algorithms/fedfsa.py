@@ -7,9 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedfsa(
     rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, measure: str = "normalized"
 ) -> Algorithm:
-    """FedFSA: MoFedSAM in which each client perturbs the layers that its training changes most further.
+    """FedFSA: MoFedSAM with a larger radius in the layers that each client's training changes most.
 
-    Layers differ in how much local training bends them; a larger radius makes just these flat, and the others keep a
+    Layers differ in how much local training changes them; a larger radius flattens these, and the others keep a
     small one that does not disturb them. Every client chooses its own layers and is evaluated with its own model.
 
         client:  offset_k = rho_k g1_k / ||g1||, rho_k = larger for the tensors k in Top_i, else rho
@@ -24,7 +24,7 @@ def fedfsa(
     Args:
         rho: the radius of most tensors.
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
-        count: how many tensors Top_i holds; 0 gives MoFedSAM.
+        count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
         measure: "normalized" is s_k above; "raw" leaves mm out.
 

@@ -8,7 +8,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
-    """FedFSA-Random: FedFSA that perturbs layers further which it draws at random.
+    """FedFSA-Random: FedFSA with the larger radius in layers drawn at random.
 
     The paper's first control: if FedFSA does not beat it, the choice of layers does not matter, only the larger radius.
 
@@ -20,7 +20,7 @@ def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: floa
     Args:
         rho: the radius of most tensors.
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
-        count: how many tensors Top_i holds; 0 gives MoFedSAM.
+        count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
 
     Limits:
@@ -36,7 +36,7 @@ def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: floa
 
     Note:
         The tensors are drawn at the end of a client's round for its next one, as FedFSA chooses them, from the client's
-        own generator; its first round has the radius rho everywhere. Else as FedFSA. It starts as slowly as FedFSA: see
-        there for radii that do not.
+        own generator; its first round has the radius rho everywhere. Otherwise as FedFSA. It starts as slowly as
+        FedFSA: see there for radii that do not.
     """
     return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="random"))

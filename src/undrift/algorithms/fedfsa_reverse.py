@@ -8,7 +8,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
-    """FedFSA-Reverse: FedFSA that perturbs the layers further which its training changes least.
+    """FedFSA-Reverse: FedFSA with the larger radius in the layers that training changes least.
 
     The paper's second control: the layers FedFSA would choose last.
 
@@ -20,7 +20,7 @@ def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: flo
     Args:
         rho: the radius of most tensors.
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
-        count: how many tensors Top_i holds; 0 gives MoFedSAM.
+        count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
 
     Limits:
@@ -35,7 +35,7 @@ def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: flo
         Xing et al., Flexible sharpness-aware personalized federated learning, AAAI 2025, ablation.
 
     Note:
-        A tensor that did not change at all, as one without gradient, is left out. Else as FedFSA. It starts as slowly
+        A tensor that did not change, such as one without gradient, is skipped. Otherwise as FedFSA. It starts as slowly
         as FedFSA: see there for radii that do not.
     """
     return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="smallest"))

@@ -24,7 +24,7 @@ def fedgloss(
     Args:
         rho: the server's radius; 0 gives FedSpeed, by examples and with the warm-up. 0.01 for CIFAR-100.
         local_rho: the clients' radius; 0 has them take plain steps, at one gradient each. 0.2 for CIFAR-100.
-        mu: strength of the proximal term, 1/beta in the paper, 0.01 for CIFAR-100; 0 leaves the duals out.
+        mu: strength of the proximal term, 1/beta in the paper, 0.01 for CIFAR-100; 0 switches the duals off.
         warmup: how many rounds the radii grow, 15000 for CIFAR-100; 0 switches the warm-up off.
         first: both radii in round 0; a radius below it does not grow.
 
@@ -45,7 +45,7 @@ def fedgloss(
         federated learning, CVPR 2025.
 
     Note:
-        The defaults are those for CIFAR-10 over 10000 rounds: shorten warmup with the run, or it never gets warm. The
+        The defaults are those for CIFAR-10 over 10000 rounds: shorten warmup with the run, or the radii stay small. The
         paper's sum in h runs over all clients, of which only those that took part have a displacement; its code also
         divides by their number. Here the sum is over the cohort, divided by N, as in FedDyn; the authors' mu, tuned
         with the code's scale, may be too large. The code moves anchor and dual after every epoch, here after every

@@ -32,10 +32,10 @@ def fedlaw(epochs: int = 20, lr: float = 0.01, form: str = "exp", shrink: bool =
         Li et al., Revisiting weighted aggregation in federated learning with neural networks, ICML 2023.
 
     Note:
-        The task gives the proxy data by its method proxy(). The paper takes two percent of the test set; take a slice
-        of training data that no client holds, or say so. The released code lets proxy batches move the running
-        statistics of BatchNorm and keeps the clients' momentum across rounds; here neither happens, and running
-        statistics are averaged by examples. The variant that averages weights along the way (SWA) is left out.
+        The task provides the proxy data with its method proxy(). The paper takes two percent of the test set; use
+        training data that no client has, or say that you did not. The released code lets proxy batches change the
+        running statistics of BatchNorm and keeps the clients' momentum across rounds; here neither happens, and running
+        statistics are averaged by examples. The variant that averages weights along the way (SWA) is not implemented.
         Simulations only: a Flower server has no task.
     """
     return Algorithm(aggregation=ByProxy(epochs, lr, form, shrink))

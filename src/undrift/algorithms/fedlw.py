@@ -7,7 +7,7 @@ from undrift.core.algorithm import Algorithm
 def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
     """FedLW: clients with a lower training loss count for more.
 
-    The loss is taken as a measure of how good a local model is, whatever the number of its examples or the speed of
+    The loss measures how good a local model is, regardless of the number of its examples or the speed of
     its device.
 
         client:  L_i = mean loss over all examples and epochs of the round, each measured before its step
@@ -15,11 +15,11 @@ def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
 
     Args:
         rule: "inverse"; "softmax" takes a_i = exp(-L_i / temperature), "complement" the weights of FedNolowe.
-        temperature: of the softmax; a large one gives equal weights.
+        temperature: the temperature of the softmax; a large one gives equal weights.
 
     Limits:
         With equal losses it is FedAvg with equal weights.
-        Losses multiplied by one number change nothing with "inverse" and "complement".
+        Scaling all losses does not change the weights with "inverse" and "complement".
         With two clients a round "inverse" is FedNolowe.
 
     Example:
@@ -31,8 +31,8 @@ def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
         resources, APNet 2025.
 
     Note:
-        The formula is ours: only the abstract could be read, which says that a lower loss earns a higher weight. The
-        inverse has no parameter, does not depend on the scale of the loss and needs plain sums only. Under label skew a
+        The formula is ours: only the abstract was available, which says that a lower loss earns a higher weight. The
+        inverse has no parameter, does not depend on the scale of the loss and needs only sums. Under label skew a
         low loss often means few classes, so expect a bias: published comparisons have it below FedAvg there.
     """
     return Algorithm(aggregation=LossComplement() if rule == "complement" else ByLoss(rule, temperature))

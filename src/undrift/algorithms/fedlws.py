@@ -7,8 +7,8 @@ from undrift.core.algorithm import Algorithm
 def fedlws(beta: float = 0.03, low: float = 0.01, high: float = 0.2) -> Algorithm:
     """FedLWS: FedAvg whose layers shrink a little, the more the clients disagree about them.
 
-    A global shrink factor regularises the averaged model. Here every layer has its own, found from the uploads without
-    proxy data.
+    A global shrink factor regularises the averaged model. Here every layer has its own, computed from the uploads
+    without proxy data.
 
         server, for each module l:  A_l = sum_i n_i delta_il / sum_i n_i
                  tau_l = beta 1/m sum_i ||delta_il - 1/m sum_j delta_jl||, kept in [low, high]
@@ -16,7 +16,7 @@ def fedlws(beta: float = 0.03, low: float = 0.01, high: float = 0.2) -> Algorith
 
     Args:
         beta: how much disagreement shrinks; 0 shrinks every layer by low.
-        low: the smallest tau; 0 lets layers in full agreement alone.
+        low: the smallest tau; 0 does not shrink layers in full agreement.
         high: the largest tau; 0 gives FedAvg.
 
     Limits:
@@ -34,6 +34,6 @@ def fedlws(beta: float = 0.03, low: float = 0.01, high: float = 0.2) -> Algorith
         The released code groups tensors up to the next name with "bias" and so shrinks the running statistics of
         BatchNorm with the layer after them; here a layer is the trainable tensors of one module, and running statistics
         are averaged by examples. A layer that is zero is not shrunk. The bounds are those of the code; low = 0.01 is a
-        mild weight decay for good. The norms need two passes over the uploads, so the server holds them all.
+        permanent mild weight decay. The norms need two passes over the uploads, so the server holds them all.
     """
     return Algorithm(aggregation=LayerShrinking(beta, low, high))

@@ -17,12 +17,12 @@ def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0)
     Args:
         rho: the radius; 0 switches the perturbation off.
         rule: "inverse"; "softmax" takes a_i = exp(-L_i / temperature), "complement" the weights of FedNolowe.
-        temperature: of the softmax; a large one gives equal weights.
+        temperature: the temperature of the softmax; a large one gives equal weights.
 
     Limits:
         rho = 0 with one epoch a round gives FedLW, with "complement" FedNolowe.
         With equal losses it is FedSAM.
-        Losses multiplied by one number do not change the weights with "inverse" and "complement".
+        Scaling all losses does not change the weights with "inverse" and "complement".
         With two clients a round "inverse" and "complement" are the same.
 
     Example:
@@ -35,7 +35,7 @@ def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0)
         federated learning with heterogeneous computing resources, APNet 2025.
 
     Note:
-        Formula of the weights, radius and the epoch that is measured are ours: FedSCAM says no more than that rho is
+        The weight formula, the radius and the epoch that is measured are ours: FedSCAM only says that rho is
         fixed and that FedLW's weights are used, and FedLW's formula is not public (see fedlw). FedLW measures all
         epochs of a round, this method the last one. The numbers of examples are not used.
     """

@@ -27,7 +27,7 @@ def fednolowe() -> Algorithm:
         heterogeneous environments, PLOS ONE 2025.
 
     Note:
-        The server needs two sums over one upload, by 1 and by L_i, and not every upload apart. The released code keeps
+        The server needs two sums, with weights 1 and L_i, not each upload separately. The released code keeps
         a client's optimizer, momentum included, over all rounds; here it is fresh in every round. It divides by zero
         for one client; here that client counts. Losses below zero are rejected.
     """

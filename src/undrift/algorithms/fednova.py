@@ -5,7 +5,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fednova(rho: float = 0.0, mu: float = 0.0) -> Algorithm:
-    """FedNova: every displacement is divided by how far its client's optimizer reaches before it is averaged.
+    """FedNova: every displacement is divided by the reach of its client's optimizer before it is averaged.
 
     Clients with more examples take more steps. A plain average then minimises another objective than the one
     written down, in which clients count by examples times steps; dividing by the reach restores it.

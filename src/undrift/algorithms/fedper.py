@@ -8,7 +8,7 @@ from undrift.core.algorithm import Algorithm
 def fedper(head: Part = "last") -> Algorithm:
     """FedPer: the body is shared, the head stays with each client, both are trained together.
 
-    Clients whose labels differ agree on features and not on the classifier; what they do not agree on is not averaged.
+    Clients whose labels differ agree on features but not on the classifier, so the classifier is not averaged.
 
         client:  start from (B, H_i);   w <- w - lr g(w), body and head;   at the end keep H_i
         server:  B <- B + sum_i n_i/n delta_i, on the body

@@ -27,7 +27,7 @@ def fedprox(mu: float = 0.01) -> Algorithm:
         Li et al., Federated optimization in heterogeneous networks, MLSys 2020.
 
     Note:
-        The norm of the proximal term is squared; ports that forgot the square pull with constant strength. Weights are
+        The norm of the proximal term is squared; ports without the square pull with constant strength. Weights are
         by examples, as in the authors' code.
     """
     return Algorithm(objective=Proximal(mu))

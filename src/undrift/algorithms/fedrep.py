@@ -6,7 +6,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fedrep(head_epochs: int = 10, body_epochs: int = 1, head: Part = "last", tuned: int = 10) -> Algorithm:
-    """FedRep: as FedPer, but a client first fits its head to the received body, then the body to that head.
+    """FedRep: FedPer in which a client first fits its head to the received body, then the body to that head.
 
     The many cheap steps of the head make the body's gradient that of a representation, not of a bad classifier.
 
@@ -33,7 +33,7 @@ def fedrep(head_epochs: int = 10, body_epochs: int = 1, head: Part = "last", tun
 
     Note:
         Train with E_h + E_b local epochs (the code's local_ep, 11): with another number the steps are divided in the
-        same proportion, the boundary rounded down, so that one step at least is the body's. The body is averaged by
+        same proportion, the boundary rounded down, so that the body has at least one step. The body is averaged by
         examples; the paper's clients are of one size, its code is uniform on CIFAR and by examples on FEMNIST. The
         code averages heads, too, and then overwrites them: here they are never sent. Its momentum of 0.5 runs through
         both phases; here there is none. Its last round trains the heads of all clients: that is `tuned`. The analysis

@@ -17,9 +17,9 @@ def fedscam(
     batches: int = 3,
     length: int = 256,
 ) -> Algorithm:
-    """FedSCAM: a radius and a weight for each client, from how steep its loss is and how well it follows the others.
+    """FedSCAM: a radius and a weight for each client, from how steep its loss is and how much it agrees with others.
 
-    One radius for all disturbs clients with large gradients, whose updates then disturb the model. Before it trains a
+    One radius for all disturbs clients with large gradients, whose updates then disturb the model. Before training, a
     client looks at its first batches: steep clients get a smaller radius and weight, those whose first step agrees
     with the last global one count as less steep and weigh more.
 
@@ -37,9 +37,9 @@ def fedscam(
     Args:
         rho: the largest radius; 0 gives FedSCAM-WA.
         alpha: how much steepness lowers the radius; 0 gives all clients the radius rho.
-        kappa: how much agreement lowers the steepness; 0 leaves it out.
-        gamma: how much steepness lowers the weight; 0 leaves it out.
-        beta: how much agreement raises the weight; 0 leaves it out.
+        kappa: how much agreement lowers the steepness; 0 switches it off.
+        gamma: how much steepness lowers the weight; 0 switches it off.
+        beta: how much agreement raises the weight; 0 switches it off.
         clusters: how many clusters the dampening has, 2 where it is used; 0 switches it off.
         damp: the factor on a dampened displacement; 1 switches it off.
         batches: how many batches the score looks at, one epoch at most.
@@ -60,13 +60,13 @@ def fedscam(
         environments, 2025.
 
     Note:
-        The paper gives neither alpha, kappa, clusters nor damp, and no code was found; these defaults are ours. Its
+        The paper gives neither alpha, kappa, clusters nor damp, and we know of no code; these defaults are ours. Its
         sweeps prefer gamma = 1, beta = 0 and rho = 0.1, on single runs. "Projected gradient or one-step update" leaves
         the sign of v_i open: u goes downhill, so v_i must; the gradient itself would invert every agreement. What the
         text calls a variance of gradients, h_i, is a mean norm in its formula. The pseudo-code dampens before it
         weighs, so the factor acts on the displacement and the weights keep their sum. The radius of the first look
         uses h_i itself. The looks take batches + 1 gradients a round (batches without a radius) and leave running
-        statistics alone; training sees the same batches again. With clusters the server needs every upload apart.
+        statistics alone; training sees the same batches again. With clusters the server needs each upload separately.
     """
     shared: dict[str, Any] = {"kappa": kappa, "batches": batches, "length": length}
     return Algorithm(

@@ -20,7 +20,7 @@ def fedscam_sam(
     Args:
         rho: the largest radius; 0 gives FedAvg.
         alpha: how much steepness lowers the radius; 0 gives all clients the radius rho.
-        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        kappa: how much agreement lowers the steepness; 0 switches it off.
         batches: how many batches the score looks at, one epoch at most.
         length: how many numbers a sketch has.
 

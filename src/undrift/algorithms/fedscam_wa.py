@@ -17,9 +17,9 @@ def fedscam_wa(
                  w <- w + sum_i S_i delta_i / sum_i S_i;   u <- Proj(U(the step of w))
 
     Args:
-        gamma: how much steepness lowers the weight; 0 leaves it out.
-        beta: how much agreement raises the weight; 0 leaves it out.
-        kappa: how much agreement lowers the steepness; 0 leaves it out.
+        gamma: how much steepness lowers the weight; 0 switches it off.
+        beta: how much agreement raises the weight; 0 switches it off.
+        kappa: how much agreement lowers the steepness; 0 switches it off.
         batches: how many batches the score looks at, one epoch at most.
         length: how many numbers a sketch has.
 

@@ -8,7 +8,7 @@ def fedsmoo(rho: float = 0.1, mu: float = 0.1) -> Algorithm:
     """FedSMOO: duals make the clients' models agree, and a second kind of duals their perturbations.
 
     A client's own gradient leads to where its own loss is sharp. A dual on the perturbation steers it towards one that
-    all clients share, so that the flatness sought is that of the global loss, while FedDyn takes care of the drift.
+    all clients share, so that the method seeks flatness of the global loss, while FedDyn corrects the drift.
 
         client:  each step:  offset = rho U(g(w) - d_i - s);   d_i <- d_i + offset - s
                              g <- g(w + offset) - h_i + mu (w - w0)

@@ -12,7 +12,7 @@ def fedsol(
     distance: str = "scores",
     names: Part = "all",
 ) -> Algorithm:
-    """FedSOL: the gradient is taken where the client would have forgotten most of the global model.
+    """FedSOL: the gradient is taken where the client has forgotten most of the global model.
 
     A proximal term in the loss fights the client's own learning at every step. FedSOL perturbs along the gradient of
     the proximal loss instead and takes the plain data gradient there, in search of directions that help the client's
@@ -25,7 +25,7 @@ def fedsol(
     Args:
         rho: the radius; 0 gives FedAvg.
         adaptive: multiply the offset, element by element, by |w - w0| of length one along the first axis of a tensor.
-        temperature: T, of both softmaxes.
+        temperature: T, the temperature of both softmaxes.
         distance: "scores", or "weights" for p(w) = ||w - w0||^2 / 2, which needs no second gradient.
         names: what is perturbed: "all", "last" for the head only, or a tuple of name patterns.
 
@@ -44,7 +44,7 @@ def fedsol(
         After the authors' code, which has two methods: fixed, the default here, and adaptive. Before the first step of
         a round the proximal gradient is zero; the fixed code scales its rounding errors up to the full radius, here
         that step is unperturbed. The authors train with momentum 0.9 and a rate of 0.01 that decays by 0.99 a round;
-        the momentum is momentum=LocalMomentum(0.9), left out here. Scores at w0 are taken in training mode, as those at
+        for the momentum add momentum=LocalMomentum(0.9). Scores at w0 are taken in training mode, as those at
         w, so that both agree where the models do; under dropout they differ by its noise. Running statistics and the
         training loss are those of the pass at the perturbed point. distance="weights" is ours. A step costs two
         gradients and one forward pass. In benchmarks/smoke.py the default reaches 50 % after 10 rounds where FedAvg has

@@ -44,7 +44,7 @@ def fedwmsam(
         NeurIPS 2025.
 
     Note:
-        From the authors' poster and released code, which contradict each other. The poster adds the displacements up
+        Based on the authors' poster and code, which contradict each other. The poster sums the displacements
         without 1/steps and steps against them, which climbs; here as in the code. The poster's c_k in M stands for
         c - c_k, its rule for c has the wrong sign and scale: SCAFFOLD's is meant. The poster sets a to the mean cosine,
         the reverse of its own reasoning; the code has 1 - cos, as here. The code perturbs downhill, and spreads single

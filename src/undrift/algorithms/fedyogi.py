@@ -5,7 +5,7 @@ from undrift.core.algorithm import Algorithm
 
 
 def fedyogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> Algorithm:
-    """FedYogi: FedAdam whose memory of squares changes by as much as one square at a time.
+    """FedYogi: FedAdam whose memory of squares changes by at most one square at a time.
 
     Adam forgets a large square within a few quiet rounds, and its steps then grow fast. Yogi lets v fall no faster
     than it rises, which suits cohorts that differ.
@@ -18,7 +18,7 @@ def fedyogi(lr: float = 0.1, beta1: float = 0.9, beta2: float = 0.99, tau: float
         lr: server learning rate.
         beta1: momentum; 0 switches it off.
         beta2: memory of the squares; 0 steps by a whole square.
-        tau: what keeps the root away from zero, a setting to tune from 1e-5 to 1e-1; large tau switches adapting off.
+        tau: keeps the root away from zero; tune it from 1e-5 to 1e-1. A large tau switches adaptation off.
 
     Limits:
         With beta1 = 0 and lr = 2 tau, both large, it is FedAvg: v stays near tau^2.

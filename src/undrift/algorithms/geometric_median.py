@@ -15,8 +15,8 @@ def geometric_median(passes: int = 4, floor: float = 1e-5, by_examples: bool = T
 
     Args:
         passes: Weiszfeld's steps, fewer once the sum of distances falls by less than 1e-6 of itself; 0 gives the mean.
-        floor: the smallest distance that is divided by, which smooths the minimum.
-        by_examples: whether a_i = n_i; False counts all clients alike.
+        floor: the smallest divisor, which smooths the minimum.
+        by_examples: whether a_i = n_i; False counts all clients equally.
 
     Limits:
         passes = 0 gives FedAvg, and with by_examples = False equal weights.
@@ -31,10 +31,10 @@ def geometric_median(passes: int = 4, floor: float = 1e-5, by_examples: bool = T
         Pillutla et al., Robust aggregation for federated learning, IEEE Transactions on Signal Processing 2022.
 
     Note:
-        The defaults are the paper's code: four passes are deliberately inexact, and a far outlier still shows (3.6
+        The defaults are from the paper's code: four passes are deliberately inexact, and a far outlier still shows (3.6
         instead of 3 for updates 1, 2, 3, 4 and 100); about ten are near the limit. Weights by examples only protect if
         sizes can be trusted: an attacker that claims half of all examples owns the median. Use by_examples=False where
-        it cannot be excluded. The released code needs one secure sum for each pass; here the server holds the uploads
+        you cannot rule this out. The released code needs a secure sum for each pass; here the server holds the uploads
         of the round.
     """
     return Algorithm(aggregation=GeometricMedian(passes, floor, by_examples))

@@ -9,7 +9,7 @@ def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:
     """GradFilter-FedDyn: FedDyn whose data gradient loses its low frequencies, tensor by tensor.
 
     The control experiment of FedFFT: if low frequencies are where clients disagree, is it enough to take them out of
-    the gradient? It is SpecGradFilter with FedDyn as host and nothing of its own.
+    the gradient? It is SpecGradFilter with FedDyn as host.
 
         client:  g <- H_r(g) - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
         server:  h <- h - mu/N sum_i delta_i;   w <- w + 1/m sum_i delta_i - h/mu

@@ -7,7 +7,7 @@ from undrift.core.algorithm import Algorithm
 def median() -> Algorithm:
     """Median: every coordinate of the update is the median over the clients.
 
-    Fewer than half of the uploads may be arbitrary, and each coordinate still lies between honest ones.
+    With fewer than half of the uploads arbitrary, each coordinate is still between honest ones.
 
         server:  w_j <- w_j + median_i delta_ij; of an even number, the mean of the two in the middle
 
@@ -23,8 +23,8 @@ def median() -> Algorithm:
         Yin et al., Byzantine-robust distributed learning: towards optimal statistical rates, ICML 2018.
 
     Note:
-        All clients count alike: an attacker can lie about its size. Uploads that are not finite never enter the median.
-        Under label skew honest updates differ much, and a median favours the majority in each coordinate. Running
-        statistics are averaged plainly, so prefer GroupNorm where clients are not trusted.
+        All clients count equally: an attacker can lie about its size. Uploads that are not finite never enter the
+        median. Under label skew honest updates differ a lot, and a median favours the majority in each coordinate.
+        Running statistics are averaged without a robust rule, so prefer GroupNorm where clients are not trusted.
     """
     return Algorithm(aggregation=CoordinateMedian())

@@ -16,7 +16,7 @@ def moon(mu: float = 5.0, temperature: float = 0.5, features: str = "") -> Algor
 
     Args:
         mu: strength of the contrast; 0 gives FedAvg. 5 for CIFAR-10, 1 for CIFAR-100.
-        temperature: T, of the softmax over the two cosines.
+        temperature: T, the temperature of the softmax over the two cosines.
         features: name of the layer whose output is contrasted; "" takes the input of the last linear layer.
 
     Limits:
@@ -36,7 +36,7 @@ def moon(mu: float = 5.0, temperature: float = 0.5, features: str = "") -> Algor
         before the classifier. Here any model will do: by default the classifier's input is contrasted, as common ports
         do. Name a projection head with features= to follow the paper, and give it to every method compared. The
         authors' code contrasts clients that never took part with a random network; here they have no term. With batch
-        normalisation, z0 and z_old use the client's running statistics of the moment. The features at w0 and w_old
+        normalisation, z0 and z_old use the client's current running statistics. The features at w0 and w_old
         cost two forward passes a step.
     """
     return Algorithm(objective=Contrast(mu, temperature, features))

@@ -5,9 +5,9 @@ from undrift.core.algorithm import Algorithm
 
 
 def multi_krum(f: float = 0.1, q: int | None = None) -> Algorithm:
-    """Multi-Krum: the mean of the uploads with the nearest neighbours.
+    """Multi-Krum: the mean of the uploads that are closest to their neighbours.
 
-    Krum throws all uploads but one away; averaging the best of them keeps its protection and most of the speed of a
+    Krum discards all uploads but one; averaging the best of them keeps its protection and most of the speed of a
     mean.
 
         server:  s_i = the sum of the m - f - 2 smallest ||delta_i - delta_j||^2 over j != i
@@ -29,10 +29,10 @@ def multi_krum(f: float = 0.1, q: int | None = None) -> Algorithm:
         Blanchard et al., Machine learning with adversaries: Byzantine tolerant gradient descent, NeurIPS 2017.
 
     Note:
-        Released codes average m - f - 2 (AggregaThor), m - f (Ditto) or any number, weighted by sizes (Flower); we
+        Implementations average m - f - 2 (AggregaThor), m - f (Ditto) or any number, weighted by sizes (Flower); we
         average m - f - 2, unweighted, the range for which the proof holds, and at least one: with f = 0 two uploads are
-        still left out. A cohort of m < 2f + 3 takes the largest f it allows, (m - 3) // 2 or 0. Under label skew honest
-        minorities are left out first: report their accuracy, too. Running statistics are averaged plainly, so prefer
-        GroupNorm where clients are not trusted.
+        still dropped. A cohort of m < 2f + 3 takes the largest f it allows, (m - 3) // 2 or 0. Under label skew honest
+        minorities are dropped first: report their accuracy, too. Running statistics are averaged without a robust rule,
+        so prefer GroupNorm where clients are not trusted.
     """
     return Algorithm(aggregation=Krum(f, q))

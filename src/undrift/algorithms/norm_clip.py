@@ -14,7 +14,7 @@ def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -
                  or, after each round, c <- c exp(-lr (x - q)), x the share of clients with ||delta_i|| <= c
 
     Args:
-        c: the longest update left alone; None takes the median length of each cohort, infinity gives equal weights.
+        c: the longest update left unclipped; None takes the median length of each cohort, infinity gives equal weights.
         q: the quantile of the lengths that c follows from its first value on, such as 0.5; None keeps c fixed.
         lr: how fast c follows; 0 keeps it fixed.
 
@@ -37,10 +37,10 @@ def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -
         Li et al., Ditto: fair and robust federated learning through personalization, ICML 2021 (the median).
 
     Note:
-        All uploads are clipped where they are received, so that it binds dishonest clients, too; papers often leave it
-        to the clients. A fixed c needs sums only and works with any number of clients; the median and the quantile hold
-        every upload of a round. All clients count alike. Clipping bounds the harm of a bad upload and removes none of
-        it; it is the one rule here that a shift of all updates changes. With a fixed c a cut upload's running
-        statistics count less by the same factor.
+        All uploads are clipped at the server, so that dishonest clients are clipped, too; papers often clip on the
+        clients. A fixed c needs only sums and works with any number of clients; the median and the quantile hold every
+        upload of a round. All clients count equally. Clipping bounds the harm of a bad upload but removes none of it;
+        it is the only rule here whose result changes when all updates are shifted. With a fixed c a clipped upload's
+        running statistics count less by the same factor.
     """
     return Algorithm(aggregation=clipping(c, q, lr))

@@ -11,7 +11,7 @@ def pfedme(lam: float = 15.0, inner: int = 5, lr: float = 0.09, beta: float = 1.
     good one nearby.
 
         client:  theta = w0;   each step, K times on one batch:  theta <- theta - lr_p (g(theta) + lam (theta - w))
-                 then  w <- w - lr lam (w - theta);   theta goes on from step to step, and is kept at the end
+                 then  w <- w - lr lam (w - theta);   theta is carried from step to step, and kept at the end
         server:  w <- (1 - beta) w + beta sum_i n_i/n w_i
         evaluation:  theta_i of the client's last round
 
@@ -35,7 +35,7 @@ def pfedme(lam: float = 15.0, inner: int = 5, lr: float = 0.09, beta: float = 1.
     Note:
         Keep lr lam below 1 and lr_p (lam + curvature) below 2: with lam = 15 the local rate must be below 0.067, the
         authors take 0.005 to 0.01. Only the cohort trains; in the code all clients do. Its hidden 0.001 theta in the
-        inner gradient is left out: weight decay acts on w, with its step, and clipping on lam (w - theta). Its
+        inner gradient is omitted: weight decay acts on w, with its step, and clipping on lam (w - theta). Its
         personal model is by mistake the live w_i, as in several ports; here theta is kept. Weights are by examples, as
         in the code; the paper's are uniform. A client that never took part is evaluated with the global model.
     """

@@ -14,7 +14,7 @@ def q_fedavg(q: float = 1.0) -> Algorithm:
         server:  w <- w + sum_i F_i^q delta_i / sum_i (F_i^q + q F_i^(q-1) ||delta_i||^2 / lr)
 
     Args:
-        q: how much worse losses count for more; 0 gives FedAvg with equal weights. The paper's best lie from 0.001
+        q: how much more worse losses count; 0 gives FedAvg with equal weights. The paper's best values range from 0.001
             to 5.
 
     Limits:
@@ -32,7 +32,7 @@ def q_fedavg(q: float = 1.0) -> Algorithm:
         The loss is that at the received model over all of a client's data; ports take one loss of the server for all
         clients, which cancels the weights, or the running loss of training. The constant L of the paper is one over
         the rate of the round, and v_i = -L delta_i: the two equations above are the paper's with both sides times lr.
-        Examples are not weighed; the paper samples by examples instead, we sample clients alike. Steps shrink as q
+        Examples do not count; the paper samples clients by examples instead, we sample uniformly. Steps shrink as q
         grows: compare at tuned rates. Sums resolve 2^-60, so keep F^q above 1e-9: with q = 5, losses above 0.02.
     """
     return Algorithm(aggregation=QFair(q))

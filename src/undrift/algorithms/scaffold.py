@@ -8,7 +8,7 @@ def scaffold() -> Algorithm:
     """SCAFFOLD: control variates replace each client's mean gradient by the global one.
 
     A client's drift is the difference between its own gradient and the global one; both are estimated and the
-    difference is taken out of every step.
+    difference is removed from every step.
 
         client:  g <- g - c_i + c;   at the end c_i <- c_i - c - delta_i / (steps lr)
         server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/m sum_i delta_i
@@ -25,7 +25,7 @@ def scaffold() -> Algorithm:
         Karimireddy et al., SCAFFOLD: stochastic controlled averaging for federated learning, ICML 2020 (option II).
 
     Note:
-        The server derives the change of c from the displacements, so the upload is one model and not two, also for
+        The server derives the change of c from the displacements, so the upload is one model instead of two, also for
         unequal numbers of steps. The rate is that of the round in which delta was made, the variates start at zero, and
         weight decay stays out of them: three places where released code differs.
     """

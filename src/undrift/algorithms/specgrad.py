@@ -17,9 +17,9 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         server:  the host's
 
     Args:
-        r: share of the spectrum removed, 0.01 to 0.1 alike; 0 gives the host.
+        r: share of the spectrum removed, with similar results from 0.01 to 0.1; 0 gives the host.
         host: the algorithm to filter; None is FedAvg with equal weights.
-        filter: another filter than high_pass(r), such as moving_average(r) or gaussian(r).
+        filter: a filter instead of high_pass(r), such as moving_average(r) or gaussian(r).
 
     Limits:
         r = 0 gives the host.

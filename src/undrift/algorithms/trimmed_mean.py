@@ -28,8 +28,8 @@ def trimmed_mean(f: float = 0.1) -> Algorithm:
         Yin et al., Byzantine-robust distributed learning: towards optimal statistical rates, ICML 2018.
 
     Note:
-        A cohort of m uploads, m <= 2f, trims (m - 1) // 2 on each side instead of f: the run goes on, with the median.
-        All clients count alike: an attacker can lie about its size. Running statistics are averaged plainly, so prefer
-        GroupNorm where clients are not trusted.
+        A cohort of m <= 2f uploads trims (m - 1) // 2 on each side instead of f: the run continues, with the median.
+        All clients count equally: an attacker can lie about its size. Running statistics are averaged without a robust
+        rule, so prefer GroupNorm where clients are not trusted.
     """
     return Algorithm(aggregation=TrimmedMean(f))

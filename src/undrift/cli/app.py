@@ -1,4 +1,4 @@
-"""The command line itself: one Typer application that the modules beside this one add their commands to."""
+"""The Typer application; the other modules of this package add their commands to it."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 
 class _Formatter(click.HelpFormatter):
-    """Help as plain text: Typer 0.20 escapes its brackets for rich, also where rich does not show them."""
+    """Help as plain text: Typer 0.20 escapes brackets for rich even where rich does not render the help."""
 
     def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         super().write_dl([(name, text.replace("\\[", "[")) for name, text in rows], col_max, col_spacing)
@@ -46,7 +46,7 @@ def _undrift() -> None:
 
 @contextmanager
 def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Tell people about errors of theirs in one line, and exit with 2; any other error is ours and shows its trace."""
+    """Print a user's error in one line and exit with code 2; any other error is a bug and shows its traceback."""
     theirs: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *kinds)
     try:
         yield
@@ -57,7 +57,7 @@ def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def stoppable(command: str) -> Iterator[None]:
-    """Interrupts end a run in one line that says how to go on."""
+    """On an interrupt, print one line that says how to resume, and exit with code 130."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -66,7 +66,7 @@ def stoppable(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped; go on with: {command}", err=True)
+        typer.echo(f"stopped; resume with: {command}", err=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

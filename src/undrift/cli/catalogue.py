@@ -1,4 +1,4 @@
-"""What there is: `undrift list` and `undrift show`."""
+"""The catalogue of methods: `undrift list` and `undrift show`."""
 
 import json
 from dataclasses import asdict
@@ -16,10 +16,10 @@ from undrift.core.algorithm import Cost, cost
 from undrift.util.names import suggest
 
 _LEGEND = """\
-down, up: traffic per client and round; client, server: what they keep; all in
+down, up: traffic per client and round; client, server: stored state; all in
 multiples of the model, <1 is less than one. grads: gradients per local step.
-gathers: the server holds every upload of a round; plain: sums are enough.
-undrift show NAME tells all about one."""
+sums: the server needs only sums of uploads; gathers: it holds every upload.
+undrift show NAME explains one algorithm."""
 
 
 @app.command("list")
@@ -27,7 +27,7 @@ def list_algorithms(
     only: Annotated[str | None, typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
 ) -> None:
-    """List every algorithm with what it costs and what it can do.
+    """List every algorithm with its costs and its blocks.
 
     Traffic and state are in multiples of the model, per client and round.
 
@@ -40,7 +40,7 @@ def list_algorithms(
     families = {name: family(algorithm) for name, algorithm in made.items()}
     costs = {name: cost(algorithm) for name, algorithm in made.items() if only in (None, families[name])}
     if as_json:
-        typer.echo(json.dumps([found.row(name) for name, found in costs.items()], indent=2))
+        typer.echo(json.dumps([row.row(name) for name, row in costs.items()], indent=2))
     else:
         Console().print(_table(costs, families))
         typer.echo(_LEGEND)
@@ -52,7 +52,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print an object.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,
 ) -> None:
-    """Show all about an algorithm.
+    """Explain an algorithm.
 
     The idea, the equations, the arguments, the blocks, the cost, the limiting
     cases, the differences from the paper, and the references.
@@ -60,13 +60,13 @@ def show(
     Example: undrift show scaffold
     """
     with reported("show"):
-        found = card(name)
+        page = card(name)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        typer.echo(json.dumps(asdict(page), indent=2))
     elif as_markdown:
-        typer.echo(markdown(found), nl=False)
+        typer.echo(markdown(page), nl=False)
     else:
-        Console().print(Markdown(markdown(found), code_theme="bw", hyperlinks=False))
+        Console().print(Markdown(markdown(page), code_theme="bw", hyperlinks=False))
 
 
 def _table(costs: dict[str, Cost], families: dict[str, str]) -> Table:
@@ -78,17 +78,17 @@ def _table(costs: dict[str, Cost], families: dict[str, str]) -> Table:
     table.add_column("sum", no_wrap=True)
     table.add_column("blocks")
     for kind in FAMILIES:
-        members = {name: found for name, found in costs.items() if families[name] == kind}
+        members = {name: own for name, own in costs.items() if families[name] == kind}
         if members:
             table.add_row(f"[bold]{kind}[/bold]")
-        for name, found in members.items():
-            table.add_row(*_cells(name, found))
+        for name, own in members.items():
+            table.add_row(*_cells(name, own))
     return table
 
 
-def _cells(name: str, found: Cost) -> list[str]:
+def _cells(name: str, own: Cost) -> list[str]:
     """The cells of one algorithm."""
-    kept = str(found.client_state) if found.client_state or found.stateless else "<1"
-    numbers = (found.down, found.up, kept, found.server_state, found.gradients_per_step)
-    blocks = ", ".join(block.partition("(")[0] for block in found.slots.values()) or "-"
-    return [f" {name}", *map(str, numbers), "plain" if found.plain_sum else "gathers", blocks]
+    kept = str(own.client_state) if own.client_state or own.stateless else "<1"
+    numbers = (own.down, own.up, kept, own.server_state, own.gradients_per_step)
+    blocks = ", ".join(block.partition("(")[0] for block in own.slots.values()) or "-"
+    return [f" {name}", *map(str, numbers), "sums" if own.plain_sum else "gathers", blocks]

@@ -22,12 +22,12 @@ from undrift.experiment.statistics import cells
 from undrift.experiment.tune import Tuning, tune
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; named again, it is gone on with.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; an existing one is resumed.")]
 
 
 @app.command("compare")
 def compare_methods(
-    file: Annotated[Path, typer.Argument(help="A TOML file: methods, seeds, settings.")],
+    file: Annotated[Path, typer.Argument(help="A TOML file with methods, seeds and settings.")],
     out: Out = None,
     preset: Preset = None,
     engine: Engine = None,
@@ -37,9 +37,9 @@ def compare_methods(
 ) -> None:
     """Compare methods over seeds and settings, and print the table.
 
-    What is done is not run again: after a crash, or with more methods or
-    seeds in the file, the same command goes on. A run that fails leaves the
-    others alone; the exit code is then 1.
+    Finished runs are not run again: after a crash, or with more methods or
+    seeds in the file, the same command resumes. A run that fails does not
+    stop the others; the exit code is then 1.
 
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
@@ -63,32 +63,32 @@ def compare_methods(
 
 @app.command("tune")
 def tune_method(
-    what: Annotated[str, typer.Argument(help="An algorithm's name, or a TOML file that says everything.")],
+    what: Annotated[str, typer.Argument(help="An algorithm's name, or a TOML file with all settings.")],
     grid: Annotated[
-        list[str] | None, typer.Option(help="lr=0.01,0.05,0.1 and, if wanted, one argument: rho=0.01,0.1.")
+        list[str] | None, typer.Option(help="lr=0.01,0.05,0.1, and optionally one argument: rho=0.01,0.1.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Settings of a run, as undrift run takes.")
+        Path | None, typer.Option("--config", "-c", help="Settings of a run, as for undrift run.")
     ] = None,
     data: Annotated[str | None, typer.Option(help="fashion-mnist, cifar10, shakespeare, ...")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds a trial has.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds each trial runs.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="best or last round.")] = None,
-    widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; 6 if not said.")] = None,
+    by: Annotated[str | None, typer.Option(help="Score a trial by its best or its last round.")] = None,
+    widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; default 6.")] = None,
     out: Out = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tune the learning rate, and one argument of a method if asked for.
+    """Tune the learning rate, and optionally one argument of a method.
 
-    The grid is widened until its best is inside. Trials are judged on
+    The grid is widened until its best point is inside. Trials are scored on
     examples held out from every client, never on the test set.
 
     Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
@@ -113,13 +113,13 @@ def tune_method(
 
 
 class _Watch:
-    """Shows rows of many runs on one bar, which counts their rounds."""
+    """Shows the progress of many runs on one bar, which counts their rounds."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress, self.before, self.name = progress, 0, ""
 
     def comparison(self, trial: Trial, row: dict[str, Any] | None) -> None:
-        """A row of a comparison's run, or its end."""
+        """Show a row of one of the runs, or count a run that has ended (None)."""
         if row is None:
             self.before += trial.config.rounds
             self.progress.bar.update(self.progress.task, completed=self.before)
@@ -127,7 +127,7 @@ class _Watch:
             self._show(trial.name, row)
 
     def tuning(self, name: str, row: dict[str, Any]) -> None:
-        """A row of a trial."""
+        """Show a row of a trial."""
         self._show(name, row)
 
     def _show(self, name: str, row: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ def _grid(texts: list[str]) -> dict[str, Any]:
 
 
 def _show(table: dict[str, Any], folder: Path) -> None:
-    """The table of a comparison, in parts below each other where it is wider than the terminal."""
+    """Print the table of a comparison, split into parts if it is wider than the terminal."""
     console, (headings, texts) = Console(), cells(table["rows"])
     keys = headings.index("seeds") if headings else 0
     widths = [max(map(len, column)) + 1 for column in zip(headings, *texts, strict=True)]
@@ -166,7 +166,7 @@ def _show(table: dict[str, Any], folder: Path) -> None:
 
 
 def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
-    """Columns that fit side by side, each time after the first ones, which name the row."""
+    """Groups of columns that fit the width; each begins with the key columns, which name the row."""
     first, parts = list(range(keys)), [list(range(keys))]
     for column in range(keys, len(widths)):
         if len(parts[-1]) > keys and sum(widths[c] for c in [*parts[-1], column]) > room:
@@ -176,7 +176,7 @@ def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
 
 
 def _show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
-    """The trials as a grid, the choice, and how to run it."""
+    """Print the trials as a grid, the choice, and how to run it."""
     first, *second = summary["axes"]
     scores = {tuple(trial[name] for name in summary["axes"]): trial["score"] for trial in summary["trials"]}
     lines = summary["axes"][second[0]] if second else [None]
@@ -187,7 +187,7 @@ def _show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
         drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in values))
     Console().print(drawn)
     if not tuning.base.get("holdout"):
-        typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to judge trials")
+        typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to score trials")
     for name, value in summary["choice"].items():
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
     typer.echo(f"accuracy on held-out examples {summary['score']:.2%} ({summary['by']} round)")

@@ -1,4 +1,4 @@
-"""What a run's clients share and how sharp its minimum is: `undrift lens`."""
+"""Measurements of a run's clients and of its minimum: `undrift lens`."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def look_at_run(
         str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
     ] = "top eigenvectors",
     round: Annotated[
-        int | None, typer.Option(help="Measure after this round, one of those kept; default the last.")
+        int | None, typer.Option(help="Measure after this round, if its checkpoint was kept; default the last.")
     ] = None,
     filter: Annotated[
         str | None,
@@ -43,7 +43,7 @@ def look_at_run(
 ) -> None:
     """Measure a run's clients and its minimum, and write RUN/lens.json.
 
-    What clients share in each band, in which layers they diverge, how similar
+    How far clients agree in each band, in which layers they diverge, how similar
     their features are, how sharp the minimum is. The run itself is not changed.
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
@@ -70,7 +70,7 @@ def look_at_run(
 
 
 def _show(measurements: dict[str, Any]) -> None:
-    """Everything but the pictures, as tables and sentences."""
+    """Print everything but the pictures, as tables and sentences."""
     console = Console()
     console.print(f"after {measurements['round']} rounds, {len(measurements['clients'])} clients", highlight=False)
     if "spectrum" in measurements:
@@ -84,11 +84,11 @@ def _show(measurements: dict[str, Any]) -> None:
     if "surface" in measurements:
         _surface(console, measurements["surface"])
     for part, reason in measurements["skipped"].items():
-        _say(console, f"{part} is left out: {reason}")
+        _say(console, f"{part} was skipped: {reason}")
 
 
 def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
-    """The agreement of each band, a column for each kind of vector."""
+    """Print the agreement in each band, with a column for each kind of vector."""
     shown = [source for source in _SOURCES if source in spectrum]
     table = _table("agreement in band", *shown)
     for band in range(spectrum["bands"]):
@@ -99,10 +99,10 @@ def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
 
 
 def _divergence(console: Console, divergence: dict[str, Any]) -> None:
-    """The layers in which clients diverge most."""
+    """Print the layers in which clients diverge most."""
     table = _table("layer", "relative", "update", "gradient")
     rows = zip(*(divergence[key] for key in ("layers", "relative", "update", "gradient")), strict=True)
-    # A layer whose mean is zero has no number: its clients only cancel out, and it comes first.
+    # A layer whose mean is zero has no number (its clients cancel out completely), so it comes first.
     for name, *numbers in sorted(rows, key=lambda row: (row[1] is not None, -(row[1] or 0)))[:_ROWS]:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
@@ -110,7 +110,7 @@ def _divergence(console: Console, divergence: dict[str, Any]) -> None:
 
 
 def _curvature(console: Console, curvature: dict[str, Any]) -> None:
-    """How sharp the minimum is, in a table of one row."""
+    """Print how sharp the minimum is, as a table with one row."""
     table = _table("examples", "lambda 1", "lambda 2", "trace", "sharpness", "gradient norm")
     trace = f"{_number(curvature['trace'])} ± {_number(curvature['trace_error'])}"
     rest = (_number(curvature[name]) for name in ("sharpness", "gradient_norm"))
@@ -119,16 +119,16 @@ def _curvature(console: Console, curvature: dict[str, Any]) -> None:
 
 
 def _surface(console: Console, surface: dict[str, Any]) -> None:
-    """The loss in the middle of the surface and at its worst."""
+    """Print the loss at the centre of the surface and its range."""
     finite = [x for row in surface["loss"] for x in row if x is not None]
     middle = surface["loss"][len(surface["a"]) // 2][len(surface["b"]) // 2]
     if finite and middle is not None:
         plane = f"{surface['directions']} up to {surface['a'][-1]:g} away"
-        _say(console, f"The loss is {middle:.3g}; over {plane} it lies in {min(finite):.3g} to {max(finite):.3g}.")
+        _say(console, f"The loss is {middle:.3g}; over {plane} it ranges from {min(finite):.3g} to {max(finite):.3g}.")
 
 
 def _table(first: str, *others: str) -> Table:
-    """A table of numbers below a column of names."""
+    """An empty table: a column of names, then columns of numbers."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(first, no_wrap=True)
     for heading in others:

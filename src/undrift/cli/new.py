@@ -15,12 +15,12 @@ from undrift.cli.app import app, reported
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")],
-    name: Annotated[str | None, typer.Option(help="The app's name; without it the folder's.")] = None,
+    name: Annotated[str | None, typer.Option(help="The app's name; default the folder's name.")] = None,
 ) -> None:
     """Write a Flower app, with a test deployment around it.
 
-    FOLDER must be new or empty. The README there says how to run the app;
-    app/task.py is what to replace by a task of your own.
+    FOLDER must be new or empty. Its README explains how to run the app;
+    replace app/task.py with your own task.
 
     Example: undrift new my-app
     """
@@ -29,7 +29,7 @@ def new(
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
             raise ValueError(f"{name!r} cannot be an app's name: set --name, of letters, digits, '.', '_' and '-'")
         if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty: name a new folder, or move away what is in this one")
+            raise ValueError(f"{folder} is not empty: name a new folder, or move the contents of this one")
         written = _fill(folder, files("undrift") / "templates" / "deployment", name)
     for path in written:
         typer.echo(path)
@@ -37,7 +37,7 @@ def new(
 
 
 def _fill(folder: Path, template: Traversable, name: str) -> list[Path]:
-    """Write what lies in a folder of the template; its files end in .in, so that no tool takes them for ours."""
+    """Write a folder of the template; its files end in .in so that tools do not treat them as part of this package."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for item in sorted(template.iterdir(), key=lambda item: item.name):

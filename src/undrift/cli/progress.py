@@ -1,4 +1,4 @@
-"""How far a run is: a live line on a terminal, a plain line now and then elsewhere."""
+"""Progress of a run: a live bar on a terminal, a line of text per minute in a log."""
 
 from time import perf_counter
 from typing import Any
@@ -13,11 +13,12 @@ EVERY = 60.0  # seconds between two lines of a log
 class Progress:
     """A bar with the round, the last accuracy and loss, and an estimate of the time left; a context manager.
 
-    Where the output is no terminal but a log, it is a line a minute.
+    If the output is not a terminal, it prints one line per minute instead.
 
     Args:
-        rounds: how many rounds there will be; None if it is not known yet.
-        label: what is running.
+        rounds: how many rounds there are; None if that is not known yet.
+        label: the text before the bar.
+        console: where to print; None is standard error.
     """
 
     def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None) -> None:
@@ -26,15 +27,15 @@ class Progress:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[status]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
-        self.told = perf_counter()
-        self.task = self.bar.add_task(label, total=rounds, told="starting")
+        self.logged = perf_counter()
+        self.task = self.bar.add_task(label, total=rounds, status="starting")
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -45,15 +46,15 @@ class Progress:
 
     def row(self, row: dict[str, Any]) -> None:
         """Show the row of a round."""
-        told = f"loss {row['train_loss']:.3f}"
+        status = f"loss {row['train_loss']:.3f}"
         if "accuracy" in row:
-            told = f"accuracy {row['accuracy']:.2%}  {told}"
-        self.bar.update(self.task, completed=row["round"] + 1, told=told)
-        self._log(row["round"] + 1, told)
+            status = f"accuracy {row['accuracy']:.2%}  {status}"
+        self.bar.update(self.task, completed=row["round"] + 1, status=status)
+        self._log(row["round"] + 1, status)
 
-    def _log(self, done: int, told: str) -> None:
-        """A line for a log, if it is time."""
-        if self.bar.disable and perf_counter() - self.told >= EVERY:
-            self.told, task = perf_counter(), self.bar.tasks[0]
+    def _log(self, done: int, status: str) -> None:
+        """Print a line to a log, at most once a minute."""
+        if self.bar.disable and perf_counter() - self.logged >= EVERY:
+            self.logged, task = perf_counter(), self.bar.tasks[0]
             of = f" of {task.total:.0f}" if task.total else ""
-            self.bar.console.print(f"{task.description} {done}{of}  {told}", highlight=False)
+            self.bar.console.print(f"{task.description} {done}{of}  {status}", highlight=False)

@@ -17,10 +17,10 @@ def write_report(
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     figures: Annotated[Path | None, typer.Option(help="Also write every figure here, as PNG and PDF.")] = None,
 ) -> None:
-    """Explain runs in one HTML file that works offline.
+    """Write a report on runs: one HTML file that works offline.
 
-    Tables, learning curves, partitions, lens measurements, the methods and how
-    to reproduce everything. Runs of one method over seeds become one line.
+    It has tables, learning curves, partitions, lens measurements, the methods
+    and how to reproduce the runs. Seeds of one method are drawn as one line.
 
     Example: undrift report runs/compare-fashion --out report.html
     """

@@ -14,20 +14,16 @@ from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.config import merged, read_toml
 from undrift.experiment.folder import RunError
 
-Engine = Annotated[str | None, typer.Option(help="local, ray or flower; no result depends on it.")]
-Preset = Annotated[
-    str | None, typer.Option(help="papers: the papers' local settings; settings that are given override it.")
-]
-Workers = Annotated[int | None, typer.Option(help="Workers of the engine.")]
-Device = Annotated[str | None, typer.Option(help="cpu; data sets and models do not go to a GPU yet.")]
+Engine = Annotated[str | None, typer.Option(help="local, ray or flower; it does not affect results.")]
+Preset = Annotated[str | None, typer.Option(help="papers: the papers' local settings; explicit settings override it.")]
+Workers = Annotated[int | None, typer.Option(help="How many workers the engine starts.")]
+Device = Annotated[str | None, typer.Option(help="cpu; GPUs are not supported yet.")]
 
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="A name that undrift list shows, or a composition.")] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A TOML file; flags change what it says.")
-    ] = None,
+    method: Annotated[str | None, typer.Argument(help="A name from undrift list, or a composition.")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
     data: Annotated[
         str | None, typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.")
     ] = None,
@@ -40,21 +36,21 @@ def run(
     preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples in a step.")] = None,
-    target: Annotated[float | None, typer.Option(help="Accuracy whose round is noted.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
+    target: Annotated[float | None, typer.Option(help="Accuracy to reach; the summary has the round.")] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An argument of the method (rho=0.05) or any other setting (local.decay=1)."),
+        typer.Option("--set", help="An argument of the method (rho=0.05) or another setting (local.decay=1)."),
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; new or empty. Default: runs/...")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run, new or empty; default runs/...")] = None,
 ) -> None:
-    """Run a method and keep everything about it in a folder.
+    """Run a method and store everything about the run in a folder.
 
-    The folder holds the settings, one row of numbers per round, checkpoints
-    and the final model; undrift resume goes on with it after any crash.
+    The folder contains the settings, one row of numbers per round, checkpoints
+    and the final model; undrift resume continues the run after a crash.
 
     Example: undrift run fedavg --data fashion-mnist --partition dirichlet:0.1
     """
@@ -83,12 +79,12 @@ def run(
 @app.command("resume")
 def resume_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    rounds: Annotated[int | None, typer.Option(help="More rounds than it was started with.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds in all; default those of the run.")] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
 ) -> None:
-    """Go on with a run from its last whole checkpoint, to the bit.
+    """Resume a run from its last intact checkpoint, bit for bit.
 
     Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
     """
@@ -100,7 +96,7 @@ def resume_run(
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as settings: a key with a dot names a table, one without an argument of the method."""
+    """`KEY=VALUE` texts as settings: `table.key` sets a key of a table, `key` an argument of the method."""
     out: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -112,7 +108,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A value as TOML reads it; anything else is a text."""
+    """A value parsed as TOML, or else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -120,7 +116,7 @@ def _value(text: str) -> Any:
 
 
 def slug(text: str) -> str:
-    """A text as a part of a folder's name: "scaffold + sam(rho=0.05)" is scaffold-sam-rho-0.05."""
+    """A text as part of a folder's name: "scaffold + sam(rho=0.05)" becomes scaffold-sam-rho-0.05."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text)[:80].strip("-.") or "run"
 
 
@@ -134,7 +130,7 @@ def _free(root: Path, name: str) -> Path:
 
 
 def _print_summary(outcome: Outcome) -> None:
-    """The result in a few lines."""
+    """Print the result in a few lines."""
     summary = outcome.summary
     if "accuracy" in summary:
         typer.echo(

@@ -34,12 +34,10 @@ def draw_partition(
     data: Annotated[str, typer.Option(help="A data set's name.")] = "fashion-mnist",
     partition: Annotated[str, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = "dirichlet:0.1",
     clients: Annotated[
-        int | None, typer.Option(help="How many clients; default 100, or those of a natural partition.")
+        int | None, typer.Option(help="How many clients; default 100, or all of a natural partition.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draw.")] = 0,
-    out: Annotated[Path, typer.Option(help="The PNG or PDF file to write, clients by classes.")] = Path(
-        "partition.png"
-    ),
+    out: Annotated[Path, typer.Option(help="The PNG or PDF file to write.")] = Path("partition.png"),
 ) -> None:
     """Split a data set over clients, draw the partition and describe it.
 
@@ -74,7 +72,7 @@ def doctor() -> None:
 
 
 def _extras() -> Table:
-    """Optional parts and how to get those that are missing."""
+    """The optional extras, and how to install the missing ones."""
     table = Table("extra", "library", "installed", box=SIMPLE_HEAD, pad_edge=False)
     for extra, package in _EXTRAS.items():
         table.add_row(extra, package, _version(package) or f"no: pip install 'undrift\\[{extra}]'")
@@ -82,7 +80,7 @@ def _extras() -> Table:
 
 
 def _data() -> Table:
-    """Data sets and where they are, or how to get them."""
+    """The data sets and where they are, or how to get them."""
     table = Table("data", "found", "where, or how to get it", box=SIMPLE_HEAD, pad_edge=False)
     for item in available():
         table.add_row(item.name, "yes" if item.found else "no", item.where if item.found else item.how_to_get)

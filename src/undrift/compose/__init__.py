@@ -1,1 +1,1 @@
-"""Methods as lines of text, and the cards that describe them."""
+"""Methods written as text, and the cards that describe them."""

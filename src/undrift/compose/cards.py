@@ -1,6 +1,6 @@
-"""Cards: what there is to know about each algorithm, read from its docstring, its signature and its cost.
+"""Cards: a description of each algorithm, generated from its docstring, its signature and its cost.
 
-`python -m undrift.compose.cards FOLDER` writes them as pages; nothing on a page is written anywhere else.
+`python -m undrift.compose.cards FOLDER` writes them as pages, which contain nothing else.
 """
 
 import re
@@ -18,7 +18,7 @@ from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm, Cost, cost
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
-"""The kinds of method, in the order in which `undrift list` shows them."""
+"""The families of methods, in the order in which `undrift list` shows them."""
 
 _MARK = "<!-- Made by `make cards` from the code: change the docstring, not this page. -->"
 
@@ -37,17 +37,17 @@ class Card:
     """An algorithm on one page.
 
     Args:
-        name: as `undrift list` shows it.
+        name: its name in `undrift list`.
         family: one of `FAMILIES`.
         title: what it is, in a sentence.
         idea: why it should work.
         equations: what the client and the server do.
         composition: its blocks as a line of text.
         defaults: its arguments with their defaults.
-        cost: what it costs, with its blocks by slot.
-        limits: the cases in which it is another method, one each.
-        differences: where it differs from the paper or from released code.
-        references: where it comes from, one each.
+        cost: its cost, with its blocks by slot.
+        limits: the cases in which it equals another method.
+        differences: how it differs from the paper or from released code.
+        references: its papers.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Card:
 
 
 def family(algorithm: Algorithm) -> str:
-    """The family of an algorithm, from the slots in which it differs from FedAvg: the first rule that holds."""
+    """The family of an algorithm: the first rule that holds for the slots in which it differs from FedAvg."""
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
     aggregation = type(algorithm.aggregation)
     rules = {
@@ -133,14 +133,14 @@ def markdown(card: Card) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every page by the name of its file, the index first."""
+    """Every page by its file name, the index first."""
     cards = [card(name) for name in ALGORITHMS]
     out = {"README.md": f"{_MARK}\n\n{_index(cards)}"}
     return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in cards}
 
 
 def write(folder: Path) -> None:
-    """Write every page into a folder, and remove those of algorithms that are gone."""
+    """Write every page into a folder and delete pages of removed algorithms."""
     folder.mkdir(parents=True, exist_ok=True)
     made = pages()
     for path in folder.glob("*.md"):
@@ -151,7 +151,7 @@ def write(folder: Path) -> None:
 
 
 def _sections(doc: str) -> dict[str, list[str]]:
-    """The lines of a docstring by section; those before the first section have none."""
+    """The lines of a docstring by section; those before the first section are under ""."""
     out: dict[str, list[str]] = {"": []}
     name = ""
     for line in doc.splitlines():
@@ -165,26 +165,26 @@ def _sections(doc: str) -> dict[str, list[str]]:
 
 
 def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """The arguments of a section and their meanings."""
+    """The arguments in a section and their meanings."""
     for entry in re.split(r"\n(?=\w)", dedent("\n".join(lines)).strip()):
         name, _, meaning = entry.partition(":")
         yield name, " ".join(meaning.split())
 
 
 def _entries(lines: list[str]) -> tuple[str, ...]:
-    """The entries of a section, one to a line; a line that ends in no full stop or semicolon goes on."""
+    """The entries of a section, one per line; a line without a final full stop or semicolon continues on the next."""
     joined = " ".join(line.strip() + ("\n" if line.rstrip().endswith((".", ";")) else "") for line in lines)
     return tuple(entry.strip().removesuffix(";") for entry in joined.split("\n") if entry.strip())
 
 
 def _run(card: Card) -> str:
-    """How to run it: by name, and as a composition of its blocks."""
+    """The commands that run it: by name, and as a composition of its blocks."""
     composed = f'\nundrift run "{card.composition}"' if "+" in card.composition or ":" in card.composition else ""
     return f"```bash\nundrift run {card.name}{composed}\n```"
 
 
 def _cost(cost: Cost) -> str:
-    """The row of costs."""
+    """The table of costs."""
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
     numbers = (cost.down, cost.up, cost.client_state, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
@@ -192,7 +192,7 @@ def _cost(cost: Cost) -> str:
 
 
 def _index(cards: list[Card]) -> str:
-    """The index: a table for each family."""
+    """The index, with a table for each family."""
     parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
     for name in FAMILIES:
         rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in cards if c.family == name]

@@ -1,15 +1,15 @@
 """A method as a line of text: `scaffold + sam(rho=0.05) + high-pass(0.01) + fedawa + fedper`.
 
-Terms are joined by "+". A term is a name with, if wanted, arguments in brackets, and fills slots:
+Terms are joined by "+". A term is a name with optional arguments in parentheses, and fills slots:
 
-- an algorithm (`fedsam`) fills those in which it differs from FedAvg;
-- a block (`sam`, `stale-global`) fills its own slot, and with a prefix the one named: `momentum:feddyn`. After a
-  prefix a name is always a block's: `drift:scaffold` leaves the weights by examples, `scaffold` sets them equal;
-- a filter (`high-pass(0.01)`) acts on the offset of a perturbation if a term before it has one, else on the gradient;
-  `perturbation:` and `gradient:` say which.
+- an algorithm (`fedsam`) fills the slots in which it differs from FedAvg;
+- a block (`sam`, `stale-global`) fills its own slot, or with a prefix the slot named: `momentum:feddyn`. After a prefix
+  a name always means a block: `drift:scaffold` keeps weights by examples, `scaffold` sets equal weights;
+- a filter (`high-pass(0.01)`) acts on the offset of a perturbation if an earlier term has one, else on the gradient;
+  `perturbation:` and `gradient:` select one.
 
-No slot is filled twice. Only the plain weights that come with an algorithm, equal or by examples, give way to a weight
-rule of another term. Dashes, underscores and capitals in names do not matter. Arguments are literals; nothing is
+No slot may be filled twice, with one exception: the default weights of an algorithm, equal or by examples, are replaced
+by another term's weight rule. Case, dashes and underscores in names are ignored. Arguments are literals; nothing is
 evaluated.
 """
 
@@ -28,10 +28,9 @@ from undrift.util.literals import bracketed, called, fitted, split, written
 from undrift.util.names import normalized, suggest
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
-"""What a filter acts on: the fields of the spectral slot."""
+"""What a filter can act on: the fields of the spectral slot."""
 
-
-_PLAIN = (Uniform, ByExamples)
+_DEFAULT_WEIGHTS = (Uniform, ByExamples)
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TERM = re.compile(r"(?:([A-Za-z][\w-]*)\s*:\s*)?([A-Za-z][\w-]*)\s*(\(.*\))?", re.DOTALL)
 
@@ -52,19 +51,19 @@ Filled = dict[_Place, AnyBlock | Filter]
 
 @dataclass(frozen=True)
 class _Term:
-    """A term as it was written, and what it fills."""
+    """A term as written, and what it fills."""
 
     text: str
     fills: Filled
     others: tuple[str, ...] = ()
-    """The same part in other places."""
+    """Terms that put the same part into other places."""
 
     def yields(self, place: _Place) -> bool:
-        """Whether it leaves a place to others: the plain weights that come with an algorithm of more than weights."""
-        return len(self.fills) > 1 and place.slot == "aggregation" and isinstance(self.fills[place], _PLAIN)
+        """Whether another term may replace its part: default weights of an algorithm that also fills other slots."""
+        return len(self.fills) > 1 and place.slot == "aggregation" and isinstance(self.fills[place], _DEFAULT_WEIGHTS)
 
     def hint(self) -> str:
-        """What to write if it is in another's way."""
+        """What to write instead if it conflicts with another term."""
         if len(self.fills) > 1:
             return f", or write what you want of {self.text} alone: {_joined(self.fills)}"
         return f", or write {self.others[0]}" if self.others else ""
@@ -74,7 +73,7 @@ def parse(text: str) -> Algorithm:
     """The algorithm that a line of text describes.
 
     Args:
-        text: terms joined by "+", as above.
+        text: terms joined by "+".
 
     Example:
         >>> parse("fedsam(0.05) + highpass(0.01)")  # FedFFT
@@ -97,9 +96,9 @@ def parse(text: str) -> Algorithm:
 
 
 def text(algorithm: Algorithm) -> str:
-    """The canonical line of an algorithm, which `parse` reads back to an equal one.
+    """The canonical text of an algorithm; `parse` returns an equal algorithm.
 
-    Every block with its slot, in the order of a round; arguments at their defaults are left out.
+    It names every block with its slot, in the order of a round, without arguments that have their default values.
 
     Example:
         >>> text(parse("scaffold + sam(0.05)"))
@@ -109,16 +108,16 @@ def text(algorithm: Algorithm) -> str:
 
 
 def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
-    """Every block and filter by the name a term calls it."""
+    """Every block and filter by its name in a term."""
     classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
     return _named(tuple(classes), tuple(ALGORITHMS))
 
 
 def _read(source: str, perturbed: bool) -> _Term:
-    """One term; `perturbed` says whether a term before it has a perturbation."""
+    """Parse one term; `perturbed` says whether an earlier term has a perturbation."""
     match = _TERM.fullmatch(source)
     if match is None:
-        raise ValueError(f"{source!r} is no term; write a name and its arguments, for example sam(rho=0.05)")
+        raise ValueError(f"{source!r} is not a term; write a name and its arguments, for example sam(rho=0.05)")
     prefix, name, arguments = match.groups(default="")
     algorithm, known = _keys(ALGORITHMS).get(normalized(name)), parts()
     if algorithm is not None and not prefix:
@@ -133,7 +132,7 @@ def _read(source: str, perturbed: bool) -> _Term:
 
 
 def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
-    """A block or a filter in its place, with the other places it fits."""
+    """The term of a block or a filter, with the other places that it fits."""
     if isinstance(made, Filter):
         if where not in FILTERED:
             raise ValueError(f"{source!r}: a filter acts on the gradient or the perturbation: write gradient:{bare}")
@@ -147,7 +146,7 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Ter
 
 
 def _alone(place: _Place, before: tuple[_Term, object] | None, term: _Term) -> _Term:
-    """The term, unless another one has filled the place."""
+    """The term; raises if another one has filled the place."""
     if before is not None:
         hint = term.hint() or before[0].hint()
         raise ValueError(f"{before[0].text!r} and {term.text!r} both fill {place}; leave one of them out{hint}")
@@ -155,26 +154,26 @@ def _alone(place: _Place, before: tuple[_Term, object] | None, term: _Term) -> _
 
 
 def _home(part: AnyBlock | Filter, perturbed: bool) -> str:
-    """Where a part goes that has no prefix: the block's own home."""
+    """The place of a part without a prefix."""
     if isinstance(part, Filter):
         return FILTERED[0] if perturbed else FILTERED[1]
     return part.home
 
 
 def _fits(block: AnyBlock) -> tuple[str, ...]:
-    """The slots a block fits."""
+    """The slots that a block fits."""
     return tuple(slot for slot, kind in SLOTS.items() if isinstance(block, kind))
 
 
 @lru_cache(maxsize=8)
 def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
-    """Classes by their names with dashes, or as the algorithm of the same name has it: feddyn, not fed-dyn."""
+    """Classes by their names with dashes, or spelled as the algorithm of the same name: feddyn, not fed-dyn."""
     names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
     return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}
 
 
 def _prefix(prefix: str, source: str) -> str:
-    """The slot or filter that a prefix names; empty if there is none."""
+    """The slot or filter that a prefix names; empty without a prefix."""
     known = {_dashed(slot): slot for slot in (*SLOTS, "gradient")}
     match = _keys(known).get(normalized(prefix))
     if prefix and match is None:
@@ -195,7 +194,7 @@ def _fills(algorithm: Algorithm) -> Filled:
 
 
 def _joined(fills: Filled) -> str:
-    """What is filled, as terms."""
+    """The filled places as text."""
     names: dict[object, str] = {part: name for name, part in parts().items()}
     return " + ".join(_written(place, part, names) for place, part in fills.items())
 
@@ -204,14 +203,14 @@ def _written(place: _Place, part: AnyBlock | Filter, names: Mapping[object, str]
     """The term of one part."""
     kind = type(part)
     if kind not in names:
-        raise ValueError(f"{kind.__name__} is not among undrift.blocks, so no text can name it")
+        raise ValueError(f"{kind.__name__} is not in undrift.blocks, so it cannot be written as text")
     given = {f.name: getattr(part, f.name) for f in fields(part) if getattr(part, f.name) != f.default}
     shown = [f"{key}={written(fitted(kind, key, value))}" for key, value in given.items()]
     return f"{_dashed(place.filter or place.slot)}:{names[kind]}" + (f"({', '.join(shown)})" if shown else "")
 
 
 def _keys(known: Iterable[str]) -> dict[str, str]:
-    """Names by what is left of them without dashes and capitals."""
+    """Names by their normalised form."""
     return {normalized(name): name for name in known}
 
 

@@ -1,7 +1,7 @@
-"""Data sets, how they are dealt out to clients, and the task over them.
+"""Data sets, their partitions over clients, and the task on them.
 
-`load` finds a data set on this machine before it asks the hub and keeps it decoded; `DataTask` serves its batches to
-the engines and measures models on the official test set and on each client's own.
+`load` looks for a data set on this machine before it asks the hub, and caches it decoded. `DataTask` gives batches to
+the engines and evaluates models on the official test set and on each client's own.
 """
 
 from undrift.data.augment import Augment

@@ -1,4 +1,4 @@
-"""Random flips and crops of a batch of images, in one gather over bytes."""
+"""Random flips and crops of a batch of images, as one gather over bytes."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to each training image.
+    """The augmentation of training images.
 
     Args:
         flip: mirror half of the images left to right.
-        crop: pad by so many black pixels on each side and cut the old size out anywhere; 0 switches it off.
+        crop: pad with this many black pixels on each side and crop at random to the old size; 0 switches it off.
     """
 
     flip: bool = False
@@ -33,7 +33,7 @@ class Augment:
         return cls("flip" in parts, 4 * ("crop" in parts))
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
-        """A new batch; every image has draws of its own."""
+        """A new batch; every image has its own random draws."""
         if not self:
             return images
         count, channels, height, width = images.shape
@@ -50,6 +50,6 @@ class Augment:
         return self.flip or self.crop > 0
 
     def derived(self, generator: Generator) -> Generator:
-        """A generator for the augmentation, derived from that of the order and leaving it as it is."""
+        """A generator for the augmentation, derived from that of the order without changing it."""
         draw = torch.randint(2**62, (1,), generator=generator.clone_state())
         return Generator().manual_seed(int(draw))

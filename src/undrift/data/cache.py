@@ -1,4 +1,4 @@
-"""Decoded arrays on disk: plain .npy files, mapped into memory when they are read again."""
+"""The cache of decoded arrays: .npy files, memory-mapped when they are read."""
 
 import json
 import os
@@ -18,13 +18,13 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def root() -> Path:
-    """UNDRIFT_CACHE, or a folder in the user's cache."""
+    """The cache folder: UNDRIFT_CACHE, or a folder in the user's cache."""
     user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("UNDRIFT_CACHE") or Path(user, "undrift")).expanduser()
 
 
 def entry(name: str, files: Sequence[Path], *options: object) -> Path:
-    """The folder for a data set: its name, and a hash of the options and of each file's name, size and time."""
+    """The cache folder of a data set: its name, and a hash of the options and of each file's name, size and time."""
     known = [repr(options)]
     for path in files:
         stat = path.stat()
@@ -33,9 +33,9 @@ def entry(name: str, files: Sequence[Path], *options: object) -> Path:
 
 
 def read(folder: Path) -> tuple[Arrays, str] | None:
-    """The arrays of an entry, mapped, and its note; None if it is missing or damaged.
+    """The memory-mapped arrays of an entry, and its note; None if it is missing or damaged.
 
-    A page that is written to is copied first: the files never change, and processes share what they only read.
+    Writing copies a page first: the files never change, and processes share the pages they only read.
     """
     try:
         about = json.loads((folder / "about.json").read_text())
@@ -46,10 +46,10 @@ def read(folder: Path) -> tuple[Arrays, str] | None:
 
 
 def write(folder: Path, arrays: Arrays, note: str) -> bool:
-    """Write an entry atomically, unless another process has written it meanwhile.
+    """Write an entry atomically, unless another process has written it in the meantime.
 
     Returns:
-        whether it is there; a folder that cannot be written is no error, there is just no cache.
+        whether the entry exists; a folder that cannot be written to is not an error, there is just no cache.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Feature shift: the standard image corruptions at severity 3, and which client's images get which.
 
-The settings are those for 32 x 32 images; 28 x 28 grey ones take the same. Of the fifteen standard types frost is left
-out, since it needs photographs of ice. All arithmetic is element by element and every image has a generator of its own,
-so that the result does not depend on the images beside it.
+The settings are those for 32 x 32 images; 28 x 28 grey images use the same. Of the fifteen standard types frost is
+missing because it needs photographs of ice. All arithmetic is element by element and every image has its own random
+generator, so the result does not depend on the other images of a batch.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ CHUNK = 256
 
 
 def corrupt(images: Images, kind: str, keys: ArrayLike) -> Images:
-    """Corrupt images, all in one way.
+    """Apply one corruption to images.
 
     Args:
         images: images x channels x rows x columns, with one channel or three.
         kind: one of `KINDS`.
-        keys: a whole number for each image, from `sample_keys`, that fixes what is random about it.
+        keys: an integer for each image, from `sample_keys`, that seeds its random numbers.
     """
     if kind not in KINDS:
         raise ValueError(f"corrupt: no corruption is named {kind!r}; {suggest(kind, KINDS)}")
@@ -44,7 +44,7 @@ def corrupt(images: Images, kind: str, keys: ArrayLike) -> Images:
 
 
 def sample_keys(seed: int, samples: ArrayLike, purpose: str = "corruption") -> NDArray[np.uint64]:
-    """A hash of (seed, sample index, purpose) for each sample; different samples get different ones."""
+    """A hash of (seed, sample index, purpose) for each sample, without collisions between samples."""
     state = np.asarray(samples, np.uint64) + np.uint64(derive(seed, purpose))
     state = state * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -54,7 +54,7 @@ def sample_keys(seed: int, samples: ArrayLike, purpose: str = "corruption") -> N
 
 
 def client_kinds(client: int, seed: int) -> tuple[str, ...]:
-    """The corruptions of a client: two or three, each number as likely, all different."""
+    """The corruptions of a client: two or three different ones, with equal probability."""
     draw = np.random.default_rng(derive(seed, "corruption", client))
     chosen = draw.choice(len(KINDS), size=draw.integers(2, 4), replace=False)
     return tuple(list(KINDS)[i] for i in chosen)
@@ -72,7 +72,7 @@ def assign(partition: Partition, seed: int) -> NDArray[np.str_]:
 
 
 def corrupted(images: Images, kinds: NDArray[np.str_], seed: int) -> Images:
-    """All images of a data set, each corrupted in its own way; those whose kind is "" stay as they are."""
+    """All images of a data set, each with its own corruption; those whose kind is "" are unchanged."""
     out = images.copy()
     for kind in np.unique(kinds[kinds != ""]).tolist():
         own = np.flatnonzero(kinds == kind)

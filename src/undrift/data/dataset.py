@@ -1,4 +1,4 @@
-"""What a loaded data set is: two splits of resident tensors, and what is known about them."""
+"""A loaded data set: two splits as tensors in memory, and their properties."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,12 @@ from torch import Tensor
 
 
 class DataError(FileNotFoundError):
-    """A data set is missing or its files do not fit; the message says where was looked and how to get it."""
+    """A data set is missing or its files are not as expected; the message says where we looked and how to get it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Examples in a row.
+    """A list of examples.
 
     Args:
         inputs: images as uint8 (examples, channels, height, width), or tokens (examples, length).
@@ -39,14 +39,14 @@ class Dataset:
     """A training set and the official test set.
 
     Args:
-        name: as `load` takes it.
+        name: the name that `load` takes.
         kind: "image" or "text".
-        train: what is dealt out to clients.
+        train: the training set, which is distributed over clients.
         test: the official test set.
         classes: how many classes the targets have.
-        mean: of each channel of the training images, in [0, 1]; empty for text.
-        std: the same for the standard deviation.
-        title: what to print beside a figure; it says if the files are not the original ones.
+        mean: the mean of each channel of the training images, in [0, 1]; empty for text.
+        std: the standard deviation of each channel.
+        title: the name to print; it says if the files are not the original ones.
         symbols: for text, how many different tokens there are.
     """
 

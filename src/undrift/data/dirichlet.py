@@ -1,4 +1,4 @@
-"""The two Dirichlet schemes. They differ in what is drawn, so their alphas are not to be compared."""
+"""The two Dirichlet schemes. They draw different things, so their alphas are not comparable."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class Dirichlet(Scheme):
 
     Args:
         alpha: small is skewed, large is even. It is not comparable with the alpha of `dirichlet-client`.
-        min_size: everything is drawn again until the smallest client has so many samples, 1000 times at most.
-        balance: clients that hold their fair share get nothing of the classes that follow.
+        min_size: the draw is repeated, up to 1000 times, until every client has at least this many samples.
+        balance: clients that have their fair share get no samples of the classes that follow.
 
     Note:
         A Dirichlet vector restricted to some clients and renormalised is a Dirichlet vector over those clients, so
@@ -41,14 +41,14 @@ class Dirichlet(Scheme):
         self.within("min_size", 0, np.inf)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         clients = self.population(clients, len(labels))
         pools = shuffled(labels, draw)
         counts = self._enough([len(pool) for pool in pools], clients, draw)
         return np.concatenate(pools), np.repeat(np.tile(np.arange(clients), len(pools)), counts.ravel())
 
     def _enough(self, totals: Sequence[int], clients: int, draw: Generator) -> Indices:
-        """Counts of each class (row) on each client that leave no client too small."""
+        """Counts of each class (row) per client, drawn until no client is too small."""
         short: list[int] = []
         while self.min_size * clients <= sum(totals) and len(short) < REDRAWS:
             counts = self._counts(totals, clients, draw)
@@ -81,14 +81,14 @@ class Dirichlet(Scheme):
 class DirichletClient(Scheme):
     """Client-wise: each client draws samples from classes in its own proportions pi ~ Dir(alpha, ..., alpha).
 
-    All clients are of equal size. They draw in random order, one sample at a time, from the classes that still have
-    samples; a client none of whose classes are left draws any sample that is.
+    All clients have the same size. They draw in random order, one sample at a time, from the classes that still have
+    samples; a client whose classes are all empty draws any remaining sample.
 
     Args:
         alpha: small is skewed, large is even.
-        refill: an empty class is filled again, so that clients share samples and others are never used; FL-Simulator
-            does so.
-        remainder: the first clients get one sample more where the number does not divide; without it they are dropped.
+        refill: an empty class is refilled, so that clients share samples and others are never used, as in
+            FL-Simulator.
+        remainder: if the samples do not divide evenly, the first clients get one more; if false, these are dropped.
     """
 
     alpha: float
@@ -101,7 +101,7 @@ class DirichletClient(Scheme):
         self.within("alpha", 1e-6, 1e9)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         clients = self.population(clients, len(labels))
         used = len(labels) - (0 if self.remainder else len(labels) % clients)
         turns = draw.permutation(np.arange(used) % clients)
@@ -115,7 +115,7 @@ class DirichletClient(Scheme):
         return samples, turns
 
     def _classes(self, turns: Indices, chances: NDArray[np.float64], priors: NDArray[Any], left: list[int]) -> Indices:
-        """The class each turn draws; a client's cumulative table is made anew after a class has run out."""
+        """The class each turn draws; clients' cumulative tables are rebuilt after a class has run out."""
         tables: dict[int, list[float]] = {}
         classes = []
         for client, chance in zip(turns.tolist(), chances.tolist(), strict=True):

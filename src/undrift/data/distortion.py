@@ -1,4 +1,4 @@
-"""What the fourteen corruptions do to pixels: functions of a batch in [0, 1] and of one generator for each image."""
+"""The fourteen corruptions, as functions of a batch of pixels in [0, 1] and one random generator per image."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -28,13 +28,13 @@ def _shot_noise(x: Pixels, draws: Draws) -> Pixels:
 
 
 def _impulse_noise(x: Pixels, draws: Draws) -> Pixels:
-    """Each value black or white with a chance of 3 % together."""
+    """Each value is black or white with a total probability of 3 %."""
     chance = np.stack([draw.random(x.shape[1:], np.float32) for draw in draws])
     return np.where(chance < 0.03, (chance < 0.015).astype(np.float32), x)
 
 
 def _defocus_blur(x: Pixels, _: Draws) -> Pixels:
-    """A disk of radius 0.5 is one pixel; what blurs is its alias filter, 3 x 3 of deviation 0.6."""
+    """A disk of radius 0.5 is one pixel; only its alias filter blurs, 3 x 3 with deviation 0.6."""
     return _blur(x, 0.6, 1)
 
 
@@ -145,16 +145,16 @@ KINDS: dict[str, Callable[[Pixels, Draws], Pixels]] = {
     "pixelate": _pixelate,
     "jpeg": _jpeg,
 }
-"""Name -> what it does to pixels in [0, 1]."""
+"""Name -> function of pixels in [0, 1]."""
 
 
 def to_bytes(x: Pixels) -> Images:
-    """Pixels as bytes, to the nearest."""
+    """Pixels as bytes, rounded to the nearest."""
     return np.rint(np.clip(x, 0, 1) * 255).astype(np.uint8)
 
 
 def _each(x: Pixels, change: Callable[[Any], Any]) -> Pixels:
-    """A change of every image as one of PIL's."""
+    """Apply a function of PIL images to every image."""
     from PIL import Image
 
     grey = x.shape[1] == 1
@@ -185,7 +185,7 @@ def _smear(x: Pixels, degrees: NDArray[np.float64], radius: int, sigma: float) -
 
 
 def _zoom(x: Pixels, factor: float) -> Pixels:
-    """The middle of each image, enlarged to its size by linear interpolation."""
+    """The centre of each image, enlarged to the image's size by linear interpolation."""
     size = x.shape[2:]
     matrix, offset = np.eye(2) / factor, (np.array(size) - 1) / 2 * (1 - 1 / factor)
     planes = [
@@ -195,7 +195,7 @@ def _zoom(x: Pixels, factor: float) -> Pixels:
 
 
 def _read(x: Pixels, at: Pixels) -> Pixels:
-    """Each image read at rows and columns of its own by linear interpolation; edges are mirrored."""
+    """Each image sampled at its own coordinates by linear interpolation; edges are mirrored."""
     out = np.empty_like(x)
     for image, places, result in zip(x, at, out, strict=True):
         for plane, target in zip(image, result, strict=True):

@@ -1,4 +1,4 @@
-"""How good a model is: one pass over examples, answers kept apart."""
+"""Evaluation of a model: one pass over examples, with a result for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ BATCH = 200
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model reached.
+    """The result of an evaluation.
 
     Args:
-        accuracy: the share of right answers; nan without examples.
+        accuracy: the share of correctly classified examples; nan without examples.
         loss: the mean loss.
-        examples: how many there were.
+        examples: how many examples there were.
     """
 
     accuracy: float
@@ -28,20 +28,20 @@ class Evaluation:
 
     @classmethod
     def of(cls, right: Tensor, loss: float) -> "Evaluation":
-        """From the answers and the mean loss."""
+        """From what was classified correctly, and the mean loss."""
         return cls(float(right.double().mean()), loss, len(right))
 
 
 def answers(
     module: nn.Module, split: Split, prepare: Callable[[Tensor], Tensor], chosen: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Whether each example is answered rightly, and the mean loss; the module is left in the mode it was in.
+    """Whether each example is classified correctly, and the mean loss; the module's mode is restored.
 
     Args:
-        module: gives the logits of a batch.
+        module: returns the logits of a batch.
         split: the examples.
-        prepare: turns stored inputs into what the module takes.
-        chosen: the examples that count, by number; None takes all.
+        prepare: converts stored inputs to the module's input.
+        chosen: the indices of the examples to use; None takes all.
     """
     chosen = torch.arange(len(split)) if chosen is None else chosen
     right = torch.empty(len(chosen), dtype=torch.bool)
@@ -62,9 +62,9 @@ def answers(
 
 
 def apportion(counts: Tensor, seats: int) -> Tensor:
-    """Whole numbers in proportion to the counts that add up to the seats, by the largest remainder.
+    """Integers in proportion to the counts that sum to `seats`, by the largest remainder.
 
-    Of equal remainders the earlier wins.
+    Among equal remainders the first wins.
 
     Example:
         >>> apportion(torch.tensor([50, 30, 21]), 10)

@@ -1,4 +1,4 @@
-"""How a data set may lie on a disk: Parquet, `save_to_disk`, idx, MedMNIST's archive, a plain text."""
+"""The file formats of data sets: Parquet, `save_to_disk`, idx, MedMNIST's archive, a text file."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +14,16 @@ Columns = Mapping[str, Any]
 
 
 class Format(NamedTuple):
-    """A way to store a data set: the files of a split in a folder (none if it is not there), and how to read them."""
+    """A file format: `look` returns the files of a split in a folder (empty if there are none), `read` reads them."""
 
     look: Callable[[Path, str], list[Path]]
     read: Callable[[DataSource, str, list[Path]], Columns]
 
 
 def _look_parquet(folder: Path, split: str) -> list[Path]:
-    """Files whose name has the split as a word of its own, in the folder or its `data`; or a folder of that name.
+    """Files with the split as a separate word in their name, in the folder or its `data`; or a folder of that name.
 
-    It looks no deeper: below a folder of many data sets lie files of others.
+    Deeper folders are not searched: they may contain files of other data sets.
     """
     word = re.compile(rf"(?<![a-z]){split}(?![a-z])")
     near = [*folder.glob("*.parquet"), *folder.glob("data/*.parquet")]
@@ -31,7 +31,7 @@ def _look_parquet(folder: Path, split: str) -> list[Path]:
 
 
 def _read_parquet(source: DataSource, split: str, files: list[Path]) -> Columns:
-    """The columns that are needed, of all files in the order of their names."""
+    """The columns that are needed, from all files in the order of their names."""
     parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
     names = parquet.read_schema(files[0]).names
     _demand(source, names, split)
@@ -41,7 +41,7 @@ def _read_parquet(source: DataSource, split: str, files: list[Path]) -> Columns:
 
 
 def _look_saved(folder: Path, split: str) -> list[Path]:
-    """What `save_to_disk` wrote: a folder per split, or the split itself. `load_dataset` would misread it."""
+    """Files written by `save_to_disk`: a folder per split, or the split itself. `load_dataset` would misread them."""
     for inner in (folder / split, folder):
         if (inner / "state.json").is_file() and (inner == folder / split or split == "train"):
             return [inner / "state.json", *sorted(inner.glob("*.arrow"))]
@@ -66,7 +66,7 @@ def _demand(source: DataSource, names: Sequence[str], split: str) -> None:
 
 
 def _look_idx(folder: Path, split: str) -> list[Path]:
-    """The images and labels of a split in the files of MNIST and its kin, gzipped or not."""
+    """The images and labels of a split in MNIST-style files, gzipped or not."""
     stem = {"test": "t10k"}.get(split, split)
     matches = [sorted(folder.glob(f"{stem}-{part}-ubyte*"))[:1] for part in ("images-idx3", "labels-idx1")]
     return matches[0] + matches[1] if all(matches) else []

@@ -1,4 +1,4 @@
-"""Images as arrays: coded ones from a column of a table, idx files, and the archive of MedMNIST."""
+"""Images as arrays: from encoded images in a table column, idx files, and MedMNIST's archive."""
 
 import gzip
 import zipfile
@@ -19,7 +19,7 @@ MODES = {1: "L", 3: "RGB"}
 
 
 class Decoded(NamedTuple):
-    """Images (examples, channels, height, width), how the first was coded ("JPEG", "PNG"), whether any was scaled."""
+    """Images (examples, channels, height, width), the format of the first ("JPEG"), and whether any was scaled."""
 
     images: NDArray[np.uint8]
     coding: str
@@ -27,7 +27,7 @@ class Decoded(NamedTuple):
 
 
 def need(module: str) -> Any:
-    """A module of the extra `data`, imported when it is first needed."""
+    """Import a module of the extra `data`."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -35,18 +35,18 @@ def need(module: str) -> Any:
 
 
 def rows(column: Any) -> Iterator[Any]:
-    """The values of a table's column, one chunk at a time in memory."""
+    """The values of a table column, with one chunk in memory at a time."""
     for chunk in column.chunks:
         yield from chunk.to_pylist()
 
 
 def decode(column: Any, channels: int, side: int = 0) -> Decoded:
-    """Every image of a column.
+    """Decode every image of a column.
 
     Args:
-        column: coded images, as bytes or as the hub's pairs of bytes and path; or an array of images.
-        channels: 1 converts to grey, 3 to colours.
-        side: images of another size are scaled to it; 0 takes the size of the first and refuses others.
+        column: encoded images, as bytes or as the hub's pairs of bytes and path; or an array of images.
+        channels: 1 converts to grey, 3 to RGB.
+        side: images of another size are scaled to it; 0 takes the size of the first image and rejects others.
     """
     if isinstance(column, np.ndarray):
         return Decoded(_stacked(column, channels), "", False)
@@ -69,7 +69,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
 
 
 def _bytes(item: Any) -> bytes:
-    """A coded image: itself, or the bytes of the hub's pair, or the file it names."""
+    """The bytes of an encoded image: itself, or from the hub's pair of bytes and path."""
     if isinstance(item, bytes):
         return item
     if isinstance(item, dict) and item.get("bytes"):
@@ -80,7 +80,7 @@ def _bytes(item: Any) -> bytes:
 
 
 def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
-    """Images (examples, height, width[, channels]) with the channels first."""
+    """Images (examples, height, width[, channels]) in channels-first order."""
     full = images.reshape(*images.shape[:3], -1)
     if full.dtype != np.uint8 or full.shape[3] != channels:
         raise DataError(f"images must be uint8 with {channels} channels, got {full.dtype} {list(images.shape)}")
@@ -88,7 +88,7 @@ def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """An idx file of bytes, gzipped or not: a magic number, the length of each axis, the values."""
+    """Read an idx file of bytes, gzipped or not: a magic number, the length of each axis, the values."""
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
     if raw[:3] != b"\x00\x00\x08":
@@ -101,7 +101,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_npz(path: Path, name: str) -> NDArray[Any]:
-    """One plain array of a numpy archive; arrays of Python objects are refused."""
+    """Read one array of a NumPy archive; arrays of Python objects are rejected."""
     with zipfile.ZipFile(path) as archive:
         if f"{name}.npy" not in archive.namelist():
             raise DataError(f"{path}: no array {name}; found {', '.join(archive.namelist())}")

@@ -1,4 +1,4 @@
-"""One loader for every source: find it, decode it, keep it decoded, hand it out as tensors."""
+"""The loader for every source: it finds the files, decodes them, caches the arrays and returns tensors."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +18,10 @@ from undrift.data.places import Place, Where, fetch, find, folders, missing
 from undrift.data.sources import DataSource, find_source
 
 VERSION = 1
-"""Part of every cache key: raise it when decoding changes."""
+"""Part of every cache key: increase it when decoding changes."""
 
 PER_OWNER = 0.9
-"""The share of each owner's examples that is training where a source has no test split."""
+"""The share of each owner's examples used for training if a source has no test split."""
 
 Made = tuple[dict[str, NDArray[Any]], str]
 
@@ -29,14 +29,14 @@ Made = tuple[dict[str, NDArray[Any]], str]
 def load(
     name: str, where: Where | None = None, *, hub: str | None = None, stride: int = 1, keep: bool = True
 ) -> Dataset:
-    """A data set by name, offline first: the files given, UNDRIFT_DATA, Debian's folder, the hub or its local cache.
+    """Load a data set by name, offline first: given files, UNDRIFT_DATA, Debian's folder, the hub or its local cache.
 
     Args:
         name: one of `SOURCES`.
-        where: a folder, or for each split its Parquet files; nothing else is then looked at.
-        hub: another repository of the hub with the same columns; nothing else is then looked at.
-        stride: for windows of characters, how far apart they start; 1 gives all of them.
-        keep: keep the decoded arrays in the cache folder.
+        where: a folder, or the Parquet files of each split; no other place is then searched.
+        hub: another repository on the hub with the same columns; no other place is then searched.
+        stride: for windows of characters, the distance between their starts; 1 gives all of them.
+        keep: store the decoded arrays in the cache folder.
     """
     source = find_source(name)
     if where is not None and hub is not None:
@@ -52,7 +52,7 @@ def load(
 
 
 def _stored(source: DataSource, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
-    """The arrays from the cache, or made and put there."""
+    """The arrays from the cache, or decoded and stored there."""
     entry = cache.entry(source.name, place.files, VERSION, source, stride)
     held = cache.read(entry) if keep else None
     if held is None:
@@ -62,7 +62,7 @@ def _stored(source: DataSource, place: Place, stride: int, keep: bool) -> tuple[
 
 
 def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
-    """The arrays as tensors, without a copy."""
+    """The arrays as tensors, without copying."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     train, test = (
         Split(tensors[f"{split}-inputs"], tensors[f"{split}-targets"], tensors.get(f"{split}-owners"))
@@ -74,7 +74,7 @@ def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
 
 
 def _images(source: DataSource, place: Place, _stride: int) -> Made:
-    """Decoded images of every split; the note says what sets them apart from the original."""
+    """Decoded images of every split; the note says how they differ from the original."""
     notes: list[str] = []
 
     def inputs(columns: Columns) -> NDArray[Any]:
@@ -118,18 +118,18 @@ def _splits(source: DataSource, place: Place, inputs: Callable[[Columns], NDArra
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:
-    """The classes, also where each is a list of one."""
+    """The classes; each may be a list with one element."""
     values = column if isinstance(column, np.ndarray) else list(rows(column))
     return np.asarray(values, dtype=np.int64).reshape(-1)
 
 
 def _owners(column: Any) -> NDArray[np.int64]:
-    """The owners numbered from 0 in the order of their names."""
+    """The owners, numbered from 0 in the order of their names."""
     return np.unique(np.asarray(list(rows(column))), return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def _cut(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Cut a test set from training: a tenth of each owner's examples, chosen once and for all."""
+    """Split a test set off the training set: a tenth of each owner's examples, the same every time."""
     owners = arrays["train-owners"]
     mixed = np.random.default_rng(derive(0, "per owner")).permutation(len(owners))
     order = mixed[np.argsort(owners[mixed], kind="stable")]

@@ -1,7 +1,7 @@
-"""Which samples each client has: drawn by a scheme that a short text names, recorded and hashed.
+"""Which samples each client has: drawn by a scheme that a short text names, and hashed.
 
-The text is `scheme[:value][,key=value...]`, read by `undrift.util.literals.short`; all that follows `over=` belongs to
-the scheme under it.
+The text is `scheme[:value][,key=value...]`, parsed by `undrift.util.literals.short`; everything after `over=` is the
+text of the inner scheme.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The samples of each client. Whether every sample has exactly one client, `covers` and `disjoint` say.
+    """The samples of each client; `covers` and `disjoint` say whether every sample has exactly one client.
 
     Args:
-        clients: for each client the indices of its samples, sorted.
-        labels: the class of every sample of the data, dealt or not.
+        clients: the sorted indices of each client's samples.
+        labels: the class of every sample of the data, also of those no client has.
         scheme: the canonical text of the scheme.
-        seed: of the draw; None for a partition drawn elsewhere.
+        seed: the seed of the draw; None for a partition drawn elsewhere.
     """
 
     clients: tuple[Indices, ...]
@@ -61,22 +61,22 @@ class Partition:
 
     @cached_property
     def uses(self) -> Indices:
-        """How many times each sample of the data was dealt."""
+        """How many clients have each sample of the data."""
         return np.bincount(np.concatenate(self.clients), minlength=len(self.labels))
 
     @property
     def disjoint(self) -> bool:
-        """Whether no sample was dealt twice."""
+        """Whether no sample has two clients."""
         return bool(self.uses.max() <= 1)
 
     @property
     def covers(self) -> bool:
-        """Whether every sample was dealt."""
+        """Whether every sample has a client."""
         return bool(self.uses.min() >= 1)
 
     @property
     def corrupted(self) -> bool:
-        """Whether the images are to be changed by `undrift.data.corruption`."""
+        """Whether the images must be corrupted by `undrift.data.corruption`."""
         return self.scheme.split(",")[0] == Corrupt.name
 
     @cached_property
@@ -114,14 +114,14 @@ def partition(
     seed: int = 0,
     owners: ArrayLike | None = None,
 ) -> Partition:
-    """Deal the samples of a data set to clients.
+    """Distribute the samples of a data set over clients.
 
     Args:
         scheme: a scheme or its text, for example "dirichlet:0.1" or "longtail:100,over=dirichlet-client:0.3".
         labels: the class of each sample, whole numbers from 0.
         clients: how many clients; "natural" takes the data's own.
-        seed: of the draw.
-        owners: whose each sample is, for "natural".
+        seed: the seed of the draw.
+        owners: the owner of each sample, for "natural".
 
     Example:
         >>> partition("classes:2", [0, 1, 2, 3] * 6, clients=4).sizes
@@ -164,12 +164,12 @@ def parse(text: str) -> Scheme:
 def from_flower(
     partitioner: Any, labels: ArrayLike, columns: Mapping[str, ArrayLike] | None = None, index: str = "index"
 ) -> Partition:
-    """The partition that a partitioner of `flwr-datasets` makes.
+    """The partition of a partitioner from `flwr-datasets`.
 
     Args:
-        partitioner: with no dataset, or with one that has the column `index`.
+        partitioner: without a dataset, or with one that has the column `index`.
         labels: the class of each sample.
-        columns: what the partitioner reads, by name; without it `label`, the labels.
+        columns: the columns that the partitioner reads, by name; default the labels as `label`.
         index: the column that numbers the samples.
     """
     known = _labels(labels)

@@ -1,4 +1,4 @@
-"""Where a data set is found: given files, the folders of UNDRIFT_DATA, Debian's, then the hub."""
+"""Finds a data set: in given files, the folders of UNDRIFT_DATA, Debian's folder, then on the hub."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ Where = str | Path | Mapping[str, str | Path | Sequence[str | Path]]
 
 @dataclass(frozen=True)
 class Place:
-    """A data set that was found.
+    """A place that has a data set.
 
     Args:
-        where: as it is printed.
-        files: everything its content depends on.
-        read: gives the columns of a split.
+        where: its name to print.
+        files: all files that the content depends on.
+        read: returns the columns of a split.
     """
 
     where: str
@@ -41,11 +41,11 @@ class Availability(NamedTuple):
 
 
 def find(source: DataSource, where: Where | None = None) -> Place | None:
-    """The first place that holds every split, without the hub; None if there is none.
+    """The first place that has every split, without the hub; None if there is none.
 
     Args:
-        source: what is looked for.
-        where: a folder, or for each split its Parquet files; nothing else is then looked at.
+        source: the data set.
+        where: a folder, or the Parquet files of each split; no other place is then searched.
     """
     if isinstance(where, Mapping):
         return _given(source, where)
@@ -58,7 +58,7 @@ def find(source: DataSource, where: Where | None = None) -> Place | None:
 
 
 def folders(source: DataSource, where: str | Path | None = None) -> list[Path]:
-    """Where to look, in this order."""
+    """The folders to search, in this order."""
     if where is not None:
         return [Path(where) / source.place, Path(where)]
     named = [Path(part) for part in os.environ.get("UNDRIFT_DATA", "").split(os.pathsep) if part]
@@ -69,8 +69,8 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
     """The data set from the hub or its local cache.
 
     Args:
-        source: what is wanted.
-        looked: where it was not found before, for the error.
+        source: the data set.
+        looked: the places searched before, for the error.
     """
     if not source.hub:
         raise missing(source, looked)
@@ -84,14 +84,14 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
 
 
 def missing(source: DataSource, looked: Sequence[str | Path]) -> DataError:
-    """What to say when a data set is nowhere."""
+    """The error for a missing data set."""
     unset = "" if os.environ.get("UNDRIFT_DATA") else " (UNDRIFT_DATA is not set)"
     places = "; ".join(str(place) for place in looked)
     return DataError(f"{source.name} was not found. Looked in: {places}{unset}. To get it: {source.how}")
 
 
 def available() -> list[Availability]:
-    """Every known data set and whether it is here; nothing is loaded."""
+    """Every known data set and whether it is on this machine; nothing is loaded."""
     out = []
     for source in SOURCES.values():
         place = find(source)
@@ -101,7 +101,7 @@ def available() -> list[Availability]:
 
 
 def _hub_folders(source: DataSource) -> Iterator[Path]:
-    """Where the hub's libraries keep what they have fetched."""
+    """The cache folders of the hub's libraries."""
     if source.hub:
         home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
         yield Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets")) / source.hub.replace("/", "___")
@@ -115,7 +115,7 @@ def _place(source: DataSource, format: Format, where: str, files: Mapping[str, l
 
 
 def _given(source: DataSource, where: Mapping[str, Any]) -> Place:
-    """Files named by the caller, Parquet all of them."""
+    """Parquet files named by the caller."""
     wanted = [split for split in source.splits if split]
     if set(where) != set(wanted):
         raise ValueError(

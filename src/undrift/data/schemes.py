@@ -1,8 +1,8 @@
-"""The ways to deal samples to clients. Each is a record of its settings; a short text names it.
+"""Schemes that distribute samples over clients. Each is a record of its settings, named by a short text.
 
-A scheme gives two flat arrays of one length: samples, and beside each the client that gets it. `str` of a scheme is
-its canonical text, without the settings left at their defaults; `undrift.data.partition.parse` reads it back. The two
-Dirichlet schemes are in `undrift.data.dirichlet`.
+A scheme returns two flat arrays of the same length: samples, and the client of each. `str` of a scheme is its canonical
+text, without settings that have their default values; `undrift.data.partition.parse` parses it. The two Dirichlet
+schemes are in `undrift.data.dirichlet`.
 """
 
 from dataclasses import dataclass, fields
@@ -18,24 +18,24 @@ Dealt = tuple[Indices, Indices]
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to deal samples to clients."""
+    """A way to distribute samples over clients."""
 
     name: ClassVar[str]
-    value: ClassVar[str | None] = None  # the field that stands after the colon
+    value: ClassVar[str | None] = None  # the field that is written after the colon
 
     def __str__(self) -> str:
-        """The canonical text; what lies under `over` stands last and may have settings of its own."""
+        """The canonical text; the inner scheme `over` comes last and may have its own settings."""
         text = self.name if self.value is None else f"{self.name}:{setting_text(getattr(self, self.value))}"
         changed = [f.name for f in fields(self) if f.name != self.value and getattr(self, f.name) != f.default]
         changed.sort(key=lambda key: key == "over")
         return ",".join([text, *(f"{key}={setting_text(getattr(self, key))}" for key in changed)])
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         raise NotImplementedError
 
     def population(self, clients: int | None, samples: int) -> int:
-        """The number of clients, checked against the number of samples."""
+        """The number of clients, validated against the number of samples."""
         if clients is None:
             raise ValueError(f"{self.name}: the number of clients is missing; pass clients=...")
         if not 1 <= clients <= samples:
@@ -43,7 +43,7 @@ class Scheme:
         return clients
 
     def within(self, key: str, low: float, high: float) -> None:
-        """Refuse a setting out of its range, NaN included."""
+        """Raise if a setting is out of range or NaN."""
         if not low <= (value := getattr(self, key)) <= high:
             raise ValueError(
                 f"{self.name}: {key} must be between {setting_text(low)} and {setting_text(high)}, got {value}"
@@ -52,12 +52,12 @@ class Scheme:
 
 @dataclass(frozen=True)
 class Iid(Scheme):
-    """Shuffled and cut into equal parts; the first clients get what is left over."""
+    """Shuffled and cut into equal parts; the first clients get the remainder."""
 
     name: ClassVar[str] = "iid"
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         clients = self.population(clients, len(labels))
         return draw.permutation(len(labels)), np.arange(len(labels)) % clients
 
@@ -78,7 +78,7 @@ class Classes(Scheme):
         self.within("count", 1, np.inf)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         clients = self.population(clients, len(labels))
         pools = shuffled(labels, draw)
         if self.count > len(pools):
@@ -98,11 +98,11 @@ class Classes(Scheme):
 
 @dataclass(frozen=True)
 class Natural(Scheme):
-    """The data's own clients: writers, roles, hospitals. Users too small are left out first, then whole users sampled.
+    """The data's own clients: writers, roles, hospitals. Users that are too small are removed, then users are sampled.
 
     Args:
-        min_size: users with fewer samples are left out.
-        fraction: users are drawn until they hold this share of the samples, as LEAF does.
+        min_size: users with fewer samples are removed.
+        fraction: users are drawn until they have this share of the samples, as in LEAF.
         users: this share of the users is drawn.
     """
 
@@ -117,7 +117,7 @@ class Natural(Scheme):
             self.within(key, 1e-9, 1)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each; clients are numbered in the order of their owners' names."""
+        """The samples and the client of each; clients are numbered in the order of their owners' names."""
         if owners is None:
             raise ValueError("natural: the data name no owners; pass owners=..., one for each sample")
         names, user, sizes = np.unique(owners, return_inverse=True, return_counts=True)
@@ -137,11 +137,11 @@ class Natural(Scheme):
 
 @dataclass(frozen=True)
 class LongTail(Scheme):
-    """Class c of C keeps n_0 factor^(-c / (C - 1)) samples; the rest is dealt by the scheme under `over`.
+    """Class c of C keeps n_0 factor^(-c / (C - 1)) samples; the scheme `over` distributes them.
 
     Args:
         factor: how many times larger the first class is than the last.
-        over: how the kept samples are dealt.
+        over: the scheme that distributes the remaining samples.
     """
 
     factor: float
@@ -153,11 +153,11 @@ class LongTail(Scheme):
         self.within("factor", 1, 1e9)
         if isinstance(self.over, (LongTail, Corrupt)):
             raise ValueError(
-                f"longtail: over={self.over.name} cannot lie under it; corrupt stands first, longtail once"
+                f"longtail: over={self.over.name} is not possible; corrupt must come first, longtail only once"
             )
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         pools = shuffled(labels, draw)
         powers = np.arange(len(pools)) / max(1, len(pools) - 1)
         targets = np.floor(len(pools[0]) * self.factor**-powers + 1e-9).astype(np.int64)
@@ -170,32 +170,32 @@ class LongTail(Scheme):
 
 @dataclass(frozen=True)
 class Corrupt(Scheme):
-    """Feature shift: dealt by the scheme under `over`; `undrift.data.corruption` then changes the images of clients."""
+    """Feature shift: the scheme `over` distributes samples; `undrift.data.corruption` then corrupts clients' images."""
 
     over: Scheme = Iid()
     name: ClassVar[str] = "corrupt"
 
     def __post_init__(self) -> None:
         if isinstance(self.over, Corrupt):
-            raise ValueError("corrupt: over=corrupt cannot lie under it; name it once")
+            raise ValueError("corrupt: over=corrupt is not possible; name it once")
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """Samples, and the client of each."""
+        """The samples and the client of each."""
         return self.over.deal(labels, owners, clients, draw)
 
 
 def shuffled(labels: Indices, draw: Generator) -> list[Indices]:
-    """The samples of each class there is, each list shuffled."""
+    """The shuffled samples of each class that occurs."""
     order = draw.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
 def holders(clients: int, classes: int, each: int, draw: Generator) -> NDArray[np.bool_]:
-    """Which client (row) holds which class: `each` per client, each class as often as any other, up to one.
+    """Which client (row) has which class: `each` per client, with class counts that differ by at most one.
 
-    A shuffled deck is dealt; a class a client got twice is swapped with a card of a client that lacks it. Above half
-    of the classes it is easier to deal those a client lacks.
+    A shuffled deck of classes is dealt; a class that a client got twice is swapped with a client that lacks it. Above
+    half of the classes it is easier to deal the classes that a client lacks.
     """
     if 2 * each > classes:
         return ~holders(clients, classes, classes - each, draw)
@@ -211,7 +211,7 @@ def holders(clients: int, classes: int, each: int, draw: Generator) -> NDArray[n
 
 
 def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -> None:
-    """Swap one card for another so that neither side gets a second of its kind."""
+    """Swap a class with another client so that neither has a class twice."""
     own = deck[i, place]
     fits = (counts[i][deck] == 0) & (counts[:, own] == 0)[:, None]
     j, k = divmod(int(draw.choice(np.flatnonzero(fits))), deck.shape[1])
@@ -223,5 +223,5 @@ def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -
 
 
 def setting_text(value: object) -> str:
-    """A setting as it is written in a text."""
+    """A setting as text."""
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

@@ -1,4 +1,4 @@
-"""The table of known data sets: where each lies, what its columns are called, how to get it."""
+"""The known data sets: where each is stored, the names of its columns, and how to get it."""
 
 from dataclasses import dataclass, replace
 
@@ -7,26 +7,26 @@ from undrift.util.names import suggest
 
 @dataclass(frozen=True)
 class DataSource:
-    """One data set, as its files describe it.
+    """The files and properties of one data set.
 
     Args:
-        name: as `load` takes it.
-        title: as it is printed.
-        form: "image" (coded images in a column), "words" (text columns) or "roles" (one play text).
+        name: the name that `load` takes.
+        title: the name to print.
+        form: "image" (encoded images in a column), "words" (text columns) or "roles" (the text of a play).
         classes: how many classes.
         hub: its name on the hub; empty if it is not there.
-        inputs: the columns of the input; texts of several are joined.
+        inputs: the columns of the input; several text columns are joined.
         target: the column of the class.
-        splits: the names of the training and the test split; an empty test split is cut from training, by owner.
+        splits: the names of the training and the test split; if the latter is empty, it is split off training by owner.
         owner: the column of the natural client; empty if there is none.
-        mean: of each channel; its length is the number of channels.
-        std: the same for the standard deviation.
-        folder: where it lies below a data folder; empty if as its name.
-        files: what that folder holds, for the one who has to put it there.
-        package: the Debian package that brings it.
-        lossless: whether the original images are; JPEG-coded copies are then named as such.
-        side: images of another size are scaled to it; 0 takes the size of the first.
-        symbols: how many different tokens.
+        mean: the mean of each channel; its length is the number of channels.
+        std: the standard deviation of each channel.
+        folder: its folder in a data folder; empty if that is its name.
+        files: the files to put into that folder, for the instructions.
+        package: the Debian package that contains it.
+        lossless: whether the original images are lossless; JPEG copies are then labelled as such.
+        side: images of another size are scaled to it; 0 takes the size of the first image.
+        symbols: how many different tokens there are.
         length: how many tokens an input has.
     """
 
@@ -51,17 +51,17 @@ class DataSource:
 
     @property
     def kind(self) -> str:
-        """What its inputs are: "image" or "text"."""
+        """The kind of its inputs: "image" or "text"."""
         return "image" if self.form == "image" else "text"
 
     @property
     def place(self) -> str:
-        """The folder it lies in, below a data folder."""
+        """Its folder in a data folder."""
         return self.folder or self.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is read."""
+        """All columns that are read."""
         return (*self.inputs, self.target, *([self.owner] if self.owner else []))
 
     @property
@@ -70,7 +70,7 @@ class DataSource:
         names = " and ".join(f"{split}.parquet" for split in self.splits if split)
         files = self.files or f"{names} (columns {', '.join(self.columns)})"
         ways = [f"apt install {self.package}"] if self.package else []
-        ways.append(f"put {files} into a folder {self.place} below a folder named in UNDRIFT_DATA")
+        ways.append(f"put {files} into a folder {self.place} in a folder named in UNDRIFT_DATA")
         if self.hub:
             ways.append(f'run datasets.load_dataset("{self.hub}") once with a network')
         return ", or ".join(ways)
@@ -177,11 +177,11 @@ _ALL = [
 ]
 
 SOURCES: dict[str, DataSource] = {source.name: source for source in _ALL}
-"""Name -> source, in the order in which they are shown."""
+"""Name -> source, in the order of display."""
 
 
 def find_source(name: str) -> DataSource:
-    """The source of that name; case, "_" and " " do not matter.
+    """The source with this name; case is ignored, and "_" and " " equal "-".
 
     Example:
         >>> find_source("Fashion_MNIST").package

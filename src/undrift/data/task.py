@@ -1,4 +1,4 @@
-"""The task over a data set: batches for training, the official test, and a test of each client's own."""
+"""The task on a data set: batches for training, the official test set, and each client's own test set."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,25 +20,26 @@ from undrift.data.evaluate import BATCH, Evaluation, answers, apportion
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 
 OWN = 100
-"""The most examples a client's own test has when it is drawn from the official test set."""
+"""The most examples in a client's own test set if it is drawn from the official test set."""
 
 
 @dataclass(frozen=True, eq=False)
 class DataTask:
     """A model, a data set and which training examples each client has.
 
-    A client's own test set is, in this order: the examples held out; those of `local_tests`; those of its owner, where
-    every client holds the data of one owner; otherwise official test examples drawn like its training labels.
+    A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
+    examples of its owner, if every client has the data of one owner; official test examples drawn with the label
+    shares of its training data.
 
     Args:
         dataset: the data.
-        clients: for each client the numbers of its training examples.
-        make: builds the model; a module's function or a `partial` of one, so that it can travel to workers.
+        clients: the indices of each client's training examples.
+        make: builds the model; a module-level function or a `partial` of one, so that it can be sent to workers.
         augment: "none", "flip", "crop" or "flip+crop", for training images.
-        holdout: the share of each client's examples kept from training for its own test; 0 keeps none.
-        seed: of the initial weights, the examples held out and the tests drawn.
-        local_tests: for each client the numbers of its own examples in the official test set.
-        reserved: the numbers of training examples that the server judges models on; no client should have them.
+        holdout: the share of each client's examples held out from training for its own test; 0 holds out none.
+        seed: fixes the initial weights, the examples held out and the tests drawn.
+        local_tests: the indices of each client's own examples in the official test set.
+        reserved: the indices of the training examples that are the server's proxy data; no client should have them.
     """
 
     dataset: Dataset
@@ -85,7 +86,7 @@ class DataTask:
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch of a client's data, shuffled and augmented; the last short batch is kept.
 
-        The order depends on the generator alone: augmenting does not change it.
+        The order depends only on the generator; augmentation does not change it.
         """
         own, augment = self.training(client), Augment.parse(self.augment)
         order = own[torch.randperm(len(own), generator=generator)]
@@ -95,7 +96,7 @@ class DataTask:
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
 
     def proxy(self) -> list[tuple[Tensor, Tensor]]:
-        """The examples reserved for the server, in batches."""
+        """The server's proxy data, in batches."""
         if self.reserved is None or len(self.reserved) == 0:
             raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or proxy in a run")
         train = self.dataset.train
@@ -103,14 +104,14 @@ class DataTask:
         return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Stored inputs as a model takes them: images normalised, channels last in memory; tokens as int64."""
+        """Stored inputs in the form a model takes: normalised images in channels-last memory, or tokens as int64."""
         if self.dataset.kind == "text":
             return inputs.long()
         scale, shift = self._normal
         return (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
 
     def training(self, client: int) -> Tensor:
-        """The numbers of a client's training examples, without those held out."""
+        """The indices of a client's training examples, without those held out."""
         return self._parts(client)[0]
 
     def label_counts(self, client: int) -> Tensor:
@@ -118,7 +119,7 @@ class DataTask:
         return torch.bincount(self.dataset.train.targets[self.training(client)], minlength=self.dataset.classes)
 
     def own(self, client: int) -> Tensor:
-        """The numbers of a client's own test examples, in `own_split`."""
+        """The indices of a client's own test examples in `own_split`."""
         if self.holdout:
             return self._parts(client)[1]
         if self.local_tests is not None:
@@ -129,31 +130,31 @@ class DataTask:
 
     @property
     def own_split(self) -> Split:
-        """Where the clients' own test examples lie: in the training set if they were held out, else in the test set."""
+        """The split with the clients' own test examples: the training set if they were held out, else the test set."""
         return self.dataset.train if self.holdout else self.dataset.test
 
     def correct(self, module: nn.Module, split: str = "test") -> tuple[Tensor, float]:
-        """Whether each example of "train" or "test" is answered rightly, and the mean loss."""
+        """Whether each example of "train" or "test" is classified correctly, and the mean loss."""
         if split not in ("train", "test"):
             raise ValueError(f'DataTask.correct: split must be "train" or "test", got {split!r}')
         return answers(module, getattr(self.dataset, split), self.prepare)
 
     def test(self, module: nn.Module) -> Evaluation:
-        """How good a model is on the official test set."""
+        """Evaluate a model on the official test set."""
         return Evaluation.of(*self.correct(module))
 
     def own_score(self, module: nn.Module, client: int) -> Evaluation:
-        """How good a client's model is on the client's own test set."""
+        """Evaluate a client's model on the client's own test set."""
         return Evaluation.of(*answers(module, self.own_split, self.prepare, self.own(client)))
 
     def per_client(self, module: nn.Module, right: Tensor | None = None) -> Tensor:
-        """The accuracy of one model on every client's own test set; nan where that is empty.
+        """The accuracy of one model on every client's own test set; nan if that is empty.
 
-        Each example is run once, however many clients test on it.
+        Each example is evaluated once, even if several clients test on it.
 
         Args:
             module: the model.
-            right: its answers on all of `own_split`, if they are known already.
+            right: whether it classifies each example of `own_split` correctly, if that is known already.
         """
         needed, position, counts = self._tests
         right = answers(module, self.own_split, self.prepare, needed)[0] if right is None else right[needed]
@@ -170,14 +171,14 @@ class DataTask:
 
     @cached_property
     def _tests(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The examples that any client tests on, where each client's are among them, and how many it has."""
+        """The examples that any client tests on, the positions of each client's among them, and how many it has."""
         own = [self.own(client) for client in range(self.population)]
         needed, position = torch.unique(torch.cat(own), return_inverse=True)
         return needed, position, torch.tensor([len(chosen) for chosen in own])
 
     @cached_property
     def _by_owner(self) -> list[Tensor] | None:
-        """Each client's test examples by its owner; None unless every client holds the data of one owner."""
+        """Each client's test examples by its owner; None unless every client has the data of one owner."""
         train, test = self.dataset.train.owners, self.dataset.test.owners
         if train is None or test is None:
             return None
@@ -189,7 +190,7 @@ class DataTask:
 
     @cached_property
     def _by_class(self) -> list[Tensor]:
-        """The numbers of the official test examples of each class."""
+        """The indices of the official test examples of each class."""
         return _groups(self.dataset.test.targets, self.dataset.classes)
 
     def _drawn(self, client: int) -> Tensor:
@@ -201,12 +202,12 @@ class DataTask:
         return torch.cat(chosen).sort().values if chosen else torch.empty(0, dtype=torch.int64)
 
     def _held(self, client: int) -> int:
-        """How many of a client's examples are held out; one at least stays for training."""
+        """How many of a client's examples are held out; at least one stays for training."""
         count = len(self.clients[client])
         return max(0, min(count - 1, int(self.holdout * count + 0.5)))
 
     def _parts(self, client: int) -> tuple[Tensor, Tensor]:
-        """A client's examples for training and those held out, each in the order given."""
+        """A client's examples for training and those held out, each in the given order."""
         own = _numbers(self.clients[client], len(self.dataset.train), f"client {client}")
         held = self._held(client)
         if not held:
@@ -217,11 +218,11 @@ class DataTask:
 
 
 def _numbers(chosen: Any, size: int, whose: str) -> Tensor:
-    """Example numbers as a tensor, none of them beyond the data."""
+    """Indices as a tensor, validated against the size of the data."""
     numbers = torch.as_tensor(chosen, dtype=torch.int64)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < size:
         span = f"{int(numbers.min())} to {int(numbers.max())}"
-        raise ValueError(f"DataTask: {whose} must hold numbers in [0, {size}), got {span}")
+        raise ValueError(f"DataTask: {whose} must contain indices in [0, {size}), got {span}")
     return numbers
 
 

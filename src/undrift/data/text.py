@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALPHABET = "\n !\"&'(),-." + digits + ":;>?" + ascii_uppercase + "[]" + ascii_lowercase + "}"
-"""The 80 characters of LEAF's Shakespeare; every other is the symbol after them."""
+"""The 80 characters of LEAF's Shakespeare; all others map to one further symbol."""
 
 UNKNOWN = len(ALPHABET)
 TRAINING = 0.8
@@ -32,9 +32,9 @@ def encode(text: str) -> NDArray[np.uint8]:
 
 
 def roles(play: str) -> dict[str, str]:
-    """What each role says, in the order of first appearance; line ends and runs of blanks become one blank.
+    """The text of each role, in the order of first appearance; line ends and runs of blanks become one blank.
 
-    A speech is headed by a line "ROLE:" and ends at a blank line.
+    A speech begins with a line "ROLE:" and ends at a blank line.
     """
     said: dict[str, list[str]] = {}
     for speech in re.split(r"\n\s*\n", play):
@@ -45,7 +45,7 @@ def roles(play: str) -> dict[str, str]:
 
 
 def cut(windows: int, stride: int, length: int) -> tuple[int, int]:
-    """Where training ends and where the test begins: by time, and no test window sees a character of training.
+    """Where training ends and testing begins, in time; no test window contains a character of training.
 
     With stride 1 this is LEAF's gap of length - 1 windows.
 
@@ -58,11 +58,11 @@ def cut(windows: int, stride: int, length: int) -> tuple[int, int]:
 
 
 def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[Any]]:
-    """Windows of characters, each with the character that follows, for every role long enough to be tested.
+    """Windows of characters, each with the next character, for every role with enough text to be tested.
 
     Args:
         play: the text.
-        stride: how far one window starts after the one before; 1 gives all.
+        stride: the distance between the starts of two windows; 1 gives all windows.
         length: characters in a window.
 
     Returns:
@@ -88,7 +88,7 @@ def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[A
 
 
 def _joined(parts: dict[str, list[NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """All roles in a row; the last character of a window is its target."""
+    """The windows of all roles, concatenated; the last character of a window is its target."""
     out: dict[str, NDArray[Any]] = {}
     for split in ("train", "test"):
         seen = np.concatenate(parts[f"{split}-inputs"])
@@ -99,15 +99,15 @@ def _joined(parts: dict[str, list[NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 
 def words(texts: Iterable[Sequence[str | None]], count: int, symbols: int, length: int) -> NDArray[np.int32]:
-    """The first words of each text by their hash, lower case; 0 fills short ones.
+    """The hashes of the first words of each text in lower case, padded with 0.
 
     A hash needs no vocabulary, which would have to be learned from all clients' texts.
 
     Args:
-        texts: for each example its columns, joined; None counts as empty.
+        texts: the text columns of each example, which are joined; None counts as empty.
         count: how many examples there are.
-        symbols: how many different tokens, 0 among them.
-        length: how many words are kept.
+        symbols: how many different tokens there are, including 0.
+        length: how many words to keep.
     """
     out = np.zeros((count, length), np.int32)
     for row, columns in enumerate(texts):

@@ -1,1 +1,1 @@
-"""Engines: they move typed values between server and clients and know no mathematics."""
+"""Engines: they move typed values between server and clients and contain no mathematics."""

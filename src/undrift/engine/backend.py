@@ -1,7 +1,7 @@
-"""Backends: where a simulation's clients are trained. A backend moves typed values and knows no mathematics.
+"""Backends: where a simulation's clients are trained. A backend moves typed values and contains no mathematics.
 
-`Simulation` samples the clients, makes the server step and keeps the records; its backend does one thing: train the
-clients of a round and add their uploads up. The result is the same to the bit on every backend.
+`Simulation` samples the clients, makes the server step and writes the records; its backend does one thing: it trains
+the clients of a round and sums their uploads. The result is bit-identical on every backend.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +18,10 @@ class Backend(Protocol):
     """Trains the clients of one simulation."""
 
     def open(self, job: Job) -> None:
-        """Take the job; called once, by the simulation. A job this backend cannot do is refused here."""
+        """Accept the job; the simulation calls this once. Raises if this backend cannot run the job."""
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients of a round and add their uploads up.
+        """Train the clients of a round and sum their uploads.
 
         Args:
             broadcast: what the server sent.
@@ -31,18 +31,18 @@ class Backend(Protocol):
 
     @property
     def worker(self) -> Worker:
-        """A worker in this process that sees the clients' states, to evaluate clients' own models."""
+        """A worker in this process that can read the clients' states, to evaluate personal models."""
 
     def close(self) -> None:
-        """End everything this backend started; it may be called more than once."""
+        """End everything this backend started; may be called more than once."""
 
 
 class InProcess:
-    """Trains clients in this process, one after the other: the reference that other backends equal to the bit.
+    """Trains clients in this process, one after the other: the reference that other backends match bit for bit.
 
     Args:
         store: where the clients' states are kept; None keeps them in memory.
-        root: folder of the clients' states, to keep them on disk; not together with `store`.
+        root: folder for the clients' states, to keep them on disk; not together with `store`.
     """
 
     def __init__(self, store: Store | None = None, root: str | Path | None = None) -> None:
@@ -53,7 +53,7 @@ class InProcess:
         self._worker: Worker | None = None
 
     def open(self, job: Job) -> None:
-        """Take the job."""
+        """Accept the job."""
         if job.depth and self.root is None:
             raise ValueError(
                 f"depth={job.depth}: InProcess keeps states for earlier rounds on disk only; "
@@ -67,21 +67,21 @@ class InProcess:
 
     @property
     def worker(self) -> Worker:
-        """The one worker, made when it is first needed."""
+        """The only worker, created on first use."""
         if self._worker is None:
             job = opened("InProcess", self._job)
             self._worker = Worker(job, self.store) if self.root is None else Worker.on_disk(job, self.root)
         return self._worker
 
     def close(self) -> None:
-        """There is nothing to end: the states stay readable."""
+        """Does nothing: the states stay readable."""
 
 
 class DiskBackend:
-    """What backends with workers in other processes share: the clients' states lie in a folder.
+    """The base of backends with workers in other processes, which store the clients' states in a folder.
 
     Args:
-        root: the folder, which all workers must see; None makes a temporary one that ends with the backend.
+        root: the folder, which all workers must be able to access; None creates a temporary one, deleted by `close`.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -93,14 +93,14 @@ class DiskBackend:
         self._temporary: TemporaryDirectory[str] | None = None
 
     def open(self, job: Job) -> None:
-        """Take the job; what runs elsewhere is started when it is first needed."""
+        """Accept the job; workers are started on first use."""
         self._job = fresh(self.name, self._job, job)
 
     @property
     def job(self) -> Job:
         """The job of the simulation."""
         if self.closed:
-            raise RuntimeError(f"{self.name} is closed; make a new one for a new Simulation")
+            raise RuntimeError(f"{self.name} is closed; create a new one for a new Simulation")
         return opened(self.name, self._job)
 
     @property
@@ -109,7 +109,9 @@ class DiskBackend:
         if self.root is not None:
             return self.root
         if self.closed:
-            raise RuntimeError(f"{self.name}: the clients' states ended with the run; give root= to keep them")
+            raise RuntimeError(
+                f"{self.name}: the clients' states were deleted with the backend; give root= to keep them"
+            )
         if self._temporary is None:
             self._temporary = TemporaryDirectory(prefix="undrift-")
         return Path(self._temporary.name)
@@ -122,7 +124,7 @@ class DiskBackend:
         return self._worker
 
     def close(self) -> None:
-        """Delete the temporary folder; the states in a folder that was given stay."""
+        """Delete the temporary folder; a folder given as `root` is kept."""
         self.closed = True
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -130,7 +132,7 @@ class DiskBackend:
 
 
 def folder(name: str, root: str | Path) -> Path:
-    """A folder given for clients' states, as an absolute path: workers may have another working folder."""
+    """A given folder as an absolute path: workers may run in another working directory."""
     if not isinstance(root, str | Path):
         raise TypeError(
             f"{name} keeps clients' states on disk: give root= the path of a folder, got {type(root).__name__}"
@@ -139,14 +141,14 @@ def folder(name: str, root: str | Path) -> Path:
 
 
 def fresh(name: str, old: Job | None, new: Job) -> Job:
-    """The job of a backend that has none yet."""
+    """The new job of a backend; raises if it already has one."""
     if old is not None:
-        raise RuntimeError(f"this {name} belongs to another Simulation already; give each Simulation its own backend")
+        raise RuntimeError(f"this {name} already belongs to another Simulation; give each Simulation its own backend")
     return new
 
 
 def opened(name: str, job: Job | None) -> Job:
-    """The job of a backend that has one."""
+    """The job of a backend; raises if it has none."""
     if job is None:
         raise RuntimeError(f"{name} has no job yet: give it to a Simulation, Simulation(..., backend={name}(...))")
     return job

@@ -1,4 +1,4 @@
-"""What to do about clients whose training fails: the same on every engine."""
+"""The policy for clients whose training fails, the same on every engine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
@@ -7,14 +7,14 @@ from undrift.core.client import ClientError
 from undrift.core.gate import Reason, Rejection
 
 Failures: TypeAlias = Literal["reject", "raise"]
-"""Whether a client whose training fails is rejected, so that the round goes on without it, or ends the run."""
+"""Whether a client whose training fails is rejected, so that the round continues without it, or ends the run."""
 
 
 def check_policy(failures: str) -> None:
-    """Refuse a policy that does not exist."""
+    """Validate a policy."""
     if failures not in get_args(Failures):
         raise ValueError(
-            f'failures: use "reject" (go on without the client) or "raise" (end the run), got {failures!r}'
+            f'failures: use "reject" (continue without the client) or "raise" (end the run), got {failures!r}'
         )
 
 
@@ -25,17 +25,17 @@ def check_failures(
     failures: Failures = "reject",
     cause: Exception | None = None,
 ) -> None:
-    """Raise `ClientError` if clients of a round failed and the policy is to raise, or if all that trained failed.
+    """Raise `ClientError` if clients of a round failed and the policy is to raise, or if every client failed.
 
-    A block that fails on every client must not look like a run in which nothing happens, so the second case raises
-    whatever the policy is.
+    The second case raises under either policy: a block that fails on every client must not pass for a run without
+    progress.
 
     Args:
         accepted: how many uploads of the round were accepted.
-        rejections: the clients that were rejected; those rejected for another reason than a failure do not count.
+        rejections: the rejected clients; those rejected for other reasons are no failures.
         absent: the clients that sent no reply, each with the reason.
         failures: the policy.
-        cause: the exception behind the first failure, if it is known here.
+        cause: the exception behind the first failure, if known.
     """
     known = sorted((r for r in rejections if r.reason is Reason.FAILED), key=lambda r: r.client)
     failed = [rejection.detail for rejection in known]
@@ -48,5 +48,5 @@ def check_failures(
     if failures == "raise":
         count = accepted + refused + len(failed)
         raise ClientError(
-            f'{failed[0]} ({len(failed)} of {count} clients failed; failures="reject" goes on without them)'
+            f'{failed[0]} ({len(failed)} of {count} clients failed; failures="reject" continues without them)'
         ) from cause

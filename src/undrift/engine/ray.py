@@ -1,7 +1,7 @@
-"""Simulation at speed: one restartable Ray actor per worker, on one machine or a cluster.
+"""Fast simulation: one restartable Ray actor per worker, on one machine or a cluster.
 
-Ray moves the broadcast once through its object store and brings the partial sums back; a worker that dies is started
-again and its clients run again, counted once. The result is the same to the bit as in one process.
+Ray moves the broadcast once through its object store and returns the partial sums. A worker that dies is restarted and
+its clients are trained again; each counts once. The result is bit-identical to that of one process.
 """
 
 import os
@@ -29,24 +29,24 @@ except ImportError as error:  # pragma: no cover
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-_RESTART = 300.0  # seconds a worker may take to start again, torch and all, on a busy machine
+_RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
 
 
 class _Actor:
-    """A worker in a process of its own; one that was restarted finds its job in the next call."""
+    """A worker in its own process; a restarted one gets its job from the next call."""
 
     def __init__(self, threads: int) -> None:
         torch.set_num_threads(threads)
         self.key: tuple[str, str] | None = None
 
     def pid(self) -> int:
-        """The number of the process."""
+        """The process ID."""
         return os.getpid()
 
     def serve(
         self, held: list[Any], root: str, sent: Arrays, clients: list[int], accepted: dict[int, int], cohort: int
     ) -> tuple[Arrays, str]:
-        """Train some clients of a round of a job; `held` wraps its reference, so that it is fetched once."""
+        """Train some clients of a round; `held` wraps the job's reference, so that Ray does not fetch it each time."""
         key = (held[0].hex(), root)
         if key != self.key:
             job: Job = ray.get(held[0])
@@ -59,12 +59,12 @@ class _Actor:
 
 
 class Pool:
-    """Ray workers that many simulations can use one after the other; a context manager that ends them.
+    """Ray workers that several simulations can use one after the other; a context manager that ends them.
 
     Args:
-        workers: how many actors; no result depends on it.
-        threads: torch threads per worker; one by default, so that any number of workers agrees to the bit.
-        address: a cluster's address; None uses the Ray that runs in this process, or starts one on this machine.
+        workers: how many actors; this does not affect results.
+        threads: torch threads per worker; one by default, so that results do not depend on the number of workers.
+        address: a cluster's address; None uses the Ray instance of this process, or starts one on this machine.
         gpus: GPUs per worker; a fraction shares one.
     """
 
@@ -87,17 +87,17 @@ class Pool:
         self.stop()
 
     def stop(self) -> None:
-        """End the workers; Ray itself stays, for whoever started it."""
+        """End the workers; Ray itself keeps running."""
         for actor in self.actors:
             ray.kill(actor)
         self.actors = []
 
     def pids(self) -> list[int]:
-        """The process numbers of the workers."""
+        """The process IDs of the workers."""
         return [self.pid(actor) for actor in self.actors]
 
     def pid(self, actor: Any) -> int:
-        """The process number of a worker; of the new one, once it has started, if it has just died."""
+        """The process ID of a worker; if it has just died, waits for the new process."""
         deadline = monotonic() + _RESTART
         while True:
             try:
@@ -112,11 +112,12 @@ class RayBackend(DiskBackend):
     """Trains clients on Ray workers.
 
     Args:
-        pool: the workers; None starts two when they are first needed, which end with this backend.
-        chunk: most clients a worker is given at once: fewer balance better and lose less when a worker dies, more mean
-            fewer replies; None takes 64, or more where that would give a worker over four pieces.
+        pool: the workers; None starts two on first use, and `close` ends them.
+        chunk: the most clients a worker gets at once: smaller chunks balance better and lose less when a worker dies,
+            larger ones mean fewer replies; None takes 64, or more if a worker would get over four chunks.
         retries: how often a chunk is run again after its worker died.
-        root: folder of the clients' states, which all workers must see; None makes one that ends with this backend.
+        root: folder for the clients' states, which all workers must be able to access; None creates a temporary one,
+            deleted by `close`.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class RayBackend(DiskBackend):
         return self._own
 
     def close(self) -> None:
-        """End the workers and the folder that this backend made; a pool that was given stays."""
+        """End the workers and delete the folder that this backend created; a given pool keeps running."""
         if self._own is not None:
             self._own.stop()
             self._own = None
@@ -149,7 +150,7 @@ class RayBackend(DiskBackend):
         super().close()
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Give every worker clients until all are done; fold the replies in as they come."""
+        """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
         job, pool, root = self.job, self.pool, str(self.states)
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound)
         whole = Partial(gate.total())
@@ -173,7 +174,7 @@ class RayBackend(DiskBackend):
             except RayActorError:
                 if tries == self.retries:
                     raise
-                pool.pid(actor)  # until it is back, any call would fail at once and use a try up
+                pool.pid(actor)  # wait: a call to a dead worker would fail at once and use up a retry
                 waiting.append((chunk, tries + 1))
                 continue
             part = Partial(gate.total()).restore(_tensors(tensors), summary, len(broadcast.params))
@@ -184,7 +185,7 @@ class RayBackend(DiskBackend):
         return whole
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
-        """The clients in pieces of about equal work, at least one for each worker, the largest clients first."""
+        """The clients in chunks of about equal work, at least one per worker, the largest clients first."""
         task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
@@ -198,12 +199,12 @@ class RayBackend(DiskBackend):
 
 
 def _arrays(tensors: Mapping[str, torch.Tensor]) -> Arrays:
-    """Tensors as arrays, which Ray shares between processes without a copy."""
+    """Tensors as arrays, which Ray shares between processes without copying."""
     return {name: x.detach().cpu().numpy() for name, x in tensors.items()}
 
 
 def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
-    """Arrays as tensors; those of the object store are shared and must not be written."""
+    """Arrays as tensors; those from the object store are shared and must not be written to."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return {name: torch.from_numpy(x) for name, x in arrays.items()}

@@ -1,4 +1,4 @@
-"""The one simulation: it samples clients, makes the server step and keeps records, on any backend."""
+"""The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ class Record:
 
 @dataclass
 class Simulation:
-    """Federated training, the same to the bit on every backend. A context manager that closes its backend.
+    """Federated training, bit-identical on every backend. A context manager that closes its backend.
 
     Args:
         algorithm: the method.
@@ -81,10 +81,10 @@ class Simulation:
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         depth: how many rounds back a run may be resumed from, if the backend keeps clients' states on disk.
-        failures: "reject" goes on without a client whose training fails and records the reason; "raise" ends the run
-            with a `ClientError`. If all clients of a round that trained failed, it is raised in any case.
-        backend: where clients are trained; None is `InProcess()`, in this process. Others are `RayBackend` in
-            `undrift.ray` and `FlowerBackend` in `undrift.flower`.
+        failures: "reject" continues without a client whose training fails and records the reason; "raise" ends the run
+            with a `ClientError`. If every client of a round fails, the error is raised in either case.
+        backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
+            `undrift.ray` and `FlowerBackend` from `undrift.flower`.
     """
 
     algorithm: Algorithm
@@ -121,7 +121,7 @@ class Simulation:
 
     @property
     def worker(self) -> Worker:
-        """A worker in this process that sees the clients' states."""
+        """A worker in this process that can read the clients' states."""
         return self._backend.worker
 
     def start(self) -> ServerState:
@@ -136,14 +136,14 @@ class Simulation:
         return last
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
-        """Train for some rounds and give the state and a record after each."""
+        """Train for some rounds and yield the state and a record after each."""
         state = state or self.start()
         for _ in range(rounds):
             state, record = self.round(state, self.sample(state.round))
             yield state, record
 
     def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
-        """One round with the clients given."""
+        """Run one round with these clients."""
         broadcast = server.send(self.algorithm, state)
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
@@ -153,13 +153,13 @@ class Simulation:
         return self.close(state, broadcast, partial.total), record
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients of a round on the backend and add their uploads up; failures are treated as asked for."""
+        """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
         partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
 
     def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
-        """End a round with the uploads that came in."""
+        """End a round: the server step from the sum of its uploads."""
         proxy = self.proxy(broadcast) if self.algorithm.needs.proxy else None
         population, layout = self.task.population, self._layout
         return server.close(self.algorithm, state, broadcast, total, population, self.local, layout, proxy)
@@ -169,7 +169,7 @@ class Simulation:
         task = self.task
         if not isinstance(task, HasProxy):
             raise TypeError(
-                f"aggregation={type(self.algorithm.aggregation).__name__} judges models on proxy data at the server: "
+                f"aggregation={type(self.algorithm.aggregation).__name__} needs proxy data at the server: "
                 f"give the task a method proxy(); {type(task).__name__} has none"
             )
         model, random = self._server_model, partial(generator, self.seed, broadcast.round, -1)
@@ -185,11 +185,11 @@ class Simulation:
 
     @cached_property
     def _server_model(self) -> Bound:
-        """The server's own model, for rules that judge others on it."""
+        """The server's own model, to evaluate others on proxy data."""
         return bind(self.task.model().train())
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
-        """A client's own model, as it is evaluated: the worker's, which holds it until it is used again."""
+        """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
         return self.worker.personal(client, state)
 
     def sample(self, round: int) -> list[int]:

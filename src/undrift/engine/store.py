@@ -1,7 +1,7 @@
-"""Where clients' states live: in memory for a run in one process, on disk for all others.
+"""Stores for clients' states: in memory for a run in one process, on disk for all others.
 
-A client's new state is provisional until the server has accepted its upload. A store therefore holds a client's last
-two states by round; the server names the round to go on from, and a lost reply leaves client and server together.
+A client's new state is provisional until the server has accepted its upload. A store therefore keeps a client's last
+two states by round; the server names the round to continue from, so client and server agree even if a reply is lost.
 """
 
 import os
@@ -25,7 +25,7 @@ class Store(Protocol):
         """The state a client had after a round."""
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Keep a new state beside that of the last accepted round, and forget older ones."""
+        """Store a new state, keep that of the last accepted round, and delete older ones."""
 
 
 class MemoryStore:
@@ -42,7 +42,7 @@ class MemoryStore:
             raise StoreError(_missing(client, round)) from None
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Keep a new state beside that of the last accepted round."""
+        """Store a new state and keep that of the last accepted round."""
         held = self.states.get(client, {})
         last = {} if accepted is None or accepted not in held else {accepted: held[accepted]}
         self.states[client] = {**last, round: state}
@@ -52,12 +52,11 @@ class DiskStore:
     """States in files, one per client and round: written atomically, with a checksum, read when needed.
 
     Args:
-        root: the folder of the run; made if missing.
-        algorithm: declares what a state holds.
+        root: the folder for the states; created if missing.
+        algorithm: declares what a state contains.
         size: the length of the model.
-        depth: how many rounds back a server may go, because its checkpoints do: for each of them the state it needs
-            is kept.
-        sync: wait until a state is on the disk itself, so that it survives a loss of power too.
+        depth: how many rounds the server may go back to a checkpoint; the states it needs for that are kept.
+        sync: wait until a state is on disk, so that it survives a power failure.
     """
 
     def __init__(self, root: Path, algorithm: Algorithm, size: int, *, depth: int = 0, sync: bool = False) -> None:
@@ -77,7 +76,7 @@ class DiskStore:
             ) from error
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Write a new state, then delete those that no server can name any more."""
+        """Write a new state, then delete those that no checkpoint refers to any more."""
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, wire.to_bytes(state), sync=self.sync, mode=0o666)
@@ -88,10 +87,10 @@ class DiskStore:
                 os.unlink(old)
 
     def _needed(self, rounds: list[int], round: int, accepted: int | None) -> set[int]:
-        """Which states to keep: the new one, and the accepted ones that a server up to `depth` rounds back names.
+        """The rounds to keep: the new one, and accepted ones that a server up to `depth` rounds back needs.
 
-        States between the last accepted round and this one were not accepted; later ones are of a time before the
-        server went back.
+        States between the last accepted round and this one were not accepted; later ones were written before the
+        server went back to a checkpoint.
         """
         valid = sorted(r for r in rounds if accepted is not None and r <= accepted)
         floor = round - self.depth
@@ -99,10 +98,10 @@ class DiskStore:
         return {round, *older[-1:], *(r for r in valid if r >= floor)}
 
     def _path(self, client: int, round: int) -> Path:
-        """A folder for every client, a thousand of them in one."""
+        """The file of a state; clients have a folder each, grouped by thousands."""
         return self.root / str(client // 1000) / str(client) / str(round)
 
 
 def _missing(client: int, round: int) -> str:
-    """What to say when a state is not there."""
+    """The message for a missing state."""
     return f"no state of client {client} after round {round}; resume with the clients' states of this run"

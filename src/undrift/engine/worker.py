@@ -1,6 +1,6 @@
-"""The resident worker: holds model, data and workspace between rounds and turns client numbers into a partial sum.
+"""The resident worker: keeps model, data and workspace between rounds, and trains clients into a partial sum.
 
-It is the same worker in this process, in a Ray actor and behind a Flower node.
+The same worker runs in this process, in a Ray actor and on a Flower node.
 """
 
 import json
@@ -37,7 +37,7 @@ class Job:
         local: the settings all clients share.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
-        depth: how many rounds back the server's checkpoints reach: clients' states on disk are kept as long.
+        depth: how many rounds back the server's checkpoints reach; clients' states on disk are kept for as long.
     """
 
     algorithm: Algorithm
@@ -71,7 +71,7 @@ class Visit:
 
 @dataclass(eq=False)
 class Partial:
-    """What some clients of a round gave: the sum of their uploads, and what became of each client.
+    """The result of some clients of a round: the sum of their uploads, and the outcome of each client.
 
     Args:
         total: the sum of the accepted uploads.
@@ -97,9 +97,9 @@ class Partial:
         return tensors, json.dumps(summary)
 
     def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int) -> "Partial":
-        """This reply, empty so far, filled with what `flatten` returned elsewhere.
+        """Fill this empty reply with what `flatten` returned in another process.
 
-        Raises `WireError` if it cannot be read; what can be read is for `Gate.merge` to check.
+        Raises `WireError` if it cannot be read; `Gate.merge` then validates what was read.
         """
         algorithm = self.total.algorithm
         try:
@@ -108,18 +108,18 @@ class Partial:
             self.visits = [Visit(int(c), int(n), *map(float, numbers)) for c, n, *numbers in facts["visits"]]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise wire.WireError(f"a reply that cannot be read: {error!r}") from error
+            raise wire.WireError(f"the reply cannot be read: {error!r}") from error
         return self
 
 
 class Worker:
-    """Trains the clients that live here, one after the other, on one resident model.
+    """Trains clients one after the other on one resident model.
 
     Args:
         job: what all workers share.
         store: where the clients' states are kept; None keeps them in memory.
 
-    `failure` holds the exception of the first client whose training failed, until `serve` hands it over.
+    `failure` holds the exception of the first client whose training failed, until `serve` returns it.
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
@@ -127,23 +127,23 @@ class Worker:
         self.store = MemoryStore() if store is None else store
         self.model = bind(job.task.model().train())
         self.failure: Exception | None = None
-        self._scratch = torch.empty_like(self.model.w)  # one client's displacement after the other
+        self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 
     @classmethod
     def on_disk(cls, job: Job, root: Path) -> Self:
-        """A worker that keeps its clients' states in a folder."""
+        """A worker that stores its clients' states in a folder."""
         worker = cls(job)
         worker.store = DiskStore(root, job.algorithm, worker.model.layout.size, depth=job.depth)
         return worker
 
     def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
-        """Train some clients of a round and add their uploads up.
+        """Train some clients of a round and sum their uploads.
 
         Args:
             broadcast: what the server sent.
             clients: the clients to train here.
             accepted: for each client with state, the last round in which its upload was accepted.
-            cohort: how many clients take part in the round everywhere.
+            cohort: how many clients take part in the round in all.
         """
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort)
@@ -186,9 +186,9 @@ class Worker:
         return upload
 
     def personal(self, client: int, state: ServerState) -> nn.Module:
-        """The worker's model as a client is evaluated with it after a round, tuned if the method says so.
+        """The worker's model, set to what a client is evaluated with after a round, tuned if the method says so.
 
-        It holds these values until the worker is used again.
+        It is valid until the worker is used again.
         """
         job, algorithm = self.job, self.job.algorithm
         accepted = state.accepted.get(client)
@@ -208,7 +208,7 @@ class Worker:
     def _train(
         self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None, job: Job, out: Vector | None
     ) -> tuple[Upload, ClientState]:
-        """Train one client with its own generators."""
+        """Train one client with its own random generators."""
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
         batches = partial(job.task.batches, client, job.local.batch_size)

@@ -1,8 +1,9 @@
-"""Experiments: a run described by one file, kept in a folder that explains itself, resumed to the bit, and compared."""
+"""Experiments: runs described by one file, stored in a self-contained folder, resumed bit for bit, and compared."""
 
 from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.inspect import look
 from undrift.experiment.run import Outcome, resume, start
 from undrift.experiment.statistics import to_markdown
 
-__all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "resume", "start", "to_markdown"]
+__all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "look", "resume", "start", "to_markdown"]

@@ -1,4 +1,4 @@
-"""The audit log: one line of JSON for everything that happened to a run, each bound to the one before by a hash."""
+"""The audit log: one line of JSON per event of a run; each line contains the hash of the line before."""
 
 import json
 import os
@@ -11,11 +11,11 @@ _FIRST = "0" * 64
 
 
 class AuditError(RuntimeError):
-    """A log that was changed after it was written; the message names the line."""
+    """The log was changed after it was written; the message names the line."""
 
 
 class Audit:
-    """Appends to a log; a line cut short by a crash is taken away first."""
+    """Appends to a log; a last line truncated by a crash is removed first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,28 +30,28 @@ class Audit:
 
     def write(self, event: str, **facts: Any) -> None:
         """Add an event."""
-        told = {"time": round(time(), 3), "event": event, **facts, "previous": self._last}
-        self._last = _hash(told)
+        entry = {"time": round(time(), 3), "event": event, **facts, "previous": self._last}
+        self._last = _hash(entry)
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle, "ab") as file:
-            file.write(json.dumps({**told, "hash": self._last}).encode() + b"\n")
+            file.write(json.dumps({**entry, "hash": self._last}).encode() + b"\n")
 
 
 def verify(path: Path) -> int:
-    """Check a log from its first line on and return how many events it holds."""
+    """Validate a log from its first line and return how many events it contains."""
     previous, count = _FIRST, 0
     for count, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            told = json.loads(line)
-            found = told.pop("hash")
+            entry = json.loads(line)
+            stored = entry.pop("hash")
         except (ValueError, KeyError, AttributeError):
             raise AuditError(f"{path}, line {count}: no event") from None
-        if told.get("previous") != previous or found != _hash(told):
+        if entry.get("previous") != previous or stored != _hash(entry):
             raise AuditError(f"{path}, line {count}: changed after it was written")
-        previous = found
+        previous = stored
     return count
 
 
-def _hash(told: dict[str, Any]) -> str:
-    """The hash of an event, which holds that of the one before."""
-    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def _hash(entry: dict[str, Any]) -> str:
+    """The hash of an event, which contains the hash of the event before."""
+    return sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()

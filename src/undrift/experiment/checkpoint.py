@@ -1,7 +1,7 @@
-"""Checkpoints: everything the server needs to go on, written so that a crash at any moment leaves a whole one.
+"""Checkpoints: everything the server needs to resume, written so that a crash at any moment leaves one intact.
 
-A checkpoint is two files: the state (safetensors with a SHA-256) and, written after it, a manifest that names its hash.
-A state without its manifest does not exist. The latest is the newest whole one in the folder; no file names it.
+A checkpoint is two files: the state (safetensors with a SHA-256) and, written after it, a manifest with its hash. A
+state without a manifest is ignored. The latest checkpoint is the newest intact one in the folder; no file points to it.
 """
 
 import json
@@ -25,10 +25,10 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        folder: where they lie; made if missing.
-        algorithm: declares what a state holds.
+        folder: where they are stored; created if missing.
+        algorithm: declares what a state contains.
         size: the length of the model.
-        identity: what the run is; a checkpoint of another run is refused.
+        identity: identifies the run; a checkpoint of another run is refused.
         keep: how many to keep.
     """
 
@@ -55,24 +55,24 @@ class Checkpoints:
         return self._state(state.round)
 
     def rounds(self) -> list[int]:
-        """The rounds that have a checkpoint, whole or not, in order."""
+        """The rounds that have a checkpoint, intact or not, in order."""
         return kept_rounds(self.folder)
 
     def latest(self, refused: Callable[[CheckpointError], None] | None = None) -> ServerState | None:
-        """The newest whole checkpoint, or None if there is none; `refused` is called with each damaged one on the way.
+        """The newest intact checkpoint, or None if there is none; `refused` is called for each newer damaged one.
 
-        Raises the last complaint if there are checkpoints but none of them is whole.
+        If there are checkpoints but none is intact, the last error is raised.
         """
-        complaint: CheckpointError | None = None
+        last: CheckpointError | None = None
         for round in reversed(self.rounds()):
             try:
                 return self.load(round)
             except CheckpointError as error:
-                complaint = error
+                last = error
                 if refused is not None:
                     refused(error)
-        if complaint is not None:
-            raise complaint
+        if last is not None:
+            raise last
         return None
 
     def load(self, round: int) -> ServerState:
@@ -93,7 +93,7 @@ class Checkpoints:
         return state
 
     def _read(self, round: int) -> dict[str, object]:
-        """A manifest, checked by itself."""
+        """A manifest, validated on its own."""
         path = self._manifest(round)
         try:
             manifest = json.loads(path.read_bytes())
@@ -120,7 +120,7 @@ class Checkpoints:
 
 
 def kept_rounds(folder: Path) -> list[int]:
-    """The rounds that have a checkpoint in a folder, whole or not, in order."""
+    """The rounds that have a checkpoint in a folder, intact or not, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
 
 

@@ -1,8 +1,8 @@
 """Comparisons: methods x settings x seeds, each an ordinary run, all rows on the same data, cohorts and local settings.
 
-OUT/compare.toml                   what is compared, complete
+OUT/compare.toml                   the complete settings of the comparison
 OUT/<setting>/<label>/seed-<seed>  the folder of a run; without settings OUT/<label>/seed-<seed>
-OUT/table.json, OUT/table.md       the result so far
+OUT/table.json, OUT/table.md       the results so far
 """
 
 import json
@@ -36,7 +36,7 @@ _ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seed
 
 
 class Entry(Strict):
-    """A row: a method, its arguments, and the label it has in the table (the method's name if empty)."""
+    """A row of the table: a method, its arguments, and its label (the method's name if empty)."""
 
     method: str
     label: str = ""
@@ -45,15 +45,15 @@ class Entry(Strict):
 
 
 class Comparison(Strict):
-    """What is compared.
+    """A comparison of methods.
 
     Args:
-        name: a title.
-        seeds: each method runs once with each of them.
+        name: the title.
+        seeds: each method runs once with each seed.
         methods: the rows.
-        baseline: the label that the others are compared with; empty takes the first.
+        baseline: the label of the row that the others are compared with; empty takes the first.
         base: settings that all runs share.
-        settings: name -> settings that vary from one part of the table to the next, over those of `base`.
+        settings: name -> settings of one part of the table; they override `base`.
         own_local: whether rows may change local settings.
     """
 
@@ -93,7 +93,7 @@ class Comparison(Strict):
 
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the comparison") -> "Comparison":
-        """A comparison from plain values; raises `ConfigError` with what cannot be used, in any of its runs."""
+        """A comparison from a mapping; raises `ConfigError` if any of its runs has invalid settings."""
         methods = values.get("methods")
         if isinstance(methods, list | tuple) and all(isinstance(entry, Mapping) for entry in methods):
             methods = [{**entry, "label": entry.get("label") or entry.get("method", "")} for entry in methods]
@@ -104,11 +104,11 @@ class Comparison(Strict):
         return comparison
 
     def trials(self, engine: Mapping[str, Any] | None = None, source: str = "the comparison") -> list["Trial"]:
-        """Every run, those that share data one after the other.
+        """Every run, ordered so that runs that share data follow each other.
 
         Args:
-            engine: settings of the engine put over those of the file; None was not given.
-            source: for messages.
+            engine: settings of the engine that override those of the file; a value of None overrides nothing.
+            source: what to call the comparison in errors.
         """
         return [
             self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source)
@@ -118,7 +118,7 @@ class Comparison(Strict):
         ]
 
     def _trial(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Trial":
-        """A run, its settings checked."""
+        """A run, with validated settings."""
         own = {"method": entry.method, "arguments": entry.arguments, "seed": seed, "local": entry.local}
         values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
@@ -130,7 +130,7 @@ class Comparison(Strict):
         return Trial(setting, entry.label, config)
 
     def toml(self) -> str:
-        """The whole comparison as TOML, ready to be read again."""
+        """The whole comparison as TOML, for `read`."""
         values = self.model_dump(exclude_defaults=True)
         return tomli_w.dumps({**values, "seeds": self.seeds, "baseline": self.baseline})
 
@@ -156,20 +156,20 @@ def _place(setting: str, label: str, seed: int) -> str:
 def compare(
     comparison: Comparison, out: Path, watch: Watch | None = None, engine: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Run what is not done yet and return the table; a run that fails is reported there, and the others go on.
+    """Run what is not finished yet and return the table; it lists a run that fails, and the other runs continue.
 
     Args:
-        comparison: what is compared.
-        out: where to keep everything; a comparison that is there already is gone on with.
+        comparison: the comparison.
+        out: the folder to write to; a comparison that is already there is resumed.
         watch: called with a run and each of its rows, and with None when it has ended.
-        engine: settings of the engine put over those of the comparison.
+        engine: settings of the engine that override those of the comparison.
     """
     trials, sheet = comparison.trials(engine), _Sheet(comparison, out)
     notify = watch or (lambda *_: None)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(out / "compare.toml", comparison.toml())
 
-    for trial in trials:  # first all that is there, so that the table is never poorer than it was
+    for trial in trials:  # finished runs first, so that the table never loses a row
         with sheet.recording(trial):
             if finished(trial.config, out / trial.name):
                 sheet.add(trial)
@@ -195,13 +195,13 @@ def compare(
 
 
 def _variant(shared: Callable[[], Setup], config: Config) -> Setup:
-    """The shared data, with the method of one run."""
+    """The shared data with the method of one run."""
     return variant(shared(), config)
 
 
 @dataclass
 class _Sheet:
-    """The results and failures so far, kept in table.json and table.md."""
+    """The results and failures so far, written to table.json and table.md."""
 
     comparison: Comparison
     out: Path
@@ -240,7 +240,7 @@ class _Sheet:
 
 
 def result(folder: Path, config: Config) -> Result:
-    """What a finished run tells, of the rounds asked for and no more: others may have had fewer."""
+    """The result of a finished run, cut to the comparison's number of rounds: the run may have more."""
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
     summary = best(rows)
     return {
@@ -253,7 +253,7 @@ def result(folder: Path, config: Config) -> Result:
 
 
 def named(name: str) -> str:
-    """A name that can be a folder's, refused otherwise."""
+    """Validate a name that becomes a folder's."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name!r} cannot be a folder's name: use 1 to 64 letters, digits, '_', '-', and '.' before a digit"

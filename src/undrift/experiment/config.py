@@ -1,4 +1,4 @@
-"""A run as a value: what is trained, on what, how and where, checked before anything starts."""
+"""The settings of a run: what is trained, on what, how and where; validated before anything starts."""
 
 import json
 import tomllib
@@ -25,20 +25,20 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used; the message names the key and what works."""
+    """An invalid setting; the message names the key and says what is valid."""
 
 
 class Strict(BaseModel):
-    """Settings that take no key they do not know and never change."""
+    """Immutable settings that reject unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
     shorthands: ClassVar[tuple[str, ...]] = ()
-    """Keys that stand for several fields and are replaced by them before validation."""
+    """Keys that stand for several fields; they are expanded before validation."""
 
 
 class LocalConfig(Strict):
-    """How every client trains, whatever the method: the fields and defaults of `undrift.Local`.
+    """How every client trains, with any method: the fields and defaults of `undrift.Local`.
 
     The key `preset` names one of `undrift.core.local.PRESETS`; other keys override its values.
     """
@@ -56,7 +56,7 @@ class LocalConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, values: Any) -> Any:
-        """Replace the preset by its values, under those that are given."""
+        """Replace the preset by its values; keys that are given override them."""
         if not isinstance(values, Mapping) or "preset" not in values:
             return values
         given = {key: value for key, value in values.items() if key != "preset"}
@@ -66,12 +66,12 @@ class LocalConfig(Strict):
             raise ValueError(f"local.preset: {error}") from None
 
     def local(self) -> Local:
-        """The same as the engines take it."""
+        """These settings as a `Local`."""
         return Local(**self.model_dump())
 
 
 class EngineConfig(Strict):
-    """Where it runs; no result depends on it."""
+    """Where the run is executed; this does not affect results."""
 
     name: Literal["local", "ray", "flower"] = "local"
     workers: Annotated[int, Field(ge=1, le=4096)] = 2
@@ -80,7 +80,7 @@ class EngineConfig(Strict):
 
 
 class OutputConfig(Strict):
-    """What is measured and kept; no result depends on it."""
+    """What is measured and stored; this does not affect results."""
 
     evaluate_every: Count = 1
     personal_every: Annotated[int, Field(ge=0, le=10_000_000)] = 0
@@ -96,20 +96,20 @@ class Config(Strict):
     """A run.
 
     Args:
-        method: an algorithm's name, as `undrift list` shows it; `arguments` are its arguments. Or a composition such as
-            "scaffold + sam(rho=0.05)", which has its arguments in it.
-        data: a dataset's name; `partition` says how it is split over `clients`: 100 if None, or as many as there are
-            in natural data.
-        model: a model's name; None takes one that fits the data and the method.
+        method: an algorithm's name from `undrift list`, with its arguments in `arguments`; or a composition such as
+            "scaffold + sam(rho=0.05)", which includes its arguments.
+        data: a data set's name; `partition` says how it is split over `clients`: 100 if None, or all clients of a
+            natural partition.
+        model: a model's name; None chooses one that fits the data and the method.
         cohort: clients in a round; None takes 10.
         rounds: rounds in all.
         seed: fixes everything random.
-        weights: "paper" leaves the method's own weights; "examples" and "uniform" set them for any method.
+        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them.
         augment: "none", "flip" or "flip+crop".
-        holdout: fraction of every client's data kept for its own test.
-        proxy: training examples, balanced over the classes, that no client gets: for methods that judge models on the
-            server (FedLAW). Give it to all methods of a comparison.
-        target: accuracy to reach; the summary tells after how many rounds.
+        holdout: fraction of every client's data that is held out for its own test.
+        proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
+            evaluate models on the server (FedLAW). Set it for all methods of a comparison.
+        target: accuracy to reach; the summary has the first round that reaches it.
         bound: largest norm of a client's displacement; None allows any.
     """
 
@@ -142,7 +142,7 @@ class Config(Strict):
             where = "method" if self._composed else f"arguments of {self.method}"
             raise ValueError(f"{where}: {error}") from error
         if needs.proxy and not self.proxy:
-            raise ValueError(f"proxy: {self.method} judges models on data of the server's; set proxy = 200")
+            raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self
 
     @classmethod
@@ -152,35 +152,35 @@ class Config(Strict):
 
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":
-        """A run from plain values; raises `ConfigError` with every key that cannot be used."""
+        """A run from a mapping; raises a `ConfigError` that names every invalid key."""
         return checked(cls, values, source)
 
     def algorithm(self) -> Algorithm:
-        """The method, with the weights asked for."""
+        """The method, with the weights that `weights` selects."""
         algorithm = parse(self.method) if self._composed else make(self.method, **self.arguments)
         if self._composed and self.arguments:
-            raise ValueError('arguments: a composition has them in it; write method = "scaffold + sam(rho=0.05)"')
+            raise ValueError('arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"')
         if self.weights == "paper":
             return algorithm
         return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())
 
     @property
     def _composed(self) -> bool:
-        """Whether the method is a composition and no name."""
+        """Whether the method is a composition rather than a name."""
         return any(sign in self.method for sign in "+(:")
 
     def identity(self) -> str:
-        """The SHA-256 of everything the result depends on: not where it runs, nor for how many rounds."""
+        """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         values = self.model_dump(exclude={"engine", "output", "rounds", "target"})
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:
-        """The whole run as TOML, ready to be read again."""
+        """All settings as TOML, for `read`."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
-    """A pydantic model from plain values; its complaints become one `ConfigError` that names every key."""
+    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -191,7 +191,7 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
 
 
 def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with those that were given put over them, table by table; None was not given."""
+    """Settings overridden, table by table, by those that are given; None overrides nothing."""
     out = dict(values)
     for key, value in given.items():
         if isinstance(value, Mapping):
@@ -205,7 +205,7 @@ def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The contents of a TOML file; raises `ConfigError` if there is none."""
+    """The contents of a TOML file; raises `ConfigError` if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -215,7 +215,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _complaint(kind: type[BaseModel], detail: Any) -> str:
-    """One complaint of pydantic's, with the key, the rule and the value."""
+    """One of pydantic's errors, with the key, the rule and the value."""
     names = [str(part) for part in detail["loc"]]
     key = ".".join(names) or "settings"
     if detail["type"] == "extra_forbidden":
@@ -226,7 +226,7 @@ def _complaint(kind: type[BaseModel], detail: Any) -> str:
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys of a model, or of one inside it, also in a list."""
+    """The keys of a pydantic model, or of one nested in it, also in a list."""
     for name in (name for name in path if not name.isdigit()):
         annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
         inner = [

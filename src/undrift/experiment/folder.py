@@ -1,14 +1,14 @@
-"""The folder of a run: everything there is to know about it, and nothing that ties it to its place.
+"""The folder of a run: everything about it, without absolute paths, so that it can be moved.
 
-config.toml        the settings, complete
-environment.json   versions and machine, for each time it was started
-partition.json     who has how many examples of which class, and a hash of who has which
-metrics.jsonl      one row per round (metrics.parquet beside it)
-audit.jsonl        what happened, hash-chained
+config.toml        the complete settings
+environment.json   versions and machine, from its last start
+partition.json     examples per client and class, and a hash of who has which examples
+metrics.jsonl      one row per round (metrics.parquet has the same rows)
+audit.jsonl        the events, hash-chained
 checkpoints/       the server's last states
-clients/           the clients' states, for methods that have some
+clients/           the clients' states, for methods that keep some
 model.safetensors  the final model, for load_state_dict
-summary.json       the result, once it has ended
+summary.json       the result, once the run has ended
 """
 
 import fcntl
@@ -25,7 +25,7 @@ from undrift.util.metrics import Metrics
 
 
 class RunError(RuntimeError):
-    """A run that cannot be started or resumed; the message says what to do."""
+    """The run cannot be started or resumed; the message says what to do."""
 
 
 class RunFolder:
@@ -39,14 +39,14 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise RunError(f"{path}: another process is running it; wait for it, or end it first") from None
+            raise RunError(f"{path}: another process is running it; wait for that process or end it first") from None
         self.audit = Audit(path / "audit.jsonl")
 
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
-        """A new run's folder; the path must be free."""
+        """Create the folder of a new run; the path must be new or empty."""
         if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
-            raise RunError(f"{path} exists: name another folder with --out, or go on with: undrift resume {path}")
+            raise RunError(f"{path} exists: name another folder with --out, or resume it with: undrift resume {path}")
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = cls(path)
         write(path / "config.toml", config.toml())
@@ -54,7 +54,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing run's folder."""
+        """Open the folder of an existing run."""
         check_run(path)
         return cls(path)
 
@@ -82,34 +82,34 @@ class RunFolder:
         return read_summary(self.path)
 
     def describe(self, split: Partition) -> None:
-        """Write who has what; refuse to go on with other data than before."""
+        """Write the partition; raise if the run was started with other data."""
         if not same_data(self.path, split):
             record = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
             self.note("partition.json", {**record, "histogram": split.histogram.tolist()})
 
 
 def check_run(path: Path) -> None:
-    """Refuse a folder that holds no run."""
+    """Raise if a folder contains no run."""
     if not (path / "config.toml").is_file():
-        raise RunError(f"{path} is no run: there is no config.toml in it")
+        raise RunError(f"{path} is not a run: it has no config.toml")
 
 
 def same_data(path: Path, split: Partition) -> bool:
-    """Whether the folder tells who has what, and it is this; refuses other data than the run's."""
+    """Whether the folder has a partition.json for this partition; raises if it is for other data."""
     noted = path / "partition.json"
     if not noted.exists():
         return False
     before = json.loads(noted.read_text())["sha256"]
     if before != split.sha256:
         raise RunError(
-            f"{noted}: the clients' data are not the run's: they are not those the run was started with "
+            f"{noted}: the clients' data are not the run's: they differ from those the run was started with "
             f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
         )
     return True
 
 
 def _empty(path: Path) -> bool:
-    """Whether a folder holds nothing, or only what a run killed before its first file was written leaves."""
+    """Whether a folder is empty, or contains only leftovers of a run that was killed before it wrote its first file."""
     return all(item.name == "lock" or item.name.endswith(".new") for item in path.iterdir())
 
 

@@ -1,6 +1,6 @@
-"""A look at a run's folder: its last whole checkpoint or an earlier one, a few of its clients, only to be read.
+"""Measures a run from its folder: at its last intact checkpoint or an earlier one, with a few of its clients.
 
-Nothing of the run is touched, so it needs no lock and may go on meanwhile.
+The run is only read, so no lock is needed and it may be in progress.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,32 +34,32 @@ def look(
     round: int | None = None,
     filter: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a run where it stands or stood, and return what is then in the file that `place` names.
+    """Measure a run at its last or an earlier checkpoint, and return the content of the file that `place` names.
 
-    What the file has from an earlier look with the same arguments stays beside what is measured now; anything else
-    is replaced. A part that cannot be measured is left out, and `skipped` says why. The first part that needs clients'
-    vectors, or the leading eigenvectors, pays for them in `seconds`.
+    Measurements already in the file that were made with the same arguments are kept; others are replaced. A part that
+    cannot be measured is skipped, and `skipped` says why. In `seconds`, the first part that needs the clients' vectors
+    or the leading eigenvectors includes the time to compute them.
 
     Args:
-        folder: the run's.
-        clients: at how many of its clients to look; all of them if there are fewer.
+        folder: the run's folder.
+        clients: how many clients to measure; all of them if there are fewer.
         parts: some of `PARTS`; none takes all.
-        seed: of the choice of clients and examples, and of all estimates.
-        examples: how many of the official test set the model is judged on; the surface takes half of them.
-        points: of the surface, each way; odd.
-        directions: of the surface, one of `DIRECTIONS`.
-        round: after how many rounds to look, of those that were kept; None takes the last one.
-        filter: what gradients are also seen after, as compositions write it ("highpass(0.1)"); None takes the method's
-            own filter, or a usual one.
+        seed: fixes the choice of clients and examples, and all estimates.
+        examples: how many examples of the official test set to use; the surface takes half of them.
+        points: points of the surface along each direction; odd.
+        directions: the directions of the surface, one of `DIRECTIONS`.
+        round: after how many rounds to measure, if that checkpoint was kept; None takes the last one.
+        filter: gradients are also measured after this filter, written as in compositions ("highpass(0.1)"); None takes
+            the method's own filter, or a default one.
     """
     check(clients, parts, examples, directions)
-    torch.set_num_threads(1)  # as in a run: the same bits, and small models lose by more
+    torch.set_num_threads(1)  # as in a run: the same bits, and small models are slower with more
     with open_scene(folder, seed, clients, examples, round) as scene:
         return measure(scene, place(folder, round), parts, points=points, directions=directions, filter=filter)
 
 
 def place(folder: Path, round: int | None = None) -> Path:
-    """Where a look at a run is kept: that at its last state, or that at an earlier one."""
+    """The file with the measurements of a run: at its last checkpoint, or after an earlier round."""
     return folder / "lens.json" if round is None else folder / "lens" / f"{round:07d}.json"
 
 
@@ -67,39 +67,39 @@ def place(folder: Path, round: int | None = None) -> Path:
 def open_scene(
     folder: Path, seed: int = 0, clients: int = 10, examples: int = 500, round: int | None = None
 ) -> Iterator[Scene]:
-    """A run's folder as a scene.
+    """The scene to measure, from a run's folder.
 
     Args:
-        folder: the run's.
-        seed: of the choice of clients and examples, and of all estimates.
-        clients: at how many of its clients to look; all of them if there are fewer.
-        examples: how many of the official test set the model is judged on.
-        round: after how many rounds to look; None takes the last whole checkpoint.
+        folder: the run's folder.
+        seed: fixes the choice of clients and examples, and all estimates.
+        clients: how many clients to measure; all of them if there are fewer.
+        examples: how many examples of the official test set to use.
+        round: after how many rounds to measure; None takes the last intact checkpoint.
     """
     check_run(folder)
     setup = prepare(Config.read(folder / "config.toml"))
     same_data(folder, setup.partition)
-    # All engines keep clients' states alike, so that this process can read them whatever the run's own engine.
+    # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
     with engine(replace(setup, config=config), folder / "clients") as simulation:
         size = len(simulation.start().params)
         state = _state(Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()), round)
         chosen = sample_clients(setup.task, clients, seed)
         if len(chosen) < 2:
-            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
+            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
         yield Scene(setup.task, simulation, state, chosen, seed, examples)
 
 
 def _state(kept: Checkpoints, round: int | None) -> ServerState:
-    """A state that was kept."""
+    """The server's state after a round that was kept."""
     rounds = kept.rounds()
     if round is not None and round not in rounds:
-        told = ", ".join(map(str, rounds)) or "none yet"
+        kept_rounds = ", ".join(map(str, rounds)) or "none yet"
         raise RunError(
-            f"{kept.folder}: round {round} was not kept; there are {told}. To keep rounds 10, 20, 30, 40 set "
+            f"{kept.folder}: round {round} was not kept; there are {kept_rounds}. To keep rounds 10, 20, 30, 40 set "
             "output.checkpoint_every = 10 and output.keep = 4"
         )
     state = kept.latest() if round is None else kept.load(round)
     if state is None:
-        raise RunError(f"{kept.folder}: no round has been kept yet; look again after the first checkpoint")
+        raise RunError(f"{kept.folder}: no checkpoint has been written yet; measure again after the first one")
     return state

@@ -1,4 +1,4 @@
-"""What a round is worth: one flat row of numbers."""
+"""The metrics of a round: one flat row of numbers."""
 
 from math import isnan, nan
 from time import perf_counter
@@ -20,7 +20,7 @@ class Measure:
 
     Args:
         setup: the run.
-        simulation: the engine, which knows where clients' states are.
+        simulation: the run's simulation, which can read the clients' states.
     """
 
     def __init__(self, setup: Setup, simulation: Simulation) -> None:
@@ -29,7 +29,7 @@ class Measure:
         self.costs = cost(setup.algorithm)
         mask = setup.algorithm.personalization.shared(self.model.layout)
         self.shared = 1.0 if mask is None else float(mask.float().mean())
-        self._told: tuple[ServerState, Tensor] | None = None
+        self._personal: tuple[ServerState, Tensor] | None = None
         self._own: tuple[ServerState, Tensor] | None = None
 
     def row(self, state: ServerState, record: Record, seconds: float) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Measure:
         return {**row, "evaluate_seconds": round(perf_counter() - begun, 4)}
 
     def training(self, record: Record) -> dict[str, Any]:
-        """What training tells of itself: loss, drift, traffic and work."""
+        """The numbers of local training: loss, drift, traffic and gradients."""
         local, clients = self.setup.local, len(record.visits)
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
         steps = sum(local.steps(visit.examples) for visit in record.visits)
@@ -66,11 +66,11 @@ class Measure:
 
     @property
     def traffic(self) -> float:
-        """Bytes of a client in a round, up and down, relative to FedAvg's: one model each way."""
+        """A client's bytes up and down in a round, relative to FedAvg, which sends one model each way."""
         return (self.costs.down + self.costs.up) / 2 * self.shared
 
     def test(self, state: ServerState) -> dict[str, float]:
-        """The global model on the official test set and on every client's own."""
+        """The metrics of the global model, on the official test set and on every client's own."""
         self._load(state, state.params, state.buffers)
         task, module = self.setup.task, self.model.module
         right, loss = task.correct(module)
@@ -80,13 +80,13 @@ class Measure:
 
     def own(self, state: ServerState) -> Tensor:
         """The accuracy of the global model on every client's own test set."""
-        if self._own is not None and self._own[0] is state:  # the last round's test has found it
+        if self._own is not None and self._own[0] is state:  # computed in the last round's test
             return self._own[1]
         self._load(state, state.params, state.buffers)
         return self.setup.task.per_client(self.model.module)
 
     def weights(self, state: ServerState) -> dict[str, Tensor]:
-        """The global model, as `load_state_dict` takes it."""
+        """The global model, for `load_state_dict`."""
         self._load(state, state.params, state.buffers)
         return {name: x.clone() for name, x in self.model.module.state_dict().items()}
 
@@ -96,30 +96,30 @@ class Measure:
         return self.setup.algorithm.personalized or self.setup.algorithm.keeps_buffers(self.setup.local)
 
     def personal(self, state: ServerState) -> Tensor:
-        """The accuracy of every client's own model, tuned if the method says so, on its own test set.
+        """The accuracy of every client's personal model, tuned if the method says so, on its own test set.
 
-        Who never took part has the model of a client's first round; one whose state is lost has no number.
+        A client that never took part is evaluated with the model it would start from; one whose state is lost has nan.
         """
-        if self._told is not None and self._told[0] is state:  # the last round is asked for twice
-            return self._told[1]
-        task, found = self.setup.task, []
+        if self._personal is not None and self._personal[0] is state:  # computed in the last round's test
+            return self._personal[1]
+        task, accuracies = self.setup.task, []
         for client in range(task.population):
             try:
-                found.append(task.own_score(self.simulation.worker.personal(client, state), client).accuracy)
+                accuracies.append(task.own_score(self.simulation.worker.personal(client, state), client).accuracy)
             except StoreError:
-                found.append(nan)
-        self._told = state, torch.tensor(found, dtype=torch.float64)
-        return self._told[1]
+                accuracies.append(nan)
+        self._personal = state, torch.tensor(accuracies, dtype=torch.float64)
+        return self._personal[1]
 
     def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
-        """Put a model's values into the one for evaluation."""
+        """Copy a model's values into the one for evaluation."""
         self.model.w.copy_(params)
         self.model.buffers.copy_(buffers)
         self.model.counts.copy_(state.counts)
 
 
 def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
-    """The mean over clients and the mean of the worst tenth, without clients that have no test."""
+    """The mean over clients and the mean of the worst tenth, without clients that have no test set."""
     sound = accuracies[~torch.isnan(accuracies)].sort().values
     if len(sound) == 0:
         return {}
@@ -130,12 +130,12 @@ def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
 def best(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The summary of a run's rows: best and last accuracy, totals of time, traffic and work."""
     tested = [row for row in rows if row.get("accuracy") is not None and not isnan(row["accuracy"])]
-    told: dict[str, Any] = {"rounds": len(rows)}
+    summary: dict[str, Any] = {"rounds": len(rows)}
     if tested:
         top = max(tested, key=lambda row: row["accuracy"])
-        told |= {"best_accuracy": top["accuracy"], "best_round": top["round"] + 1}
-        told |= {name: tested[-1][name] for name in _LAST if name in tested[-1]}
-    return told | {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
+        summary |= {"best_accuracy": top["accuracy"], "best_round": top["round"] + 1}
+        summary |= {name: tested[-1][name] for name in _LAST if name in tested[-1]}
+    return summary | {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
 
 
 _LAST = (

@@ -1,4 +1,4 @@
-"""One run, from its start or from its last checkpoint to its end."""
+"""One run, from its start or its last checkpoint to its end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Watch = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: its folder, the summary, and the SHA-256 of the server's final state."""
+    """The result of a run: its folder and the summary, which has the SHA-256 of the server's final state."""
 
     folder: Path
     summary: dict[str, Any]
@@ -44,9 +44,9 @@ def start(config: Config, folder: Path, watch: Watch | None = None, setup: Setup
 
     Args:
         config: the settings.
-        folder: where to keep everything; it must be new or empty.
+        folder: where to store everything; it must be new or empty.
         watch: called with every row.
-        setup: what `prepare(config)` returned, for those who have done it already.
+        setup: the result of `prepare(config)`, if you have it already.
     """
     setup = prepare(config) if setup is None else setup
     with RunFolder.create(folder, setup.config) as run:
@@ -55,12 +55,12 @@ def start(config: Config, folder: Path, watch: Watch | None = None, setup: Setup
 
 
 def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
-    """Go on with a run from its last whole checkpoint; the result is that of an uninterrupted run, to the bit.
+    """Resume a run from its last intact checkpoint; the result equals that of an uninterrupted run bit for bit.
 
     Args:
         folder: the run's folder.
         watch: called with every row.
-        changes: settings to change: `rounds`, and those of `engine`, on which no result depends.
+        changes: settings to change: `rounds`, and those of `engine`, which do not affect results.
     """
     with RunFolder.open(folder) as run:
         values = run.config.model_dump()
@@ -74,28 +74,28 @@ def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
 
 
 def finished(config: Config, folder: Path) -> bool:
-    """Whether a folder holds this run with all its rounds; refuses one that holds another run. Needs no data."""
+    """Whether a folder contains this run with all its rounds; raises for another run. Loads no data."""
     if not (folder / "config.toml").is_file():
         return False
     there = Config.read(folder / "config.toml")
     left = {name: getattr(there, name) for name in ("clients", "cohort", "model") if getattr(config, name) is None}
-    asked = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
-    if asked.identity() != there.identity():
+    given = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
+    if given.identity() != there.identity():
         raise RunError(
-            f"{folder} holds a run with other settings ({', '.join(_changes(there, asked))}); "
-            "name another folder with --out, or move this one away to run it anew"
+            f"{folder} holds a run with other settings ({', '.join(_changes(there, given))}); "
+            "name another folder with --out, or move this one away to run it again"
         )
     done = read_summary(folder)
     return done is not None and bool(done["rounds"] >= config.rounds)
 
 
 def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None = None) -> None:
-    """Bring a run to its last round: start it, go on with it, or leave it alone if it is there.
+    """Bring a run to its last round: start it, resume it, or do nothing if it is finished.
 
     Args:
         config: the settings.
-        folder: the run's, new or not.
-        ready: gives what `prepare(config)` would; called only if there is something to run.
+        folder: the run's folder, new or not.
+        ready: returns what `prepare(config)` would; called only if there is something to run.
         watch: called with every row.
     """
     if finished(config, folder):
@@ -108,15 +108,15 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         _go(run, setup, watch)
 
 
-def _changes(there: Config, asked: Config) -> list[str]:
+def _changes(there: Config, given: Config) -> list[str]:
     """The settings in which two runs differ, with both values."""
-    told = []
-    for key, value in asked.model_dump(exclude={"engine", "output", "rounds", "target", "local"}).items():
-        told += [f"{key}: {getattr(there, key)!r} there, {value!r} asked for"] * (getattr(there, key) != value)
-    for key, value in asked.local:
+    differences = []
+    for key, value in given.model_dump(exclude={"engine", "output", "rounds", "target", "local"}).items():
+        differences += [f"{key}: {getattr(there, key)!r} there, {value!r} given"] * (getattr(there, key) != value)
+    for key, value in given.local:
         before = getattr(there.local, key)
-        told += [f"local.{key}: {before!r} there, {value!r} asked for"] * (before != value)
-    return told
+        differences += [f"local.{key}: {before!r} there, {value!r} given"] * (before != value)
+    return differences
 
 
 def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
@@ -131,21 +131,21 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         kept = Checkpoints(
             run.path / "checkpoints", setup.algorithm, len(first.params), config.identity(), config.output.keep
         )
-        found = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
-        state = first if found is None else found
-        run.audit.write("resume" if found else "begin", round=state.round, sha256=fingerprint(state))
+        latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+        state = first if latest is None else latest
+        run.audit.write("resume" if latest else "begin", round=state.round, sha256=fingerprint(state))
         run.metrics.rewind(state.round)
         measure = Measure(setup, simulation)
         output = config.output
         lens = run.path / "lens.jsonl"
         live = Live(simulation.job, lens, output.lens_every, output.lens_clients, output.lens, measure.model)
         live.rewind(state.round)
-        with trackers(config.output.track, run.path, config) as tell:
+        with trackers(config.output.track, run.path, config) as track:
             begun = perf_counter()
             for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
                 row = measure.row(state, record, perf_counter() - begun) | live.after(state, record)
                 _commit(run, kept, config, state, record, row)
-                tell(row)
+                track(row)
                 if watch is not None:
                     watch(row)
                 begun = perf_counter()
@@ -155,7 +155,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
 def _commit(
     run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
 ) -> None:
-    """Make a round last: its row, which clients were rejected, and a checkpoint if one is due."""
+    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due."""
     for rejection in record.rejections:
         detail = {"detail": rejection.detail} if rejection.detail else {}
         run.audit.write("reject", round=record.round, client=rejection.client, reason=rejection.reason.name, **detail)
@@ -193,7 +193,7 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
 
 
 def rounds_to(rows: list[dict[str, Any]], target: float | None) -> int | None:
-    """After how many rounds an accuracy was first reached; None if it was not, or none was asked for."""
+    """After how many rounds the target accuracy was first reached; None if it was not, or there is no target."""
     if target is None:
         return None
     return next((row["round"] + 1 for row in rows if (row.get("accuracy") or 0.0) >= target), None)

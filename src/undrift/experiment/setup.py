@@ -1,4 +1,4 @@
-"""From a config to the things that run: data, partition, model, task, engine."""
+"""Builds what a config describes: data, partition, model, task, engine."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
 from undrift.models import KINDS, build
 
-CLIENTS, COHORT = 100, 10  # when the settings do not say
+CLIENTS, COHORT = 100, 10  # defaults
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Setup:
         task: the model, its loss and the clients' data.
         partition: who has which examples.
         local: the settings all clients share.
-        pool: Ray workers that outlive the run; None starts some for it.
+        pool: Ray workers that outlive the run; None starts workers for this run only.
     """
 
     config: Config
@@ -58,32 +58,32 @@ def prepare(config: Config) -> Setup:
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
-        make()  # a model that does not fit the data is refused here
+        make()  # raises here if the model does not fit the data
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     if split.corrupted:
         inputs = corrupted(dataset.train.inputs.numpy(), assign(split, config.seed), config.seed)
         dataset = replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs)))
-    aside = balanced(labels, config.proxy, config.seed)
-    clients = [np.setdiff1d(own, aside) if len(aside) else own for own in split.clients]
-    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed, reserved=aside)
+    reserved = balanced(labels, config.proxy, config.seed)
+    clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
+    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed, reserved=reserved)
     return Setup(config, config.algorithm(), task, split, config.local.local())
 
 
 def variant(setup: Setup, config: Config) -> Setup:
-    """The same data, partition and model for another method or other local settings, nothing loaded again.
+    """The same data, partition and model with another method or other local settings, without loading data again.
 
     Args:
-        setup: of a run whose settings differ from these in `method`, `arguments`, `local` or `weights` at most.
+        setup: of a run that differs from this one at most in `method`, `arguments`, `local` and `weights`.
         config: the settings.
     """
-    said = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition", "model")}
-    config = Config.build(config.model_dump() | said)
+    resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition", "model")}
+    config = Config.build(config.model_dump() | resolved)
     return replace(setup, config=config, algorithm=config.algorithm(), local=config.local.local())
 
 
 def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """The numbers of so many examples, drawn evenly over the classes, sorted."""
+    """The sorted indices of `count` examples, drawn evenly over the classes."""
     draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels)
     shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
     drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
@@ -91,15 +91,15 @@ def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int
 
 
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
-    """The settings with everything said that was left to us."""
+    """The settings with all defaults that depend on the data filled in."""
     clients = len(split.clients)
-    said = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
-    said |= {"model": config.model or default_model(dataset, config.algorithm())}
-    return Config.build(config.model_dump() | said)
+    chosen = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
+    chosen |= {"model": config.model or default_model(dataset, config.algorithm())}
+    return Config.build(config.model_dump() | chosen)
 
 
 def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
-    """The model for a data set when none is named: small enough for a processor, with latent units if they are needed.
+    """The default model for a data set: small enough for a CPU, and of the kind that the method needs.
 
     Args:
         dataset: the data.
@@ -113,7 +113,7 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
 
 
 def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
-    """A function that makes a named model for a data set; it travels to the workers, so it holds no data."""
+    """A function that builds a named model for a data set; it is sent to the workers, so it holds no data."""
     if dataset.kind == "text":
         return partial(build, name, classes=dataset.classes, symbols=dataset.symbols)
     return partial(build, name, classes=dataset.classes, channels=dataset.shape[0], image=dataset.shape[1])
@@ -121,7 +121,7 @@ def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 
 @contextmanager
 def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
-    """The simulation of a run on the backend its settings name, closed at the end; clients' states lie in a folder."""
+    """The simulation of a run on the backend it names, closed at the end; `states` is the clients' state folder."""
     config = setup.config
     with ExitStack() as stack:
         backend: Backend
@@ -151,7 +151,7 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
 
 @contextmanager
 def workers(config: Config) -> Iterator[Any]:
-    """Ray workers for the runs of a config, or None if its engine is another."""
+    """Ray workers for the runs of a config, or None if its engine is not Ray."""
     if config.engine.name != "ray":
         yield None
         return

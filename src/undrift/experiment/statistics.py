@@ -1,4 +1,4 @@
-"""What runs of several seeds say: means, deviations and paired intervals, as rows of a table."""
+"""Statistics over seeds: means, deviations and paired intervals, as rows of a table."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _MEANS = ("traffic", "seconds_per_round", "gradients")
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference of pairs and the ends of its interval; None where one pair leaves none."""
+    """A mean difference of pairs and the ends of its interval; None with a single pair, which has no interval."""
 
     mean: float
     low: float | None
@@ -40,25 +40,25 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float 
 
     Args:
         ours: seed -> value.
-        theirs: the same of the other.
-        level: the share of such intervals that hold the true difference.
+        theirs: seed -> value of the other method.
+        level: the share of such intervals that contain the true difference.
 
     Example:
-        >>> found = paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.25, 2: 0.25})
-        >>> found.mean, round(found.low, 4), round(found.high, 4)
+        >>> gap = paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.25, 2: 0.25})
+        >>> gap.mean, round(gap.low, 4), round(gap.high, 4)
         (0.5, -0.121, 1.121)
     """
     if not 0 < level < 1:
         raise ValueError(f"paired: level must be a fraction in (0, 1), for example 0.95, got {level}")
-    found = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    if not found:
+    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if not differences:
         return None
-    mean, pairs = fmean(found), len(found)
+    mean, pairs = fmean(differences), len(differences)
     if pairs == 1:
         return Difference(mean, None, None, 1)
-    from scipy.special import stdtrit  # here, so that other commands start without SciPy
+    from scipy.special import stdtrit  # imported here so that other commands start without SciPy
 
-    half = float(stdtrit(pairs - 1, (1 + level) / 2)) * stdev(found) / sqrt(pairs)
+    half = float(stdtrit(pairs - 1, (1 + level) / 2)) * stdev(differences) / sqrt(pairs)
     return Difference(mean, mean - half, mean + half, pairs)
 
 
@@ -73,18 +73,18 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[Row]:
-    """One row per method, in the order given; methods without a run are left out.
+    """One row per method, in the given order; methods without a run are skipped.
 
     Args:
-        runs: label -> seed -> what the run's summary tells.
-        baseline: the label that the others are compared with.
+        runs: label -> seed -> result of the run.
+        baseline: the label of the row that the others are compared with.
     """
     theirs = runs.get(baseline, {})
     return [_row(label, own, baseline, {} if label == baseline else theirs) for label, own in runs.items() if own]
 
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
-    """The row of a method; a number that no run has is left out."""
+    """The row of a method, without numbers that no run has."""
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
     for name, key in _SPREADS.items():
         values = _values(own, key)
@@ -95,21 +95,21 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
         reached = _values(own, "rounds_to_target")
         row |= {"rounds_to_target": fmean(reached.values()) if reached else None, "reached": len(reached)}
     for name in ("last", "best"):
-        found = paired(_values(own, _SPREADS[name]), _values(theirs, _SPREADS[name]))
-        if found:
-            row |= {f"{name}_difference": found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
-            row["pairs"] = found.pairs
+        gap = paired(_values(own, _SPREADS[name]), _values(theirs, _SPREADS[name]))
+        if gap:
+            row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
+            row["pairs"] = gap.pairs
     return row
 
 
 def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
-    """Seed -> a number of its run, where there is one."""
+    """Seed -> a number of its run, for runs that have it."""
     return {seed: runs[seed][key] for seed in sorted(runs) if runs[seed].get(key) is not None}
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and texts of a table: percent for accuracies, and a column only where somebody has a value."""
-    table = [(heading, [tell(row) for row in rows]) for heading, tell in _columns(rows)]
+    """Headings and texts of a table: accuracies in percent, without columns in which no row has a value."""
+    table = [(heading, [text(row) for row in rows]) for heading, text in _columns(rows)]
     shown = [(heading, texts) for heading, texts in table if any(texts)]
     return [heading for heading, _ in shown], [[texts[n] or "-" for _, texts in shown] for n in range(len(rows))]
 
@@ -126,7 +126,7 @@ def _line(texts: Iterable[str]) -> str:
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """Headings, and how each column tells its number; an empty text where there is none."""
+    """Headings, and functions that give a row's text in each column; empty if it has no value."""
     baseline = rows[0]["baseline"] if rows else ""
     return [
         ("setting", lambda row: str(row.get("setting", ""))),
@@ -160,7 +160,7 @@ def _accuracy(row: Row, name: str) -> str:
 
 
 def _difference(row: Row, name: str) -> str:
-    """A difference in points of percent with its interval; one pair has none."""
+    """A difference in percentage points with its interval, if it has one."""
     if f"{name}_difference" not in row:
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]

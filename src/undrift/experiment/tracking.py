@@ -1,4 +1,4 @@
-"""Rows for the trackers people have: TensorBoard, MLflow, Weights & Biases. The run's own files stay the truth."""
+"""Sends rows to TensorBoard, MLflow and Weights & Biases. The run's own files remain authoritative."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,44 +13,44 @@ Row = Mapping[str, Any]
 
 @contextmanager
 def trackers(names: Sequence[str], folder: Path, config: Config) -> Iterator[Callable[[Row], None]]:
-    """Trackers by name, closed at the end; calling what this gives sends a row to each."""
+    """Open trackers by name and yield a function that sends a row to each; they are closed at the end."""
     opened = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
     with ExitStack() as stack:
-        tellers = [opened[name](stack, folder, config) for name in names]
+        loggers = [opened[name](stack, folder, config) for name in names]
 
-        def tell(row: Row) -> None:
+        def track(row: Row) -> None:
             numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and k != "round"}
-            for teller in tellers:
-                teller(numbers, int(row["round"]))
+            for log in loggers:
+                log(numbers, int(row["round"]))
 
-        yield tell
-
-
-Teller = Callable[[Mapping[str, float], int], None]
+        yield track
 
 
-def _tensorboard(stack: ExitStack, folder: Path, _: Config) -> Teller:
-    """Event files below the run's folder."""
+Log = Callable[[Mapping[str, float], int], None]
+
+
+def _tensorboard(stack: ExitStack, folder: Path, _: Config) -> Log:
+    """Event files in the run's folder."""
     writer = _library("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
     stack.callback(writer.close)
 
-    def tell(numbers: Mapping[str, float], round: int) -> None:
+    def log(numbers: Mapping[str, float], round: int) -> None:
         for name, value in numbers.items():
             writer.add_scalar(name, value, round)
 
-    return tell
+    return log
 
 
-def _mlflow(stack: ExitStack, folder: Path, config: Config) -> Teller:
-    """A run of the experiment that MLflow's own settings name."""
+def _mlflow(stack: ExitStack, folder: Path, config: Config) -> Log:
+    """A run in the experiment that MLflow's own settings name."""
     mlflow = _library("mlflow", "mlflow")
     stack.enter_context(mlflow.start_run(run_name=folder.name))
     mlflow.log_params({"method": config.method, "data": config.data, "seed": config.seed})
     return lambda numbers, step: mlflow.log_metrics(dict(numbers), step=step)
 
 
-def _wandb(stack: ExitStack, folder: Path, config: Config) -> Teller:
-    """A run of the project that W&B's own settings name."""
+def _wandb(stack: ExitStack, folder: Path, config: Config) -> Log:
+    """A run in the project that W&B's own settings name."""
     wandb = _library("wandb", "wandb")
     run = wandb.init(name=folder.name, dir=str(folder), config=config.model_dump())
     stack.callback(run.finish)
@@ -58,7 +58,7 @@ def _wandb(stack: ExitStack, folder: Path, config: Config) -> Teller:
 
 
 def _library(module: str, extra: str) -> Any:
-    """An optional library, or how to get it."""
+    """Import an optional library, or raise an error that says how to install it."""
     try:
         return import_module(module)
     except ImportError:

@@ -1,10 +1,10 @@
-"""Tuning: a grid over the learning rate and at most one argument of a method, widened until its best is inside.
+"""Tuning: a grid over the learning rate and at most one argument of a method, widened until its best point is inside.
 
-OUT/trials/<values>  the folder of a run for each point of the grid
+OUT/trials/<values>  a run folder for each point of the grid
 OUT/tune.json        all trials and the choice
 OUT/choice.toml      the settings to run
 
-Trials are judged on examples held out from every client, never on the test set.
+Trials are scored on examples held out from every client, never on the test set.
 """
 
 import json
@@ -33,17 +33,17 @@ HOLDOUT, LEAST = 0.2, 0.1
 
 
 class RefusedError(ConfigError):
-    """A point of the grid that the settings or the method do not take."""
+    """A point of the grid that the settings or the method do not accept."""
 
 
 class Tuning(Strict):
-    """What is tuned.
+    """A search over settings of one method.
 
     Args:
         method: an algorithm's name.
-        arguments: those of its arguments that stay fixed.
-        grid: "lr" and at most one argument of the method, each with the values to begin with.
-        by: "best" judges by the best round, "last" by the last.
+        arguments: its fixed arguments.
+        grid: "lr" and at most one argument of the method, each with its first values.
+        by: "best" scores a trial by its best round, "last" by its last.
         widenings: how often the grid may be widened.
         base: all other settings of the runs; without `holdout` a fifth of every client's examples is held out.
     """
@@ -69,12 +69,12 @@ class Tuning(Strict):
 
     @classmethod
     def read(cls, path: Path) -> "Tuning":
-        """What is tuned, from a TOML file."""
+        """A search from a TOML file."""
         return cls.build(read_toml(path), str(path))
 
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "tune") -> "Tuning":
-        """What is tuned, from plain values; raises `ConfigError` for what cannot be used anywhere on the grid."""
+        """A search from a mapping; raises `ConfigError` if any point of the grid has invalid settings."""
         tuning = checked(cls, values, source)
         for point in product(*tuning.grid.values()):
             tuning.config(point, source)
@@ -87,19 +87,20 @@ class Tuning(Strict):
         given = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
         config = Config.build(merged(self.base, given), source)
         if 0 < config.holdout < LEAST:
-            raise ConfigError(f"{source}: holdout: trials are judged on it: {LEAST} at least, got {config.holdout}")
+            raise ConfigError(f"{source}: holdout: trials are scored on it: {LEAST} at least, got {config.holdout}")
         return config if config.holdout else config.model_copy(update={"holdout": HOLDOUT})
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search ended with.
+    """The result of a search.
 
     Args:
         axes: the values on each axis, widened.
-        scores: of every point; -inf where training diverged.
-        best: the choice.
-        edges: for each axis "inside", "at its limit" (what lies beyond is refused) or "at the edge" (no widening left).
+        scores: the score of every point; -inf where training diverged.
+        best: the best point.
+        edges: where the best point is on each axis: "inside", "at its limit" (values beyond are invalid) or "at the
+            edge" (no widening left).
     """
 
     axes: dict[str, list[float]]
@@ -109,14 +110,14 @@ class SearchResult:
 
 
 def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], float], widenings: int = 6) -> SearchResult:
-    """Evaluate a grid; while its best lies on an edge, add a step beyond it and evaluate what is new.
+    """Evaluate a grid; while its best point is on an edge, add a step beyond that edge and evaluate the new points.
 
-    A method tuned on a grid that ends before its best is compared at a handicap. Of equal points one inside wins.
+    A method whose best value is outside its grid would be compared at a handicap. Among equal points, one inside wins.
 
     Args:
-        grid: the values on each axis to begin with.
-        evaluate: the score of a point, larger is better; nan counts as diverged. A value that cannot be used raises
-            `RefusedError`: on the grid given that is an error, beyond it the axis ends there.
+        grid: the first values on each axis.
+        evaluate: returns the score of a point, larger is better; nan counts as diverged. For an invalid value it raises
+            `RefusedError`: on the given grid this is an error, beyond it the axis ends there.
         widenings: how often the grid may be widened; axes whose edge is hit are widened together.
 
     Example:
@@ -150,14 +151,14 @@ def _sound(score: float) -> float:
 
 
 def _best(axes: Mapping[str, list[float]], scores: Mapping[Point, float]) -> Point:
-    """The best point; if all diverged the smallest, since smaller steps are what helps."""
+    """The best point; if all diverged the smallest, since smaller steps help."""
     if max(scores.values()) == -inf:
         return tuple(values[0] for values in axes.values())
     return max(product(*axes.values()), key=lambda point: (scores[point], -len(_hit(axes, point))))
 
 
 def _hit(axes: Mapping[str, list[float]], point: Point) -> set[tuple[str, bool]]:
-    """The edges a point lies on: the axis, and whether it is the upper end."""
+    """The edges a point is on: the axis, and whether it is the upper end."""
     ends = [(name, up, values[-up]) for name, values in axes.items() for up in (False, True)]
     own = dict(zip(axes, point, strict=True))
     return {(name, up) for name, up, end in ends if own[name] == end}
@@ -169,7 +170,7 @@ def _beyond(axes: Mapping[str, list[float]], name: str, up: bool) -> dict[str, l
 
 
 def step(values: Sequence[float], up: bool) -> float:
-    """The value beyond an end of sorted values: in proportion if all are positive, else at the last distance.
+    """The value beyond an end of sorted values: by the last ratio if all are positive, else by the last distance.
 
     Example:
         >>> step([0.01, 0.05, 0.1, 0.15], up=True), step([0.0, 0.5, 1.0], up=True), step([1, 2, 5], up=True)
@@ -183,11 +184,11 @@ def step(values: Sequence[float], up: bool) -> float:
 
 
 def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any]:
-    """Search, keeping every trial as a run that is not run again, and return what tune.json holds.
+    """Run a search and return the content of tune.json; every trial is stored as a run and not run again.
 
     Args:
-        tuning: what is tuned.
-        out: where to keep everything; a search that is there already is gone on with.
+        tuning: the search.
+        out: the folder to write to; a search that is already there is resumed.
         watch: called with the name of a trial and each of its rows.
     """
     shared: list[Setup] = []
@@ -216,7 +217,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best") -> float:
     """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
 
-    It has diverged if in some round nobody's upload could be used.
+    Training has diverged if no upload was accepted in some round.
     """
     if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
         return float("nan")
@@ -229,7 +230,7 @@ def _name(tuning: Tuning, point: Point) -> str:
 
 
 def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
-    """Write the trials and the choice, which trains on all examples again if nothing else was asked for."""
+    """Write the trials and the choice; the choice has the holdout of the settings, by default none."""
     if result.scores[result.best] == -inf:
         raise RunError(f"{out}: every trial diverged, down to {_name(tuning, result.best)}: begin with smaller values")
     config = tuning.config(result.best)

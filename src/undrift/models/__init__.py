@@ -1,4 +1,4 @@
-"""The models of the field's papers, by name."""
+"""The models used in the field's papers, by name."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "densenet121": densenet121,
     "vit-tiny": vit_tiny,
 }
-"""Name -> the function that makes it."""
+"""Name -> the function that builds it."""
 
 KINDS: dict[str, str] = {"variational-cnn": "variational"}
 """Name -> the kind of model, for blocks that need one: "variational" has latent units."""
@@ -36,7 +36,7 @@ KINDS: dict[str, str] = {"variational-cnn": "variational"}
 INPUTS: dict[str, str] = {
     name: "text" if "symbols" in signature(make).parameters else "image" for name, make in MODELS.items()
 }
-"""Name -> what the model reads: "image" or "text"."""
+"""Name -> the model's input: "image" or "text"."""
 
 
 def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbols: int | None = None) -> nn.Module:
@@ -45,7 +45,7 @@ def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbol
     Args:
         name: one of `MODELS`.
         classes: how many outputs.
-        channels: how many colours the images have.
+        channels: how many channels the images have.
         image: height and width of the images.
         symbols: size of the alphabet if the data are text; None if they are images.
 
@@ -67,7 +67,7 @@ def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbol
 
 
 def head(module: nn.Module) -> tuple[str, ...]:
-    """Name patterns of a model's last linear layer, as `Private` takes them.
+    """Name patterns of a model's last linear layer, for `Private`.
 
     Example:
         >>> head(resnet(8))

@@ -1,4 +1,4 @@
-"""Networks of two convolutions: FedFSA's five layers, and a small one for 28 x 28 images."""
+"""Networks with two convolutions: FedFSA's five layers, and a small network for 28 x 28 images."""
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,11 @@ FEDFSA = {28: (4, 12, 1024, 1024), 32: (64, 64, 1024, 1024), 64: (32, 32, 512, 1
 class CNN5(nn.Module):
     """The five-layer CNN of FedFSA: two 5 x 5 convolutions and three linear layers.
 
-    FedFSA trains a network of its own on each size of image: Fashion-MNIST's 28, CIFAR's 32 and Tiny-ImageNet's 64.
+    FedFSA uses a different network for each image size: Fashion-MNIST's 28, CIFAR's 32 and Tiny-ImageNet's 64.
 
     Args:
         classes: how many outputs.
-        channels: how many colours.
+        channels: how many channels the images have.
         image: height and width of the images, 16 at least.
         widths: channels of the convolutions and units of the hidden layers; None takes FedFSA's for this size, and
             those of 32 x 32 for a size that FedFSA does not have.
@@ -60,7 +60,7 @@ class SmallCNN(nn.Module):
 
     Args:
         classes: how many outputs.
-        channels: how many colours.
+        channels: how many channels the images have.
         image: height and width of the images, 4 at least.
 
     Example:
@@ -84,14 +84,14 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """The logits of a batch of images."""
-        # A CPU convolves this order of the elements faster; `contiguous` would leave grey images as they are.
+        # Convolutions are faster on a CPU in this memory format; `contiguous` would not change grey images.
         features = self.features(images.to(memory_format=torch.channels_last))
         logits: Tensor = self.head(self.hidden(features.flatten(1)).relu())
         return logits
 
 
 def _side(image: int, loss: int, model: str) -> int:
-    """What two convolutions, each of which costs `loss` pixels and is pooled by 2, leave of an image's side."""
+    """An image's side after two convolutions that each remove `loss` pixels and are pooled by 2."""
     side = ((image - loss) // 2 - loss) // 2
     if side < 1:
         raise ValueError(f"{model}: image must be {3 * loss + 4} or more, got {image}; try 'resnet8'")

@@ -1,4 +1,4 @@
-"""What the networks share: the choice of a norm and of a stem, each made in one place."""
+"""The norms and stems that the networks share."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ def norm(kind: str, groups: int) -> Callable[[int], nn.Module]:
     """The norm of a network, as a function of the number of channels.
 
     Args:
-        kind: "group" or "batch". Batch statistics do not survive clients that differ, and they are buffers:
-            `Local.buffers` says what becomes of them.
+        kind: "group" or "batch". Batch statistics suffer when clients differ, and they are buffers: `Local.buffers`
+            says whether they are averaged.
         groups: groups of every group norm; batch norm has none.
     """
     if kind not in ("group", "batch"):
@@ -30,9 +30,9 @@ def stem(kind: str, channels: int, width: int) -> tuple[nn.Conv2d, nn.Module]:
     """The first convolution of a network, and the pooling after its norm and its ReLU.
 
     Args:
-        kind: "cifar", 3 x 3 that keeps the size of the image, or "imagenet", 7 x 7 and a pooling that quarter it.
-        channels: how many colours.
-        width: how many channels come out.
+        kind: "cifar", 3 x 3 at the size of the image, or "imagenet", 7 x 7 and pooling, which divide the size by four.
+        channels: how many channels the images have.
+        width: how many output channels.
     """
     if kind == "cifar":
         return nn.Conv2d(channels, width, 3, 1, 1, bias=False), nn.Identity()

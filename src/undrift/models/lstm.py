@@ -4,15 +4,15 @@ from torch import Tensor, nn
 
 
 class CharLSTM(nn.Module):
-    """An embedding of 8, two LSTM layers of 256 and a linear head: the symbol that follows a piece of text.
+    """An embedding of 8, two LSTM layers of 256 and a linear head: it predicts the next symbol of a text.
 
     Args:
-        symbols: size of the alphabet; a batch of texts is an integer tensor (batch, length) of numbers below it.
+        symbols: size of the alphabet; a batch of texts is an integer tensor (batch, length) with values below it.
         classes: how many outputs; None takes one for each symbol.
 
     Note:
-        PyTorch keeps two biases in each layer where LEAF's TensorFlow keeps one: 2,048 parameters more, which add
-        nothing that one bias could not say.
+        PyTorch has two biases in each layer, LEAF's TensorFlow one: 2,048 more parameters, which represent nothing that
+        one bias could not.
 
     Example:
         >>> sum(p.numel() for p in CharLSTM(80).parameters())

@@ -1,4 +1,4 @@
-"""The ResNets of He et al., with group norm: batch statistics do not survive clients that differ."""
+"""The ResNets of He et al., with group norm: batch statistics suffer when clients differ."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -9,7 +9,7 @@ from undrift.models import layers
 
 
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut; the shortcut is a 1 x 1 convolution where the shape changes."""
+    """Two 3 x 3 convolutions with a shortcut, which is a 1 x 1 convolution where the shape changes."""
 
     def __init__(self, inner: int, outer: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -37,8 +37,8 @@ class ResNet(nn.Module):
         blocks: basic blocks per stage.
         widths: channels of the stem and of each stage.
         classes: how many outputs.
-        norm: makes the norm of so many channels.
-        channels: how many colours.
+        norm: builds the norm for a number of channels.
+        channels: how many channels the images have.
         stem: "cifar" or "imagenet".
     """
 
@@ -80,7 +80,7 @@ def resnet(
         classes: how many outputs.
         groups: groups of every group norm.
         width: factor on the channels of the stages; the stem keeps its 16.
-        channels: how many colours.
+        channels: how many channels the images have.
         norm: "group" or "batch".
 
     Example:
@@ -106,12 +106,12 @@ def resnet18(
     Args:
         classes: how many outputs.
         groups: groups of every group norm.
-        channels: how many colours.
+        channels: how many channels the images have.
         norm: "group" or "batch".
         stem: "cifar", 3 x 3 without pooling, or "imagenet", 7 x 7 with stride 2 and max pooling.
 
     Note:
-        After the ImageNet stem a 32 x 32 image ends as one pixel, and batch norm refuses a batch of one example.
+        After the ImageNet stem a 32 x 32 image ends as one pixel, and batch norm rejects a batch of one example.
 
     Example:
         >>> sum(p.numel() for p in resnet18(stem="imagenet").parameters())

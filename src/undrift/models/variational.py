@@ -1,4 +1,4 @@
-"""A network whose features are random: an encoder to Gaussians, samples of them, and a linear head."""
+"""A network with random features: an encoder to Gaussians, samples of them, and a linear head."""
 
 import torch
 from torch import Tensor, nn
@@ -8,17 +8,17 @@ from undrift.models.cnn import SmallCNN
 
 
 class Variational(nn.Module):
-    """A body, a layer of means and deviations, and a head that reads samples of the Gaussians they stand for.
+    """A body, a layer of means and deviations, and a head on samples of these Gaussians.
 
         mu, sig = moments(body(x)), sig by softplus;   zeta_j = mu + sig eps_j;   output = 1/J sum_j log p(head(zeta_j))
 
-    The output differs from the mean logits only by a number for each example, so that any cross entropy and any
-    accuracy take it. In training every example has its own eps_j, from PyTorch's stream, as dropout draws; in
-    evaluation all have the same ones at every call, so that an answer depends on the example alone.
+    The output differs from the mean logits only by a constant per example, so it can be used as logits. In training
+    every example has its own eps_j, from PyTorch's global stream as in dropout; in evaluation all examples share the
+    same eps_j at every call, so that an output depends only on the example.
 
     Args:
-        body: gives the features of a batch, (batch, features).
-        features: how many there are.
+        body: returns the features of a batch, (batch, features).
+        features: how many features there are.
         latent: how many latent units.
         classes: how many outputs.
         samples: J; 0 takes the mean alone, without noise.
@@ -58,10 +58,10 @@ def variational_cnn(
 
     Args:
         classes: how many outputs.
-        channels: how many colours.
+        channels: how many channels the images have.
         image: height and width of the images, 4 at least.
         latent: how many latent units.
-        samples: how many samples an example has, in training and in evaluation.
+        samples: how many samples are drawn per example, in training and in evaluation.
 
     Example:
         >>> sum(p.numel() for p in variational_cnn().parameters())

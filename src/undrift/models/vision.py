@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm, for those who have the extra `vision`; they are imported when one is built."""
+"""Networks from torchvision and timm (extra `vision`), which are imported when a network is built."""
 
 from importlib import import_module
 from types import ModuleType
@@ -11,20 +11,20 @@ from undrift.models import layers
 def densenet121(
     classes: int = 10, groups: int = 2, *, channels: int = 3, norm: str = "group", stem: str = "cifar"
 ) -> nn.Module:
-    """DenseNet-121 of torchvision, with the norm and the stem of our ResNets.
+    """DenseNet-121 from torchvision, with the norm and the stem of our ResNets.
 
     `norm="batch", stem="imagenet"` is torchvision's own.
 
     Args:
         classes: how many outputs.
         groups: groups of every group norm.
-        channels: how many colours.
+        channels: how many channels the images have.
         norm: "group" or "batch".
         stem: "cifar", 3 x 3 without pooling, or "imagenet", 7 x 7 with stride 2 and max pooling.
     """
     make = layers.norm(norm, groups)
     conv, pool = layers.stem(stem, channels, 64)
-    nn.init.kaiming_normal_(conv.weight)  # as torchvision does with all others
+    nn.init.kaiming_normal_(conv.weight)  # as in torchvision's other convolutions
     model: nn.Module = _library("torchvision.models", "densenet121").densenet121(num_classes=classes)
     features = model.get_submodule("features")
     features.conv0, features.pool0 = conv, pool
@@ -36,13 +36,13 @@ def densenet121(
 
 
 def vit_tiny(classes: int = 10, *, channels: int = 3, image: int = 32, patch: int = 4) -> nn.Module:
-    """ViT-tiny of timm: 12 layers of width 192 with 3 heads, and layer norm.
+    """ViT-tiny from timm: 12 layers of width 192 with 3 heads, and layer norm.
 
     `image=224, patch=16` is timm's own.
 
     Args:
         classes: how many outputs.
-        channels: how many colours.
+        channels: how many channels the images have.
         image: height and width of the images.
         patch: height and width of a patch, a divisor of `image`.
     """
@@ -56,7 +56,7 @@ def vit_tiny(classes: int = 10, *, channels: int = 3, image: int = 32, patch: in
 
 
 def _library(name: str, model: str) -> ModuleType:
-    """An optional library, or an error that says how to get it."""
+    """Import an optional library, or raise an error that says how to install it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of federated learning."""
+"""Small helpers, independent of federated learning."""

@@ -1,4 +1,4 @@
-"""Atomic writing: a file or folder is made under a temporary name beside its place and then renamed."""
+"""Atomic writes: a file or folder is written under a temporary name next to its target and then renamed."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ def write(path: Path, data: bytes | str, *, sync: bool = True, mode: int = 0o600
     """Write a file atomically.
 
     Args:
-        path: where to write it; a file that is there is replaced.
-        data: its content; texts are written as UTF-8.
-        sync: wait until it is on the disk, so that it survives a loss of power.
-        mode: its permissions, less those that the umask takes away.
+        path: where to write it; an existing file is replaced.
+        data: its content; a str is encoded as UTF-8.
+        sync: wait until it is on disk, so that it survives a power failure.
+        mode: its permissions, before the umask is applied.
     """
     with replacing(path) as temporary:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -30,13 +30,13 @@ def write(path: Path, data: bytes | str, *, sync: bool = True, mode: int = 0o600
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path, to be made a file or a folder, that takes the place of another when the block ends.
+    """A temporary path for a file or folder that replaces another one when the block ends.
 
-    If the block raises an error, or the path cannot be replaced, what was made is deleted. A folder replaces no folder
-    that has anything in it.
+    If the block raises an error, or the path cannot be replaced, the temporary file or folder is deleted. A folder does
+    not replace a folder that is not empty.
 
     Args:
-        path: the path that is replaced; its folder must exist.
+        path: the path to replace; its parent folder must exist.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:12]}.new")
     try:
@@ -51,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a rename is on the disk."""
+    """Wait until a rename is on disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

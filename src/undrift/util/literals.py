@@ -1,7 +1,7 @@
-"""Names with arguments, written as text: read, and checked against what a function takes. Nothing is evaluated.
+"""Parses names with arguments from text and checks the arguments against a function's signature. Nothing is evaluated.
 
-There are two ways to write arguments: `name(0.1, key=value)` with Python's literals, read by `bracketed`, and the short
-form `name:0.1,key=value` without brackets and quotes, read by `short`. Both are checked and passed on by `called`.
+Arguments can be written in two ways: `name(0.1, key=value)` with Python literals, parsed by `bracketed`, and the short
+form `name:0.1,key=value` without parentheses and quotes, parsed by `short`. `called` checks either and makes the call.
 """
 
 import ast
@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 LONGEST = 2000
-"""Characters of a text; Python's own parser needs a bound on what it is given."""
+"""The longest text in characters; Python's own parser needs a bound on its input."""
 
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and named arguments."""
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def split(text: str) -> list[str]:
-    """The terms of a text: what stands between the "+" that are in no brackets and no quotes."""
+    """The terms of a text, split at each "+" outside parentheses, brackets and quotes."""
     if len(text) > LONGEST:
         raise ValueError(f"a composition has at most {LONGEST} characters, got {len(text)}")
     terms, depth, quote = [""], 0, ""
@@ -44,15 +44,15 @@ def split(text: str) -> list[str]:
 
 
 def bracketed(text: str, source: str) -> Arguments:
-    """Arguments in brackets, read as Python reads them but only as literals; "" has none.
+    """Arguments in parentheses, parsed as Python literals; "" has none.
 
     Args:
-        text: "" or arguments in brackets, positional or named.
-        source: what to call it in errors.
+        text: "" or arguments in parentheses, positional or named.
+        source: what to call the text in errors.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a literal that Python would warn about is none of ours
+            warnings.simplefilter("error")  # reject a literal that Python warns about
             call = ast.parse(f"f{text or '()'}", mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(f"{source!r}: cannot be read: {str(error).partition(' (')[0]}") from None
@@ -65,14 +65,14 @@ def bracketed(text: str, source: str) -> Arguments:
 
 
 def short(text: str, source: str, rest: str = "") -> tuple[str, Arguments]:
-    """A name and its arguments in the short form `name[:value][,key=value...]`; white space does not matter.
+    """A name and its arguments in the short form `name[:value][,key=value...]`; whitespace is ignored.
 
-    A value is a number, true or false, or else a text, written without quotes.
+    A value is a number, true or false, or else a string, written without quotes.
 
     Args:
-        text: what is read.
+        text: the text to parse.
         source: what to call it in errors.
-        rest: the key whose value is all that follows it, commas included.
+        rest: a key whose value is the rest of the text, commas included.
 
     Example:
         >>> short("dirichlet: 0.1, balance=false", "the partition")
@@ -95,7 +95,7 @@ def short(text: str, source: str, rest: str = "") -> tuple[str, Arguments]:
 
 
 def _scalar(text: str) -> object:
-    """A value written without quotes: a truth value or a number if it can be one, else a text."""
+    """A value written without quotes: a bool or a number if it parses as one, else a string."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -107,12 +107,12 @@ def _scalar(text: str) -> object:
 
 
 def called(make: Callable[..., T], arguments: Arguments, source: str) -> T:
-    """The result of a call, its arguments checked against the annotations.
+    """Check arguments against a function's annotations and call it.
 
     Args:
-        make: what is called; its annotations say what it takes.
-        arguments: as `bracketed` or `short` read them.
-        source: what to call it in errors.
+        make: the function to call.
+        arguments: as `bracketed` or `short` returns them.
+        source: what to call the text in errors.
     """
     positional, named = arguments
     takes = signature(make)
@@ -130,10 +130,10 @@ def called(make: Callable[..., T], arguments: Arguments, source: str) -> T:
 
 
 def fitted(make: Callable[..., object], name: str, value: object) -> object:
-    """A value as an argument's annotation has it; where a float is meant a whole number stays one.
+    """A value checked against an argument's annotation; an int given for a float stays an int.
 
     Raises:
-        TypeError: the value is none that the annotation allows, or none that can be written.
+        TypeError: the annotation does not allow the value, or it cannot be written as a literal.
     """
     hint = _hints(make).get(name, Any)
     try:
@@ -143,23 +143,23 @@ def fitted(make: Callable[..., object], name: str, value: object) -> object:
 
 
 def written(value: object) -> str:
-    """A literal as `called` reads it."""
+    """A value written as a literal that `bracketed` parses."""
     if isinstance(value, tuple):
         return f"({', '.join(map(written, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
 
 
-_BUILTIN = (bool, int, float, str, tuple, object)  # their instances are told apart by their exact type
+_BUILTIN = (bool, int, float, str, tuple, object)  # matched by exact type, not by isinstance
 
 
 @lru_cache(maxsize=256)
 def _hints(make: Callable[..., object]) -> dict[str, Any]:
-    """What each argument takes."""
+    """The annotations of a function."""
     return get_type_hints(make)
 
 
 def _as(value: object, hint: Any) -> object:
-    """A value as one of the kinds a hint allows."""
+    """A value as one of the types that a hint allows."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if (NoneType if value is None else type(value)) in kinds:
         return value
@@ -176,7 +176,7 @@ def _as(value: object, hint: Any) -> object:
 
 
 def _literal(node: ast.expr, source: str) -> object:
-    """The value of a number, a text, True, False, None, inf, or a tuple or list of these."""
+    """The value of a number, a string, True, False, None, inf, or a tuple or list of these."""
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return value

@@ -1,4 +1,4 @@
-"""One row per round: JSON lines while a run goes on, Parquet beside them for analysis."""
+"""One row per round: JSON lines during a run, and a Parquet file for analysis."""
 
 import json
 import os
@@ -18,7 +18,7 @@ class Metrics:
     """The rows of a run.
 
     Args:
-        path: the file of JSON lines; the Parquet file lies beside it.
+        path: the file of JSON lines; the Parquet file is written next to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,19 +31,19 @@ class Metrics:
             file.write(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> list[Row]:
-        """All rows; a last line cut short by a crash is left out."""
+        """All rows; a last line truncated by a crash is skipped."""
         if not self.path.exists():
             return []
         data = self.path.read_bytes()
         return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
     def rewind(self, round: int) -> None:
-        """Forget this round and all after it, because they will be run again."""
+        """Delete the rows of this round and later ones, which will be run again."""
         kept = [row for row in self.rows() if row["round"] < round]
         write(self.path, "".join(json.dumps(row) + "\n" for row in kept), sync=False)
 
     def write_parquet(self) -> Path:
-        """Write all rows as Parquet, a column for every key."""
+        """Write all rows as Parquet, with a column for every key."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
         path = self.path.with_suffix(".parquet")

@@ -1,20 +1,20 @@
-"""Names that users write: compared without regard to spelling habits, and suggested when they are unknown."""
+"""Names that users type: compared without case, dashes and underscores, and suggested when they are unknown."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def normalized(name: str) -> str:
-    """A name without dashes, underscores and capitals, by which names are compared."""
+    """A name in lower case without dashes and underscores, for comparison."""
     return name.replace("-", "").replace("_", "").lower()
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """What to say about an unknown name: the nearest known one, or all of them if none is near.
+    """Advice on an unknown name: the closest known name, or all names if none is close.
 
     Args:
-        name: what was written.
-        known: the names there are.
+        name: the unknown name.
+        known: the known names.
 
     Example:
         >>> suggest("fed_proxx", ["fedavg", "fedprox"]), suggest("x", ["fedavg", "fedprox"])

@@ -13,8 +13,8 @@ from undrift.core.vector import Vector
 from undrift.core.view import End, Start, Step
 
 
-class Classes(NamedTuple):
-    """A Gaussian over the latent units for each class, class after class."""
+class ClassGaussians(NamedTuple):
+    """A Gaussian over the latent units for each class, concatenated."""
 
     mean: Array
     deviation: Array
@@ -30,7 +30,7 @@ class Experts(NamedTuple):
 class _Sums:
     """What the server sent, and the sums of the last epoch so far."""
 
-    def __init__(self, sent: Classes, shape: tuple[int, int], start: Start) -> None:
+    def __init__(self, sent: ClassGaussians, shape: tuple[int, int], start: Start) -> None:
         self.classes: Gaussian = (sent.mean.view(shape), sent.deviation.view(shape))
         self.precision, self.weighted = start.w0.new_zeros(shape), start.w0.new_zeros(shape)
         self.next = start.steps - start.steps // start.local.epochs
@@ -45,7 +45,7 @@ class _Sums:
 
 
 @dataclass(frozen=True)
-class CommonRepresentation(Objective[Classes, None, Classes, Experts, _Sums]):
+class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Experts, _Sums]):
     """client:  loss <- mean_x,j CE(head(mu(x) + sig(x) eps_j), y) + beta mean_x KL(r_y || N(mu(x), sig(x)^2))
              in the last epoch lam_ic = sum_x 1/sig(x)^2,  eta_ic = sum_x mu(x)/sig(x)^2, over its examples x of class c
     server:  where sum_i lam_ic > 0:  r_c <- (1 - beta2) r_c + beta2 N(m, s^2), on mean and deviation,
@@ -86,16 +86,16 @@ class CommonRepresentation(Objective[Classes, None, Classes, Experts, _Sums]):
         """One number for each latent unit of each class."""
         return dict.fromkeys(Experts._fields, self.classes * self.latent)
 
-    def init_server(self, w: Vector) -> Classes:
+    def init_server(self, w: Vector) -> ClassGaussians:
         """Standard Gaussians."""
         size = self.classes * self.latent
-        return Classes(w.new_zeros(size), w.new_ones(size))
+        return ClassGaussians(w.new_zeros(size), w.new_ones(size))
 
-    def send(self, server: Classes) -> Classes:
+    def send(self, server: ClassGaussians) -> ClassGaussians:
         """The Gaussians of all classes."""
         return server
 
-    def begin(self, sent: Classes, kept: None, start: Start) -> _Sums:
+    def begin(self, sent: ClassGaussians, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""
         self._check(start.module)
         start.tap("moments")
@@ -123,11 +123,11 @@ class CommonRepresentation(Objective[Classes, None, Classes, Experts, _Sums]):
         """The sums of the last epoch."""
         return Experts(state.precision.flatten(), state.weighted.flatten()), None
 
-    def receive(self, server: Classes, total: Summed, up: Experts, cohort: Cohort) -> Classes:
+    def receive(self, server: ClassGaussians, total: Summed, up: Experts, cohort: Cohort) -> ClassGaussians:
         """Follow the product of all examples as experts; a class that nobody has keeps its Gaussian."""
         seen = up.precision > 0
         pairs = zip(server, product(up.precision, up.weighted), strict=True)
-        return Classes(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
+        return ClassGaussians(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
 
     def _check(self, module: nn.Module) -> None:
         """Refuse a model without the latent units expected."""

@@ -1,1 +1,1 @@
-"""Flower as an engine: a strategy for any ServerApp, a ClientApp for any node."""
+"""The Flower engine: a strategy for any ServerApp, a ClientApp for any node."""

@@ -1,6 +1,6 @@
-"""A simulation's clients on Flower's own simulation: its SuperNodes host them, each a share.
+"""Trains a simulation's clients on Flower's own simulation, whose SuperNodes host a share of the clients each.
 
-It is for people who want to see their method on Flower's engine before they deploy it; `RayBackend` is faster.
+Use it to see a method on Flower's engine before you deploy it; `RayBackend` is faster.
 """
 
 import logging
@@ -26,15 +26,15 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
-_RUN = "simulation"  # a run's name matters on real nodes only: here the folder of the states is given
-_START = 600.0  # seconds Flower's workers may take to start, torch and all, on a busy machine
-_POLL = 0.02  # longest pause between two looks for replies
-_LOOK = 0.5  # seconds between two looks whether the other thread is still there
+_RUN = "simulation"  # a run's name matters only on real nodes: here the state folder is given
+_START = 600.0  # seconds Flower's workers may take to start and import torch on a busy machine
+_POLL = 0.02  # longest pause between two polls for replies
+_LOOK = 0.5  # seconds between two checks whether the other thread is alive
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """A round to play, and where its result goes."""
+    """A round to run, and the future for its result."""
 
     broadcast: Broadcast
     clients: list[int]
@@ -46,10 +46,10 @@ class FlowerBackend(DiskBackend):
     """Trains clients on Flower's simulation, which starts with the first round and ends when this backend is closed.
 
     Args:
-        workers: how many SuperNodes, each in a process of its own; no result depends on it.
-        deadline: seconds after which a round is closed with the clients that replied; the others are in the record as
+        workers: how many SuperNodes, each in its own process; this does not affect results.
+        deadline: seconds after which a round is closed with the clients that replied; the record lists the others as
             absent.
-        root: folder of the clients' states; None makes one that ends with this backend.
+        root: folder for the clients' states; None creates a temporary one, deleted by `close`.
     """
 
     def __init__(self, workers: int = 2, deadline: float = 3600.0, root: str | Path | None = None) -> None:
@@ -65,17 +65,17 @@ class FlowerBackend(DiskBackend):
         self._error: BaseException | None = None
 
     def open(self, job: Job) -> None:
-        """Take the job."""
+        """Accept the job."""
         if not -(2**63) <= job.seed < 2**63:
             raise ValueError(
-                f"FlowerBackend: seed must fit into 64 bits to travel in Flower's messages, got {job.seed}"
+                f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
         super().open(job)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Send the clients of a round to their nodes and add the replies up."""
+        """Send the orders of a round to the nodes and sum the replies."""
         if self.closed or (self._stopped.is_set() and self._error is None):
-            raise RuntimeError("FlowerBackend is closed; make a new one for a new Simulation")
+            raise RuntimeError("FlowerBackend is closed; create a new one for a new Simulation")
         if not self._threads:
             self._start()
         known = {client: accepted[client] for client in clients if client in accepted}
@@ -89,10 +89,10 @@ class FlowerBackend(DiskBackend):
         return request.result.result()
 
     def close(self) -> None:
-        """End Flower's simulation, once the clients in training are done, and wait for its threads."""
+        """End Flower's simulation once the clients in training are done, and wait for its threads."""
         self._stopped.set()
         self._requests.put(None)
-        for thread in self._threads:  # grows by Flower's server while the first is waited for
+        for thread in self._threads:  # Flower's server adds itself while the first thread is joined
             thread.join()
         self._threads.clear()
         super().close()
@@ -100,7 +100,7 @@ class FlowerBackend(DiskBackend):
     def _start(self) -> None:
         """Start Flower's simulation in a thread."""
         try:
-            import ray  # here, because real nodes have none
+            import ray  # imported here because real nodes do not need it
         except ImportError as error:  # pragma: no cover
             raise ImportError("FlowerBackend needs Ray: pip install 'undrift[ray]'") from error
         if ray.is_initialized():
@@ -116,7 +116,7 @@ class FlowerBackend(DiskBackend):
         """Run Flower's simulation until the last request."""
         log = logging.getLogger("flwr")
         level = log.level
-        log.setLevel(logging.WARNING)  # what it says about rounds is in the records, too
+        log.setLevel(logging.WARNING)  # its messages about rounds are in the records, too
         resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
         try:
             from flwr.simulation import run_simulation
@@ -133,7 +133,7 @@ class FlowerBackend(DiskBackend):
             self._requests.put(None)
 
     def _serve(self, grid: Grid, _: Context) -> None:
-        """The ServerApp: play one round for every request."""
+        """The ServerApp: run one round per request."""
         self._threads.append(threading.current_thread())  # Flower does not wait for it, `close` does
         roster = Roster(self.job.task.population, self._stopped.is_set)
         while (request := self._next()) is not None:
@@ -143,7 +143,7 @@ class FlowerBackend(DiskBackend):
                 request.result.set_exception(error)
 
     def _next(self) -> _Request | None:
-        """The next request; None if there will be none, also because the program ends without `close`."""
+        """The next request; None if there will be none, also if the program ends without `close`."""
         while not getattr(pool, "_shutdown", False):  # true once Python waits for Flower's threads to end
             try:
                 return self._requests.get(timeout=_LOOK)
@@ -152,7 +152,7 @@ class FlowerBackend(DiskBackend):
         return None
 
     def _round(self, grid: Grid, roster: Roster, request: _Request) -> Partial:
-        """Send the orders of a round, and take the replies."""
+        """Send the orders of a round and collect the replies."""
         job, round = self.job, request.broadcast.round
         groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)

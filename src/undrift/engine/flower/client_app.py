@@ -1,8 +1,8 @@
-"""The Flower node: a ClientApp around the resident worker, and the same for people with their own train function.
+"""The Flower node: a ClientApp around the resident worker, and helpers for a custom train function.
 
     app = client_app(Job(make("scaffold"), task))
 
-or, with a training function of one's own, one client per node:
+or, with a custom train function and one client per node:
 
     app = ClientApp()
     host(app)
@@ -12,8 +12,8 @@ or, with a training function of one's own, one client per node:
         visit = open_visit(message, context, make("scaffold"))
         return visit.train(model, loss, batches, examples)
 
-The method on the node must be the server's; all settings of training come from the server. Clients' states lie on the
-node's disk, below `state-dir` of its node config, so that they survive the process that trained them.
+The method on the node must be the server's; all training settings come from the server. Clients' states are stored on
+the node's disk, in `state-dir` of its node config, so that they survive the process that trained them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,12 +40,12 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
-"""The clients of a node, or how to find them; None takes every num-partitions-th from partition-id on."""
+"""The clients of a node, or a function that returns them; None takes every num-partitions-th from partition-id on."""
 
 Epoch: TypeAlias = Callable[[Generator], Iterable[Any]]
 """One epoch of batches, shuffled by the generator."""
 
-_RESIDENT = 4  # workers held by a process: a simulation sends many nodes through one
+_RESIDENT = 4  # workers kept per process: in a simulation, one process serves many nodes
 _workers: dict[tuple[object, ...], Worker] = {}
 
 
@@ -59,11 +59,11 @@ def client_app(
     """A ClientApp that trains the clients of its node with a resident worker.
 
     Args:
-        job: the method and the task, or a function that makes them when they are first needed, so that a node loads
-            only what is its own; `local`, `seed` and `bound` come from the server.
-        clients: the clients that live on this node.
-        root: folder of the clients' states; None takes `state-dir` of the node config, or a temporary folder.
-        threads: torch threads; one by default, so that all nodes agree to the bit. None leaves them as they are.
+        job: the method and the task, or a function that creates them on first use, so that a node loads only its own
+            data; `local`, `seed` and `bound` come from the server.
+        clients: the clients that this node hosts.
+        root: folder for the clients' states; None takes `state-dir` of the node config, or a temporary folder.
+        threads: torch threads; one by default, so that all nodes compute the same bits. None does not change them.
     """
     return build_app(job, partial(state_folder, root), clients, threads)
 
@@ -71,7 +71,7 @@ def client_app(
 def build_app(
     job: Job | Callable[[Context], Job], folder: Callable[[Context, str], Path], clients: Hosted, threads: int | None
 ) -> ClientApp:
-    """`client_app`, with a function that gives the folder of the clients' states for a context and a run's name."""
+    """`client_app`, with a function that returns the state folder for a context and a run's name."""
     app = ClientApp()
     host(app, clients)
 
@@ -88,11 +88,11 @@ def build_app(
 
 
 def host(app: ClientApp, clients: Hosted = None) -> None:
-    """Let an app answer the server's question which clients its node hosts.
+    """Make an app answer the server's question which clients its node hosts.
 
     Args:
         app: the app.
-        clients: the clients that live on this node.
+        clients: the clients that this node hosts.
     """
 
     @app.query()
@@ -102,13 +102,13 @@ def host(app: ClientApp, clients: Hosted = None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class OpenVisit:
-    """One client's part in one round, inside a train function of one's own; `open_visit` makes it.
+    """One client's part in one round, in a custom train function; `open_visit` creates it.
 
     Args:
-        order: what the server asks for.
+        order: the server's order.
         algorithm: the method.
         message: the server's message.
-        folder: where the states of the run lie on this node.
+        folder: the folder of the run's states on this node.
     """
 
     order: Order
@@ -138,7 +138,7 @@ class OpenVisit:
         return record if isinstance(record, ConfigRecord) else ConfigRecord()
 
     def generator(self, purpose: str) -> Generator:
-        """The client's generator of this round for a purpose, for example its augmentations."""
+        """The client's random generator of this round for a purpose, for example augmentation."""
         return generator(self.order.seed, self.round, self.client, purpose)
 
     def train(
@@ -148,12 +148,12 @@ class OpenVisit:
         batches: Iterable[Any] | Epoch,
         examples: int,
     ) -> Message:
-        """Train the client as the method says, and make the reply; the model holds the result.
+        """Train the client with the method and return the reply; the model then has the trained values.
 
         Args:
-            model: the server's model; its values are overwritten.
+            model: a model with the server's architecture; its values are overwritten.
             loss: the mean loss of (model, batch).
-            batches: all batches of the round, `local.steps(examples)` of them, or a function that makes one epoch.
+            batches: all `local.steps(examples)` batches of the round, or a function that returns one epoch.
             examples: how many training examples the client has.
         """
         task = _OwnTask(self.client, model, loss, batches, examples)
@@ -168,18 +168,20 @@ class OpenVisit:
 def open_visit(
     message: Message, context: Context, algorithm: Algorithm, state_dir: str | Path | None = None
 ) -> OpenVisit:
-    """What the server asks of the one client on this node.
+    """Read the server's order for the only client on this node.
 
     Args:
         message: the message of the train function.
         context: its context.
         algorithm: the method, the same as the server's.
-        state_dir: folder of the client's state; None takes `state-dir` of the node config, or a temporary folder.
+        state_dir: folder for the client's state; None takes `state-dir` of the node config, or a temporary folder.
     """
     order = Order.read(message.content)
     check_same(order, algorithm)
     if len(order.clients) > 1:
-        raise WireError(f"this node was asked for {len(order.clients)} clients; one that hosts many uses client_app")
+        raise WireError(
+            f"this node got an order for {len(order.clients)} clients; a node that hosts many needs client_app"
+        )
     return OpenVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
 
 
@@ -196,7 +198,7 @@ class _OwnTask:
     ) -> None:
         self.population = client + 1
         self.module, self.criterion, self.count = model, loss, examples
-        # All batches at once: the first epoch takes them all and leaves the others none.
+        # With all batches given at once, the first epoch takes them all and the others are empty.
         self.once: Iterator[Any] = iter(()) if callable(batches) else iter(batches)
         self.epoch = batches if callable(batches) else None
         self.reads_once = self.epoch is None
@@ -221,7 +223,7 @@ def _resident(
     folder: Path,
     threads: int | None,
 ) -> Worker:
-    """The worker of a run and a node, made when it is first needed; the last few are held."""
+    """The worker of a run and a node, created on first use; the last few are kept."""
     partition = str(sorted(context.node_config.items())) if callable(job) else ""
     key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
     if key not in _workers:
@@ -237,10 +239,12 @@ def _resident(
 
 
 def _hosted(clients: Hosted, context: Context, population: int) -> Iterable[int]:
-    """The clients that live on this node."""
+    """The clients that this node hosts."""
     if clients is not None:
         return clients(context) if callable(clients) else clients
     config = context.node_config
     if "partition-id" not in config or "num-partitions" not in config:
-        raise ValueError("which clients live here? Set partition-id and num-partitions in the node config, or clients=")
+        raise ValueError(
+            "no clients for this node: set partition-id and num-partitions in the node config, or clients="
+        )
     return range(int(config["partition-id"]), population, int(config["num-partitions"]))

@@ -1,4 +1,4 @@
-"""What a Flower node does with an order: train the clients asked for, with their states on the node's disk."""
+"""How a Flower node executes an order: it trains the clients named, with their states on the node's disk."""
 
 import os
 import tempfile
@@ -22,7 +22,7 @@ except ImportError as error:  # pragma: no cover
 
 
 def serve(worker: Worker, order: Order, message: Message) -> Message:
-    """Train the clients asked for: one gives its upload, several their partial sum."""
+    """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
     model, algorithm = worker.model, worker.job.algorithm
     arrays = message.content.get("arrays")
     if not isinstance(arrays, ArrayRecord):
@@ -44,32 +44,32 @@ def serve(worker: Worker, order: Order, message: Message) -> Message:
 
 
 def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
-    """Train one client: its upload is smaller than a sum, and the server checks it itself."""
+    """Train one client: its upload is smaller than a sum, and the server validates it itself."""
     job, (client,) = worker.job, order.clients
     gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort)
     partial = Partial(gate.total(), rejections=gate.rejections)
     started = perf_counter()
     upload = worker.visit(client, broadcast, order.accepted.get(client), gate)
-    worker.failure = None  # the reason travels in the rejection
+    worker.failure = None  # the reason is in the rejection
     if upload is not None:
         partial.visits.append(Visit(client, upload.examples, upload.loss, perf_counter() - started))
     return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
 
 
 def check_same(order: Order, algorithm: Algorithm) -> None:
-    """Refuse to train with another method than the server's."""
+    """Raise if this node's method is not the server's."""
     if repr(algorithm) != order.algorithm:
         raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}")
 
 
 def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
-    """Where the states of a run lie on this node."""
+    """The folder of a run's states on this node."""
     given = root or context.node_config.get("state-dir")
     return Path(str(given)) / run if given else _temporary() / run
 
 
 def _temporary() -> Path:
-    """A folder of this user's for states that need not survive the machine."""
+    """A folder of this user for states that need not survive a reboot."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -21,7 +21,7 @@ class Orders:
     """Writes the messages of a run's rounds.
 
     Args:
-        run: the name under which nodes keep their clients' states.
+        run: the name under which nodes store their clients' states.
         algorithm: the method.
         local: the settings all clients share.
         seed: fixes everything random.
@@ -42,14 +42,14 @@ class Orders:
         seconds: float,
         config: ConfigRecord | None = None,
     ) -> Tally:
-        """A message for every node, in a tally that takes the replies.
+        """A message for every node, in a tally that collects the replies.
 
         Args:
             broadcast: what the server sends.
             groups: the clients of the round, by node.
             accepted: for each client with state, the last round in which its upload was accepted.
-            seconds: how long replies are waited for.
-            config: passed on to the nodes, for train functions of one's own.
+            seconds: how long to wait for replies.
+            config: sent to the nodes, for custom train functions.
         """
         arrays, method = encode(wire.flatten(broadcast)), repr(self.algorithm)
         messages, count = [], sum(map(len, groups.values()))

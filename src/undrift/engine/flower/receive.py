@@ -1,7 +1,7 @@
-"""The server's own receive loop on any Flower grid: who is there, and what came in time.
+"""The server's receive loop on any Flower grid: which nodes are connected, and which replies arrive in time.
 
-Messages are pushed and replies pulled one at a time, so that a reply is folded in before the next is read and one that
-cannot even be read ends nothing. Deadlines are kept on a monotonic clock. Nothing here knows any mathematics.
+Messages are pushed and replies pulled one at a time, so that each reply is summed before the next is read and an
+unreadable reply ends nothing. Deadlines use a monotonic clock. There is no mathematics here.
 """
 
 import logging
@@ -23,27 +23,27 @@ except ImportError as error:  # pragma: no cover
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 
 SKEW = 600.0
-"""Seconds by which the clocks of server and nodes may differ: a message lives so much longer than its deadline."""
+"""Seconds by which the clocks of server and nodes may differ; a message outlives its deadline by this much."""
 
 LATE = "no reply in time"
-"""Why there is no reply, if the deadline has passed."""
+"""The reason for a missing reply after the deadline."""
 
 
-class TooFewNodes(RuntimeError):  # noqa: N818  the name says it
-    """Fewer nodes, or clients on them, than the run needs came in the time given."""
+class TooFewNodes(RuntimeError):  # noqa: N818  clear without Error
+    """Fewer nodes or clients than the run needs connected in time."""
 
 
 class ClaimError(RuntimeError):
-    """Two nodes say that they host the same client."""
+    """Two nodes claim to host the same client."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a message: the node's reply, or why there is none.
+    """The outcome of a message: the node's reply, or why there is none.
 
     Args:
         sent: the message it answers.
-        message: the reply; None if none came in time or it could not be read.
+        message: the reply; None if none arrived in time or it could not be read.
         why: what went wrong, in one line.
     """
 
@@ -61,15 +61,15 @@ def receive(
     enough: Callable[[], bool] | None = None,
     grace: float = 0.0,
 ) -> Iterator[Reply]:
-    """Send messages and yield what becomes of each as it is known: every message gives exactly one reply.
+    """Send messages and yield the outcome of each as it is known: every message gives exactly one reply.
 
     Args:
         grid: the grid.
-        messages: what to send, at most one per node.
-        seconds: when to stop waiting, from now.
-        poll: longest pause between two looks at all that is missing; the first pauses are a hundredth of it.
-        enough: says whether the rest need not be waited for.
-        grace: seconds the rest still get after that.
+        messages: the messages to send, at most one per node.
+        seconds: how long to wait.
+        poll: longest pause between two polls of all missing replies; the first pauses are a hundredth of it.
+        enough: returns whether the remaining replies need not be waited for.
+        grace: seconds that remaining replies still have after that.
     """
     began = monotonic()
     end = began + seconds
@@ -98,11 +98,11 @@ def receive(
 
 
 def pull(grid: Grid, key: str, sent: Message) -> Reply | None:
-    """The reply to one message, None while there is none; one that cannot be read is given up."""
+    """The reply to one message, or None while there is none; an unreadable reply is not retried."""
     try:
         pulled = list(grid.pull_messages([key]))
     except Exception as error:
-        # A malformed body raises in here, after the grid has let go of it; a lost connection comes back.
+        # A malformed body raises here, after the grid has discarded it; a lost connection may come back.
         return None if _passing(error) else Reply(sent, None, f"unreadable reply: {one_line(repr(error))}")
     for message in pulled:
         if message.metadata.reply_to_message_id == key:
@@ -111,7 +111,7 @@ def pull(grid: Grid, key: str, sent: Message) -> Reply | None:
 
 
 def settle(sent: Message, message: Message) -> Reply:
-    """A reply that came, with its error as the reason if it is one."""
+    """A reply that arrived; if it is an error, with the reason."""
     if message.has_error():
         return Reply(sent, None, f"error {message.error.code}: {one_line(message.error.reason)}")
     if not message.has_content():
@@ -120,30 +120,30 @@ def settle(sent: Message, message: Message) -> Reply:
 
 
 def pause(poll: float, waited: float) -> float:
-    """How long to sleep between two looks: a tenth of the time waited so far, at most `poll`."""
+    """How long to sleep between two polls: a tenth of the time waited so far, at most `poll`."""
     return min(poll, max(poll / 100, waited / 10))
 
 
 def wait_for_nodes(grid: Grid, wanted: int, seconds: float, poll: float = 1.0) -> list[int]:
-    """The nodes of a grid, as soon as there are as many as wanted."""
+    """The nodes of a grid, once there are at least `wanted`."""
     began = monotonic()
     while len(nodes := sorted(_present(grid) or ())) < wanted:
         waited = monotonic() - began
         if waited >= seconds:
-            raise TooFewNodes(f"{len(nodes)} of the {wanted} nodes wanted came in {seconds:g} seconds")
+            raise TooFewNodes(f"{len(nodes)} of {wanted} nodes connected within {seconds:g} seconds")
         sleep(min(pause(poll, waited), seconds - waited))
     return nodes
 
 
 class Roster:
-    """Which clients live on which node, as the nodes themselves say; node ids mean nothing.
+    """Which node hosts which clients, according to the nodes; node IDs have no meaning.
 
-    Nodes are asked once, when they are first seen. While the run has not begun, two nodes that claim the same client
-    are an error; later the node that had it first keeps it for as long as it is there.
+    A node is asked once, when it is first seen. Before the run has begun, two nodes that claim the same client are an
+    error; afterwards the first node keeps the client for as long as it is connected.
 
     Args:
         population: how many clients there are.
-        stopped: says whether waiting has become pointless.
+        stopped: returns whether waiting has become pointless.
     """
 
     def __init__(self, population: int, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -162,15 +162,15 @@ class Roster:
     def find(
         self, grid: Grid, clients: Sequence[int], quorum: int, nodes: int | None, seconds: float, poll: float = 1.0
     ) -> tuple[dict[int, list[int]], list[int]]:
-        """The clients of a round by node, and those that have none.
+        """The clients of a round by node, and those without a node.
 
         Args:
             grid: the grid.
             clients: the clients of the round.
-            quorum: how many of them are worth waiting for, after the first round.
-            nodes: how many nodes to wait for before the first round; None waits until every client has one.
+            quorum: how many of them must have a node, after the first round.
+            nodes: how many nodes to wait for before the first round; None waits until every client has a node.
             seconds: longest wait; then `TooFewNodes` is raised if the run has not begun, or all nodes are gone.
-            poll: longest pause between two looks.
+            poll: longest pause between two polls.
         """
         if self.begun:
             self.gather(grid, lambda: len(clients) - len(self.split(clients)[1]) >= quorum, seconds, poll)
@@ -192,7 +192,7 @@ class Roster:
         return self.split(clients)
 
     def gather(self, grid: Grid, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
-        """Keep asking until the nodes that are there suffice, or the time is over; whether they do."""
+        """Keep asking until the connected nodes suffice or the time is over; returns whether they suffice."""
         began = monotonic()
         while True:
             self.refresh(grid)
@@ -202,7 +202,7 @@ class Roster:
             sleep(min(pause(poll, waited), seconds - waited))
 
     def refresh(self, grid: Grid) -> None:
-        """Forget nodes that left, ask new ones, and take the answers that came; never waits."""
+        """Remove nodes that left, ask new ones, and read the answers that arrived; never waits."""
         there = _present(grid)
         if there is None:
             return
@@ -213,7 +213,7 @@ class Roster:
             message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
             key, why = _push(grid, message)
             if key is None:
-                _log.warning("node %d cannot be asked for its clients: %s", node, why)
+                _log.warning("node %d could not be asked for its clients: %s", node, why)
             else:
                 self._pending[node] = key, message
         for node, (key, message) in list(self._pending.items()):
@@ -224,7 +224,7 @@ class Roster:
             self._settle()
 
     def split(self, clients: Sequence[int]) -> tuple[dict[int, list[int]], list[int]]:
-        """Clients by node, and those that have none."""
+        """Clients by node, and those without a node."""
         groups: dict[int, list[int]] = {}
         lost: list[int] = []
         for client, place in zip(clients, self._home[np.asarray(clients, dtype=np.int64)].tolist(), strict=True):
@@ -235,7 +235,7 @@ class Roster:
         return groups, lost
 
     def _take(self, node: int, reply: Reply) -> None:
-        """A node's answer; one that says nothing usable is asked again at the next round."""
+        """Read a node's answer; after an unusable one the node is asked again in the next round."""
         try:
             if reply.message is None:
                 raise WireError(reply.why)
@@ -244,7 +244,7 @@ class Roster:
             _log.warning("node %d does not say which clients it hosts: %s", node, error)
 
     def _settle(self) -> None:
-        """Give every client its node, in the order in which the nodes were first heard."""
+        """Assign every client to a node, in the order in which the nodes first answered."""
         self._home.fill(-1)
         self._nodes = list(self.claims)
         for place, (node, clients) in enumerate(self.claims.items()):
@@ -260,13 +260,13 @@ class Roster:
 
 
 def _present(grid: Grid) -> set[int] | None:
-    """The nodes that are there; None if the grid cannot say just now."""
+    """The connected nodes; None if the grid cannot list them at the moment."""
     try:
         return set(grid.get_node_ids())
     except Exception as error:
         if not _passing(error):
             raise
-        _log.warning("the nodes cannot be listed just now: %s", one_line(repr(error)))
+        _log.warning("the nodes cannot be listed at the moment: %s", one_line(repr(error)))
         return None
 
 
@@ -282,6 +282,6 @@ def _push(grid: Grid, message: Message) -> tuple[str | None, str]:
 
 
 def _passing(error: Exception) -> bool:
-    """Whether an error is one of the connection and may be gone at the next try."""
+    """Whether an error comes from the connection, so that a retry may succeed."""
     home = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return isinstance(error, OSError) or bool(home & {"httpx", "httpcore"})

@@ -1,7 +1,7 @@
-"""Typed values to and from Flower records: one raw array per vector, everything checked before it is decoded.
+"""Converts typed values to and from Flower records: one raw array per vector, validated before it is decoded.
 
-An array travels as its little-endian bytes, never as a pickle or a file format; numbers and names travel in a config
-record. What does not read exactly as declared raises `WireError`.
+An array is sent as its little-endian bytes, never as a pickle or a file format; numbers and names are sent in a config
+record. Anything that differs from what is declared raises `WireError`.
 """
 
 import re
@@ -23,16 +23,16 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 STYPE = "undrift.raw"
-"""How our arrays are serialised; any other is refused."""
+"""The serialisation of our arrays; any other is rejected."""
 
-VERSION = 1
+VERSION = 2
 """The version of the messages; server and nodes must agree."""
 
 _DTYPES = {
     "float64": (torch.float64, "<f8"),
     "float32": (torch.float32, "<f4"),
     "float16": (torch.float16, "<f2"),
-    "bfloat16": (torch.bfloat16, "<i2"),  # NumPy has none: its bits travel as integers
+    "bfloat16": (torch.bfloat16, "<i2"),  # NumPy has no bfloat16: its bits are sent as integers
     "int64": (torch.int64, "<i8"),
     "int32": (torch.int32, "<i4"),
     "int16": (torch.int16, "<i2"),
@@ -56,24 +56,24 @@ def decode(record: ArrayRecord, limit: int | None = None, *, keep: bool = True) 
     """The tensors that `encode` packed, bit for bit.
 
     Args:
-        record: what came.
-        limit: most bytes of all arrays together.
-        keep: if false, every array is dropped from the record as soon as it is decoded.
+        record: the received record.
+        limit: the most bytes that all arrays may have together.
+        keep: if false, each array is removed from the record once it is decoded.
     """
     held = sum(len(array.data) for array in record.values())
     if limit is not None and held > limit:
-        raise WireError(f"the arrays hold {held} bytes, at most {limit} were expected")
+        raise WireError(f"the arrays have {held} bytes, at most {limit} were expected")
     return {name: _tensor(name, record[name] if keep else record.pop(name)) for name in list(record)}
 
 
 def one_line(text: object) -> str:
-    """Someone else's text as one printable line of bounded length, fit for a log."""
+    """A text from another machine as one printable line of bounded length, safe to log."""
     line = str(text)[:_LINE]
     return "".join(c if c.isprintable() else " " for c in line)
 
 
 def check_name(run: str) -> str:
-    """A run's name, if it may be part of a path on every node."""
+    """Validate a run's name, which becomes part of a path on every node."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", run):
         raise WireError(f"{one_line(run[:100])!r} is no name for a run: use letters, digits, dot, dash and underscore")
     return run
@@ -81,14 +81,14 @@ def check_name(run: str) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """What a node is asked to do in a round.
+    """The server's order to a node in a round.
 
     Args:
-        run: the stable name of the run, under which nodes keep their clients' states.
+        run: the stable name of the run, under which nodes store their clients' states.
         round: the round.
         seed: the run's seed.
-        algorithm: the `repr` of the method; a node with another refuses.
-        cohort: how many clients were asked everywhere.
+        algorithm: the `repr` of the method; a node with another method refuses.
+        cohort: how many clients take part in the round in all.
         clients: the clients to train here.
         accepted: for each client with state, the last round in which its upload was accepted.
         local: the settings all clients share.
@@ -148,7 +148,7 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a node replies: the tensors of an upload or of a partial sum, and a summary of its clients in JSON."""
+    """A node's reply: the tensors of an upload or of a partial sum, and a summary of its clients in JSON."""
 
     round: int
     summary: str
@@ -161,12 +161,12 @@ class Answer:
 
     @classmethod
     def read(cls, content: RecordDict, limit: int, most: int) -> "Answer":
-        """The answer in a reply, whose arrays are dropped as they are decoded.
+        """The answer in a reply; its arrays are removed from the reply as they are decoded.
 
         Args:
             content: the reply's records.
-            limit: most bytes of all arrays together.
-            most: most characters of the summary.
+            limit: the most bytes that all arrays may have together.
+            most: the most characters that the summary may have.
         """
         record = _config(content)
         summary = _scalar(record, "summary", str)
@@ -179,17 +179,17 @@ class Answer:
 
 
 def refusal(why: str) -> RecordDict:
-    """A node's reply when it will not train, with the reason."""
+    """A node's reply when it refuses to train, with the reason."""
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "refused": why})})
 
 
 def question(population: int) -> RecordDict:
-    """The server's question which of so many clients a node hosts."""
+    """The server's question to a node: which of the population's clients does it host?"""
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "population": population})})
 
 
 def asked_population(content: RecordDict) -> int:
-    """How many clients there are, from the server's question."""
+    """The population, from the server's question."""
     return _scalar(_config(content), "population", int)
 
 
@@ -203,7 +203,7 @@ def claim(clients: Iterable[int]) -> RecordDict:
 
 
 def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The clients a node says it hosts, each between 0 and the population."""
+    """The clients a node claims to host, validated against the population."""
     record = _config(content)
     if "clients" in record:
         clients = np.array(_integers(record, "clients"), dtype=np.int64)
@@ -222,7 +222,7 @@ def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np
 def _array(name: str, x: Tensor) -> Array:
     """One tensor as its raw bytes."""
     if x.dtype not in _NAMES:
-        raise WireError(f"{name}: {x.dtype} does not travel; known are {', '.join(_DTYPES)}")
+        raise WireError(f"{name}: {x.dtype} cannot be sent; known are {', '.join(_DTYPES)}")
     kind = _NAMES[x.dtype]
     flat = x.detach().cpu().contiguous()
     flat = flat.view(torch.int16) if kind == "bfloat16" else flat
@@ -231,7 +231,7 @@ def _array(name: str, x: Tensor) -> Array:
 
 
 def _tensor(name: str, array: Array) -> Tensor:
-    """One tensor from its raw bytes, which must be exactly as many as shape and dtype say."""
+    """One tensor from its raw bytes, whose number must match shape and dtype."""
     if array.stype != STYPE:
         raise WireError(f"{one_line(name)}: serialised as {one_line(array.stype)!r}, only {STYPE!r} is read")
     if array.dtype not in _DTYPES:
@@ -243,14 +243,14 @@ def _tensor(name: str, array: Array) -> Tensor:
     if len(array.data) != prod(shape) * np.dtype(layout).itemsize:
         raise WireError(f"{one_line(name)}: {len(array.data)} bytes for shape {one_line(shape)} of {array.dtype}")
     raw = np.frombuffer(array.data, dtype=layout)
-    x = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("=")).reshape(shape))  # a copy that may be written
+    x = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("=")).reshape(shape))  # a writable copy
     if array.dtype == "bool" and int(raw.max(initial=0)) > 1:
-        raise WireError(f"{one_line(name)}: a truth value that is neither 0 nor 1")
+        raise WireError(f"{one_line(name)}: a bool that is neither 0 nor 1")
     return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
 
 
 def _config(content: RecordDict) -> ConfigRecord:
-    """Our config record in a message, of our version."""
+    """Our config record in a message, validated for its version."""
     record = content.get("undrift")
     if not isinstance(record, ConfigRecord):
         raise WireError("there is no config record named 'undrift'")
@@ -262,7 +262,7 @@ def _config(content: RecordDict) -> ConfigRecord:
 
 
 def _scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
-    """A value of exactly one kind."""
+    """A value of exactly this type."""
     value: Any = record.get(name)
     if type(value) is not kind:
         raise WireError(f"{name}: expected one {kind.__name__}, got {one_line(repr(value))}")

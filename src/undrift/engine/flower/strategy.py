@@ -1,10 +1,10 @@
-"""The Flower server: a strategy that any ServerApp takes as it is, with a receive loop of its own.
+"""The Flower server: a strategy for any ServerApp, with its own receive loop.
 
     strategy = UndriftStrategy(make("scaffold"), model, Local(lr=0.05), population=100, cohort=10)
     result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=50)
 
-Every node gets one message with the numbers of its clients and replies with their partial sum, which goes through the
-gate straight into the exact sum of the round. The result is the same to the bit as in one process.
+Every node gets one message with the numbers of its clients and replies with their partial sum, which passes the gate
+and is added to the exact sum of the round. The result is bit-identical to that of one process.
 """
 
 import logging
@@ -41,27 +41,27 @@ class UndriftStrategy(Strategy):
     """Federated training with any algorithm, on any Flower runtime.
 
     Args:
-        algorithm: the method; the nodes must be given the same.
-        model: the model: which entries of its state are trained, and how they lie in a vector. It is not changed.
-        local: the settings all clients share; the nodes take them from here.
+        algorithm: the method; the nodes must use the same.
+        model: the model, which defines the layout of the vector. It is not changed.
+        local: the settings all clients share; the nodes receive them from here.
         population: how many clients there are in all, numbered from 0.
         cohort: how many clients take part in a round; None takes all.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
-        deadline: seconds after which a round is closed; None takes the timeout given to `start`.
-        quorum: fraction of the clients drawn whose uploads must be accepted; with fewer the round is abandoned, the
-            model stays as it is and the run goes on.
-        grace: if given, a round is closed so many seconds after its quorum is reached.
-        over_selection: factor on the cohort, to make up for clients that will not answer; all that do are counted.
-        nodes: how many nodes to wait for; None waits until every client has one.
-        wait: most seconds to wait for them; then `TooFewNodes` is raised.
-        poll: longest pause between two looks for replies; 1 to 3 for a SuperLink on SQLite.
-        patience: after so many rounds in a row without any accepted upload `TooFewNodes` is raised.
+        deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
+        quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
+            model is not changed and the run continues.
+        grace: if given, a round is closed this many seconds after its quorum is reached.
+        over_selection: factor on the cohort, to make up for clients that do not reply; all that do are counted.
+        nodes: how many nodes to wait for; None waits until every client has a node.
+        wait: the most seconds to wait for them; then `TooFewNodes` is raised.
+        poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
+        patience: after this many rounds in a row without an accepted upload, `TooFewNodes` is raised.
         evaluate: whether the nodes' own evaluate functions are called after every round.
-        run: the name under which nodes keep their clients' states. It must be the same when a run is resumed, and
-            another for every run that uses the same nodes at the same time.
-        state: where to go on from; None starts from the arrays given to `start`.
-        on_round: called after every round with the state and a record of it, for example to write a checkpoint.
+        run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
+            one for every run that uses the same nodes at the same time.
+        state: the state to resume from; None starts from the arrays given to `start`.
+        on_round: called after every round with the state and the record, for example to write a checkpoint.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class UndriftStrategy(Strategy):
         if not 1 <= (cohort or population) <= population:
             raise ValueError(f"cohort must be between 1 and the population of {population}, got {cohort}")
         if not 0 <= quorum <= 1:
-            raise ValueError(f"quorum is a fraction of the clients drawn, got {quorum}")
+            raise ValueError(f"quorum is a fraction of the sampled clients, got {quorum}")
         if not 1 <= over_selection < float("inf"):
             raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
         if not -(2**63) <= seed < 2**63:
             raise ValueError(f"seed must fit into 64 bits, got {seed}")
         if algorithm.needs.proxy:
             raise TypeError(
-                f"aggregation={type(algorithm.aggregation).__name__} judges models on proxy data at the server, and "
+                f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
                 f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
             )
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
@@ -125,20 +125,20 @@ class UndriftStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Train for some rounds, from the arrays or from the state given; rounds are counted from 1 on, as Flower does.
+        """Train for some rounds, from the arrays or the state given; rounds are counted from 1, as in Flower.
 
         Args:
             grid: the grid.
-            initial_arrays: the model's state as `ArrayRecord(model.state_dict())`; so is the result.
+            initial_arrays: the model's state as `ArrayRecord(model.state_dict())`; the result has the same form.
             num_rounds: how many rounds to add.
-            timeout: seconds after which a round is closed, if no deadline was given.
-            train_config: passed on to the nodes, for train functions of one's own.
-            evaluate_config: passed on to the nodes' evaluate functions.
-            evaluate_fn: evaluates the global model here, before the first round and after each.
+            timeout: seconds after which a round is closed, if there is no deadline.
+            train_config: sent to the nodes, for custom train functions.
+            evaluate_config: sent to the nodes' evaluate functions.
+            evaluate_fn: evaluates the global model on the server, before the first round and after each.
         """
         self.summary()
         self.state = self._first or self._open(initial_arrays)
-        self._load(initial_arrays)  # what neither trains nor travels stays as it was given
+        self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
         arrays, result = self.arrays(), Result()
         seconds = timeout if self.deadline is None else min(timeout, self.deadline)
         self._assess(evaluate_fn, self.state.round, arrays, result)
@@ -161,7 +161,7 @@ class UndriftStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the next round, one per node; `arrays` matter only before the first."""
+        """The messages of the next round, one per node; `arrays` are used only before the first round."""
         if self.state is None:
             self.state = self._open(arrays)
         return self._begin(grid, config, self.deadline or 3600.0).asked
@@ -169,14 +169,14 @@ class UndriftStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """End the round that `configure_train` began with the replies that came."""
+        """End the round that `configure_train` began, with the replies that arrived."""
         if self._tally is None:
             raise RuntimeError("aggregate_train: no round has begun; call configure_train first")
         sent = {message.metadata.message_id: message for message in self._tally.asked}
         for message in replies:
             question = sent.pop(message.metadata.reply_to_message_id, None)
             if question is None:
-                _log.warning("a reply to no message of this round, or a second one, is ignored")
+                _log.warning("ignored a reply that answers no message of this round, or answers one twice")
             else:
                 self._tally.take(settle(question, message))
         for question in sent.values():
@@ -207,7 +207,7 @@ class UndriftStrategy(Strategy):
         return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
 
     def summary(self) -> None:
-        """Log what will be run."""
+        """Log the settings of the run."""
         _log.info("undrift run %s: %r, %r", self.run, self.algorithm, self.local)
         _log.info("%d of %d clients a round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
 
@@ -225,11 +225,11 @@ class UndriftStrategy(Strategy):
         return server.open_run(self.algorithm, self._model)
 
     def _load(self, arrays: ArrayRecord) -> None:
-        """Put a model's state into ours."""
+        """Load a model's state."""
         self._model.module.load_state_dict(arrays.to_torch_state_dict())
 
     def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
-        """Draw the clients of a round and write a message for every node that hosts some."""
+        """Sample the clients of a round and write a message for every node that hosts some."""
         assert self.state is not None
         state = self.state
         drawn = draw(self.seed, state.round, self.population, self.size)
@@ -260,7 +260,7 @@ class UndriftStrategy(Strategy):
         self._idle = 0 if record.visits else self._idle + 1
         if self.on_round is not None:
             self.on_round(self.state, record)
-        if not record.absent:  # nodes that are gone may come back
+        if not record.absent:  # absent nodes may come back
             check_failures(len(record.visits), record.rejections, {})
         if self._idle >= self.patience:
             raise TooFewNodes(f"no upload was accepted in {self._idle} rounds; the last: {record}")
@@ -273,7 +273,7 @@ class UndriftStrategy(Strategy):
         arrays: ArrayRecord,
         result: Result,
     ) -> None:
-        """Evaluate the global model here."""
+        """Evaluate the global model on the server."""
         metrics = evaluate(round, arrays) if evaluate is not None else None
         if metrics is not None:
             _log.info("round %d, evaluated here: %s", round, metrics)

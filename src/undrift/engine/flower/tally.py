@@ -1,4 +1,4 @@
-"""A round on the server while its replies come in: each through the gate, straight into the exact sum."""
+"""The server's side of a round: each reply passes the gate and is added to the exact sum as it arrives."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
-_SUMMARY = 4096  # characters of a summary about one client
+_SUMMARY = 4096  # the most characters per client in a summary
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RoundRecord(Record):
     """What happened in a round on Flower.
 
     Args:
-        abandoned: whether too few uploads were accepted, so that the model stayed as it was.
+        abandoned: whether too few uploads were accepted, so that the model was not changed.
         seconds: how long the round took.
     """
 
@@ -52,12 +52,12 @@ class RoundRecord(Record):
             line += f"; {len(self.rejections)} rejected, the first: {self.rejections[0]}"
         if self.absent:
             line += f"; {len(self.absent)} absent, the first: client {self.absent[0][0]}, {self.absent[0][1]}"
-        return line + ("; ABANDONED, the model stays as it was" if self.abandoned else "")
+        return line + ("; ABANDONED, the model is unchanged" if self.abandoned else "")
 
 
 @dataclass(eq=False)
 class Tally:
-    """The replies of one round, counted as they come.
+    """The replies of one round, counted as they arrive.
 
     Args:
         algorithm: the method.
@@ -65,7 +65,7 @@ class Tally:
         bound: largest norm of a client's displacement.
         broadcast: what was sent.
         asked: the messages to the nodes.
-        members: for the `id` of every message, the clients it asks.
+        members: the clients of every message, by its `id`.
     """
 
     algorithm: Algorithm
@@ -88,15 +88,15 @@ class Tally:
         return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
 
     def reached(self, uploads: int) -> bool:
-        """Whether so many uploads were accepted."""
+        """Whether at least this many uploads were accepted."""
         return len(self.total.clients) >= uploads
 
     def leave(self, clients: Iterable[int], why: str) -> None:
-        """Note clients that sent no reply, with the reason."""
+        """Record clients that sent no reply, with the reason."""
         self.absent.update(dict.fromkeys(clients, why))
 
     def take(self, reply: Reply) -> None:
-        """Fold a reply into the sum, or reject it: whatever it holds, the round goes on."""
+        """Add a reply to the sum, or reject it; no reply can end the round."""
         clients = self.members[id(reply.sent)]
         if reply.message is None:
             return self.leave(clients, f"node {reply.sent.metadata.dst_node_id}: {reply.why}")
@@ -115,11 +115,11 @@ class Tally:
         return self.leave(set(clients) - heard - {r.client for r in rejected}, "left out of its node's reply")
 
     def partial(self) -> Partial:
-        """The round as a backend hands it over."""
+        """The round as a backend returns it."""
         return Partial(self.total, self.visits, self.rejections, self.absent)
 
     def record(self, *, abandoned: bool) -> RoundRecord:
-        """The round as it ended, in the order of the clients."""
+        """The record of the round, in the order of the clients."""
         return RoundRecord(
             self.broadcast.round,
             tuple(sorted(self.visits, key=lambda visit: visit.client)),
@@ -131,38 +131,38 @@ class Tally:
         )
 
     def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
-        """Read a reply and let it through the gate: one client's upload, or the partial sum of several."""
+        """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
         answer = Answer.read(message.content, self._limit(len(clients)), _SUMMARY * len(clients))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         size = len(self.broadcast.params)
         if len(clients) > 1:
-            told = self._blank().restore(_indexed(answer.tensors), answer.summary, size)
-            _check_visits(told, told.total.clients)
-            return told, gate.merge(told.total, self.total)
-        told = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
-        spent = [visit.seconds for visit in told.visits if isfinite(visit.seconds)]
-        told.visits = []
+            part = self._blank().restore(_indexed(answer.tensors), answer.summary, size)
+            _check_visits(part, part.total.clients)
+            return part, gate.merge(part.total, self.total)
+        part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
+        spent = [visit.seconds for visit in part.visits if isfinite(visit.seconds)]
+        part.visits = []
         if not answer.tensors:
-            return told, None
+            return part, None
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
         refused = gate.admit(upload, self.total)
         measured = gate.measured.get(clients[0], (0.0, 0.0))
-        told.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured)]
-        return told, refused
+        part.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured)]
+        return part, refused
 
     def _blank(self) -> Partial:
         """A partial sum to read a reply into."""
         return Partial(self.empty())
 
     def _limit(self, clients: int) -> int:
-        """Most bytes of a reply about so many clients."""
+        """The most bytes that a reply about this many clients may have."""
         sent = self.broadcast
         return self.total.most_bytes(clients, sent.params, sent.buffers, sent.counts)
 
 
 def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The tensors of a partial sum, whose list of clients is one."""
+    """The tensors of a partial sum, with a validated list of clients."""
     clients = tensors.get("clients")
     if clients is None or clients.dtype != torch.int64 or clients.dim() != 1:
         raise WireError("a partial sum without a list of clients")
@@ -170,7 +170,7 @@ def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def _check_visits(part: Partial, clients: Sequence[int]) -> None:
-    """A node's summary is about the clients in its sum, and its numbers are finite."""
+    """Validate that a node's summary is about the clients in its sum, with finite numbers."""
     if sorted(visit.client for visit in part.visits) != sorted(clients):
         raise WireError("the summary is not about the clients that were summed")
     if not all(isfinite(x) for visit in part.visits for x in (visit.loss, visit.seconds, visit.weight, visit.norm)):
