@@ -99,6 +99,7 @@ def train(
         examples=examples,
         steps=start.steps,
         loss=float(oracle.total) / start.steps,
+        gradients=oracle.gradients,
         buffers=model.buffers[:0].clone() if keeps else model.buffers.clone(),
         counts=model.counts[:0].clone() if keeps else model.counts.clone(),
         parts=uploads,

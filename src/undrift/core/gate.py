@@ -187,6 +187,8 @@ class Gate:
             raise _RejectedError(Reason.EMPTY)
         if not _whole(upload.steps) or upload.steps != self.local.steps(upload.examples):
             raise _RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {self.local.steps(upload.examples)}")
+        if not _whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
+            raise _RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):
             raise _RejectedError(Reason.FINITE, "loss")
 

@@ -30,6 +30,7 @@ class Oracle:
         self.step = 0
         self.penalty: Callable[[], Tensor | None] | None = None
         self.frozen: Tensor | None = None
+        self.gradients = 0
         self.seen: dict[str, Any] = {}
         self.losses: list[Tensor] = []
         self.total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
@@ -61,6 +62,7 @@ class Oracle:
             loss = self.loss(self.batch)
             extra = None if self.penalty is None else self.penalty()
             gradient = model.gradient(loss if extra is None else loss + extra, reuse=True)
+            self.gradients += 1
         finally:
             self._go(model.w)
         if saved is not None:
@@ -75,6 +77,7 @@ class Oracle:
         """The gradient of `of` the data loss on a batch at a point, a new vector."""
         with self._beside(point), torch.enable_grad():
             loss = self.loss(batch)
+            self.gradients += 1
             return self.model.gradient(loss if of is None else of(loss))
 
     def loss_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> float:

@@ -105,7 +105,8 @@ class ClientState:
 class Upload:
     """What a client sends back: its displacement, a descent direction in parameter units, and the blocks' parts.
 
-    `loss` is the mean training loss over its steps, measured before each step.
+    `loss` is the mean training loss over its steps, measured before each step. `gradients` is how many gradients were
+    evaluated, by the steps and by whatever blocks looked at besides.
     """
 
     client: int
@@ -117,6 +118,7 @@ class Upload:
     buffers: Tensor
     counts: Tensor
     parts: Parts
+    gradients: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,6 +59,7 @@ class Visit:
         seconds: how long it took.
         weight: the weight of its upload in the mean.
         norm: the norm of its displacement.
+        gradients: how many gradients its training evaluated.
     """
 
     client: int
@@ -67,6 +68,7 @@ class Visit:
     seconds: float
     weight: float = 0.0
     norm: float = 0.0
+    gradients: int = 0
 
 
 @dataclass(eq=False)
@@ -91,7 +93,7 @@ class Partial:
         """The reply as named tensors and a line of JSON."""
         tensors = self.total.flatten(wire.flatten)
         summary = {
-            "visits": [[v.client, v.examples, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
+            "visits": [[v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
             "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
         }
         return tensors, json.dumps(summary)
@@ -105,7 +107,12 @@ class Partial:
         try:
             self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
             facts = json.loads(summary)
-            self.visits = [Visit(int(c), int(n), *map(float, numbers)) for c, n, *numbers in facts["visits"]]
+            self.visits = [
+                Visit(
+                    int(client), int(examples), float(loss), float(seconds), float(weight), float(norm), int(gradients)
+                )
+                for client, examples, gradients, loss, seconds, weight, norm in facts["visits"]
+            ]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
         except (KeyError, TypeError, ValueError) as error:
             raise wire.WireError(f"the reply cannot be read: {error!r}") from error
@@ -153,7 +160,10 @@ class Worker:
             upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch)
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
-                partial.visits.append(Visit(client, upload.examples, upload.loss, seconds, *gate.measured[client]))
+                measured = gate.measured[client]
+                partial.visits.append(
+                    Visit(client, upload.examples, upload.loss, seconds, *measured, gradients=upload.gradients)
+                )
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         return partial
 

@@ -46,14 +46,13 @@ class Measure:
 
     def training(self, record: Record) -> dict[str, Any]:
         """The numbers of local training: loss, drift, traffic and gradients."""
-        local, clients = self.setup.local, len(record.visits)
+        clients = len(record.visits)
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
-        steps = sum(local.steps(visit.examples) for visit in record.visits)
         return {
             "round": record.round,
             "clients": clients,
             "rejected": len(record.rejections),
-            "lr": local.rate(record.round),
+            "lr": self.setup.local.rate(record.round),
             "train_loss": record.loss,
             "drift": record.drift,
             "client_distance": record.distance,
@@ -61,7 +60,7 @@ class Measure:
             "mean_norm": record.moved,
             "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
             "bytes_up": int(self.costs.up * size * clients),
-            "gradients": steps * self.costs.gradients_per_step,
+            "gradients": sum(visit.gradients for visit in record.visits),
         }
 
     @property

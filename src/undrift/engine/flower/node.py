@@ -52,7 +52,9 @@ def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str
     upload = worker.visit(client, broadcast, order.accepted.get(client), gate)
     worker.failure = None  # the reason is in the rejection
     if upload is not None:
-        partial.visits.append(Visit(client, upload.examples, upload.loss, perf_counter() - started))
+        partial.visits.append(
+            Visit(client, upload.examples, upload.loss, perf_counter() - started, gradients=upload.gradients)
+        )
     return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
 
 

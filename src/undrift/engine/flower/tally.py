@@ -148,7 +148,9 @@ class Tally:
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
         refused = gate.admit(upload, self.total)
         measured = gate.measured.get(clients[0], (0.0, 0.0))
-        part.visits = [Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured)]
+        part.visits = [
+            Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured, gradients=upload.gradients)
+        ]
         return part, refused
 
     def _blank(self) -> Partial:
