@@ -77,10 +77,11 @@ def images(clients: int) -> TensorTask:
 def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float]:
     """Seconds of each round on two Ray workers, after a first one to warm up."""
     from undrift.algorithms import fedavg
-    from undrift.engine.ray import Pool, RaySimulation
+    from undrift.engine.simulation import Simulation
+    from undrift.ray import Pool, RayBackend
 
     seconds = []
-    with Pool(2) as pool, RaySimulation(fedavg(), task, local, cohort=clients, pool=pool) as simulation:
+    with Pool(2) as pool, Simulation(fedavg(), task, local, cohort=clients, backend=RayBackend(pool)) as simulation:
         state = simulation.run(1)
         for _ in range(rounds):
             begin = time.perf_counter()
@@ -92,10 +93,12 @@ def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float
 def population_rounds(method: str, registered: str, sampled: str) -> dict[str, Any]:
     """Two rounds with few of many clients, a model of 1,000 parameters: time per sampled client, peak memory."""
     from undrift.algorithms import make
-    from undrift.engine.ray import Pool, RaySimulation
+    from undrift.engine.simulation import Simulation
+    from undrift.ray import Pool, RayBackend
 
     task = Empty(1000, int(registered))
-    with Pool(2) as pool, RaySimulation(make(method), task, Local(), cohort=int(sampled), pool=pool) as simulation:
+    backend = RayBackend(pool := Pool(2))
+    with pool, Simulation(make(method), task, Local(), cohort=int(sampled), backend=backend) as simulation:
         workers, begin = pool.pids(), time.perf_counter()
         simulation.run(2)
         seconds = time.perf_counter() - begin

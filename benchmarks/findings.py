@@ -23,10 +23,10 @@ from undrift.blocks import high_pass
 from undrift.core.vector import layout_of
 from undrift.data import DataTask, load
 from undrift.data.partition import partition
-from undrift.lens import consensus, filtering, probe, spread
+from undrift.lens import client_vectors, consensus, filtering, spread
 from undrift.models import build
 from undrift.report import write_prints
-from undrift.report.drawing import Axis, Curves, Figure, Series
+from undrift.report.drawing import Axis, Figure, Line, line_panel
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
 ROUNDS = (0, 5, 15)
@@ -35,12 +35,12 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
 
 def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) -> dict[str, Any]:
     """The numbers of one round."""
-    found: dict[str, Any] = {"round": state.round}
+    numbers: dict[str, Any] = {"round": state.round}
     for what in ("gradient", "update"):
-        vectors = probe(simulation, state, clients, what, samples=200)
+        vectors = client_vectors(simulation, state, clients, what, samples=200)
         shared, apart = consensus(vectors, layout), spread(vectors, layout)
         overall = shared.overall
-        found[what] = {
+        numbers[what] = {
             "distance": [round(x, 5) for x in apart.overall["distance"].tolist()],
             "normalised": [round(x, 4) for x in apart.overall["normalised"].tolist()],
             "energy_share": [round(x, 4) for x in overall["energy_share"].tolist()],
@@ -51,7 +51,7 @@ def look(simulation: Simulation, state: Any, clients: list[int], layout: Any) ->
                 for r in (0.01, 0.05, 0.2)
             },
         }
-    return found
+    return numbers
 
 
 def _shares(values: list[float]) -> list[float]:
@@ -85,8 +85,8 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         for style, row in enumerate(rows):
             values = row["rounds"][-1]["gradient"][key]
             places = [(n + 0.5) / len(values) for n in range(len(values))]
-            lines.append(Series(f"{row['data']}, {row['model']}", style, places, values))
-        parts.append(("", Curves(axis, Axis(title), tuple(lines), True)))
+            lines.append(Line(f"{row['data']}, {row['model']}", style, places, values))
+        parts.append(("", line_panel(axis, Axis(title), lines, dots=True)))
     title = f"Clients' gradients after {max(ROUNDS)} rounds of FedAvg"
     write_prints([Figure("low-frequencies", title, "", tuple(parts))], folder)
     (folder / "low-frequencies.pdf").unlink()

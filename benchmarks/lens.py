@@ -1,4 +1,4 @@
-"""What watching costs: the live probe's share of a run's time, and the memory of a look at many clients.
+"""What watching costs: the live lens's share of a run's time, and the memory of a look at many clients.
 
 The share is that of looking in every round of a run on Fashion-MNIST with all settings left at their defaults.
 
@@ -57,32 +57,32 @@ def resident(reset: bool = False) -> tuple[int, int]:
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
-    told = {line[0]: int(line[1]) * 1024 for line in lines if line and line[0] in ("VmRSS:", "VmHWM:")}
-    return told["VmRSS:"], told["VmHWM:"]
+    memory = {line[0]: int(line[1]) * 1024 for line in lines if line and line[0] in ("VmRSS:", "VmHWM:")}
+    return memory["VmRSS:"], memory["VmHWM:"]
 
 
 class Weighed(Live):
     """The live lens on a scale."""
 
-    found: ClassVar[list[dict[str, float]]] = []
+    weights: ClassVar[list[dict[str, float]]] = []
     bare = False  # whether to take gradients and nothing else
 
     def after(self, state: ServerState, record: Record) -> dict[str, float]:
         """Look and weigh."""
         before, begun = resident(reset=True)[0], time.perf_counter()
-        told = {} if self.bare else super().after(state, record)
+        row = {} if self.bare else super().after(state, record)
         if self.bare:
             sweep(self.job, state, self.clients, lambda _: lambda *_: None, self.model)
         seconds, model = time.perf_counter() - begun, 4 * len(state.params)
         now, peak = resident()
-        self.found.append(
+        self.weights.append(
             {
                 "models": round((peak - before) / model, 2),
                 "kept": round((now - before) / model, 2),
                 "seconds_per_client": round(seconds / len(self.clients), 3),
             }
         )
-        return told
+        return row
 
 
 def noise(clients: int) -> Dataset:
@@ -99,15 +99,15 @@ def look(clients: int, name: str) -> dict[str, Any]:
     """Run ResNet-18 with two clients in a round, and look at all; a second time if they are few."""
     data, rounds = noise(clients), 1 if clients > 100 else 2
     settings: dict[str, Any] = {"rounds": rounds, "clients": clients, "cohort": 2, "partition": "iid"}
-    settings |= {"model": "resnet18", "local": {"batch_size": 4, "epochs": 1}}
+    settings |= {"model": "resnet18", "local": {"preset": "papers", "batch_size": 4, "epochs": 1}}
     settings |= {"engine": {"name": "ray" if "ray" in name else "local", "workers": 1}}
     config = Config.build({**settings, "output": {"lens_every": 1, "lens_clients": clients}})
     dealt = partition(parse("iid"), data.train.targets.numpy(), clients=clients, seed=0)
     task = DataTask(data, dealt.clients, maker("resnet18", data))
     run.Live, Weighed.bare = Weighed, name == "gradients"  # type: ignore[misc]
-    with tempfile.TemporaryDirectory() as aside:
-        start(config, Path(aside) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local.local()))
-    first, *others = Weighed.found
+    with tempfile.TemporaryDirectory() as folder:
+        start(config, Path(folder) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local.local()))
+    first, *others = Weighed.weights
     return {**first, **({"second": others[0]["models"]} if others else {})}
 
 
@@ -133,27 +133,27 @@ def feed(clients: int, name: str) -> dict[str, Any]:
 
 def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
     """Each figure in a process of its own."""
-    told = []
+    results = []
     for count, name in [(n, part) for n in clients for part in PLAN[n] if part in parts]:
         given_back = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)} if name in STREAMS or "returned" in name else {}
         command = [sys.executable, __file__, "--child", name, "--clients", str(count)]
         done = subprocess.run(command, env={**os.environ, **given_back}, check=True, stdout=subprocess.PIPE, text=True)
-        told.append({"clients": count, "part": name, **json.loads(done.stdout.splitlines()[-1])})
-    return told
+        results.append({"clients": count, "part": name, **json.loads(done.stdout.splitlines()[-1])})
+    return results
 
 
 def share(rounds: int) -> dict[str, Any]:
-    """The live probe's seconds in every round of a run, and their share of the run's."""
-    with tempfile.TemporaryDirectory() as aside:
-        config = Config.build({"rounds": rounds, "output": {"lens_every": 1}})
-        found: list[dict[str, Any]] = []
-        start(config, Path(aside) / "run", found.append)
-    looked = sum(row["lens_seconds"] for row in found)
-    whole = looked + sum(row["seconds"] + row["evaluate_seconds"] for row in found)
+    """The live lens's seconds in every round of a run, and their share of the run's."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Config.build({"rounds": rounds, "local": {"preset": "papers"}, "output": {"lens_every": 1}})
+        rows: list[dict[str, Any]] = []
+        start(config, Path(folder) / "run", rows.append)
+    looked = sum(row["lens_seconds"] for row in rows)
+    whole = looked + sum(row["seconds"] + row["evaluate_seconds"] for row in rows)
     every = Config().output.lens_every
-    told = {"rounds": rounds, "clients": config.output.lens_clients, "seconds_per_look": round(looked / rounds, 4)}
+    shares = {"rounds": rounds, "clients": config.output.lens_clients, "seconds_per_look": round(looked / rounds, 4)}
     return {
-        **told,
+        **shares,
         "share_every_round": round(looked / whole, 4),
         f"share_every_{every}": round(looked / whole / every, 4),
     }
@@ -173,15 +173,15 @@ def main() -> None:
     if options.child:
         print(json.dumps((feed if options.child in STREAMS else look)(options.clients[0], options.child)))
         return
-    told: dict[str, Any] = {"environment": environment(options.rounds, 1, "glibc")}
+    results: dict[str, Any] = {"environment": environment(options.rounds, 1, "glibc")}
     if options.memory:
-        told["memory"] = memory(options.clients, options.parts)
+        results["memory"] = memory(options.clients, options.parts)
     else:
-        told["share"] = share(options.rounds)
+        results["share"] = share(options.rounds)
     if options.json:
-        print(json.dumps(told, indent=1))
+        print(json.dumps(results, indent=1))
         return
-    for row in told.get("memory", [told.get("share")]):
+    for row in results.get("memory", [results.get("share")]):
         print(", ".join(f"{name} {value}" for name, value in row.items()))
 
 

@@ -10,9 +10,7 @@ from flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.types import ServerState
 from undrift.engine.flower import receive, tally
-from undrift.engine.flower.client_app import client_app
-from undrift.engine.flower.strategy import UndriftStrategy
-from undrift.engine.worker import Job
+from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

@@ -55,7 +55,7 @@ def config(method: str) -> Config:
             "clients": 12,
             "cohort": 4,
             "rounds": ROUNDS,
-            "local": {"batch_size": 16, "lr": 0.05},
+            "local": {"preset": "papers", "batch_size": 16, "lr": 0.05},
             "output": {"evaluate_every": 5, "checkpoint_every": 2 if method == "feddyn" else 1},
         }
     )

@@ -81,9 +81,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A comparison of two methods, two settings and two seeds."""
     out = tmp_path_factory.mktemp("report") / "toys"
     comparison = Comparison.build(COMPARISON)
-    for job in comparison.jobs():
-        gain = 0.2 + 0.02 * job.config.seed - 0.1 * (job.label == "sam-0.1")
-        write_run(out / job.name, job.config, gain, lens=job.config.seed == 0 and job.setting == "even")
+    for trial in comparison.trials():
+        gain = 0.2 + 0.02 * trial.config.seed - 0.1 * (trial.label == "sam-0.1")
+        write_run(out / trial.name, trial.config, gain, lens=trial.config.seed == 0 and trial.setting == "even")
     (out / "compare.toml").write_text(comparison.toml())
     failure = {"run": "even/krum/seed-0", "error": "ValueError: <i>too few</i>", "trace": ""}
     (out / "table.json").write_text(json.dumps({"failures": [failure]}))

@@ -162,3 +162,9 @@ def test_sam_with_a_private_head_is_filtered_on_the_body_only() -> None:
 def test_bad_settings_are_refused(arguments, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Local(**arguments)
+
+
+def test_a_preset_is_a_local_with_other_values() -> None:
+    assert Local.preset("papers", lr=0.05, clip=None) == Local(0.05, 0.998, 1e-3, None, 5, 50)
+    with pytest.raises(ValueError, match="no preset is named 'paper'; did you mean 'papers'"):
+        Local.preset("paper")

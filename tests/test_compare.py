@@ -1,6 +1,7 @@
 """Comparisons: fair rows, nothing run twice, interrupted ones equal to the bit, a table of the runs' own numbers."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from typer.testing import CliRunner
 from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.experiment import ConfigError
-from undrift.experiment import compare as module
 from undrift.experiment import run as runs
 from undrift.experiment.compare import Comparison, compare, result
 from undrift.experiment.config import Config, merged
 from undrift.experiment.statistics import paired, to_markdown
+
+module = sys.modules[compare.__module__]  # its name is the function's in the package
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -98,7 +100,7 @@ def test_a_second_call_runs_nothing_and_needs_no_data(
 ) -> None:
     monkeypatch.setattr(module, "prepare", None)
     ended = []
-    assert compare(built(), done[0], lambda job, row: ended.append((job.name, row))) == done[1]
+    assert compare(built(), done[0], lambda trial, row: ended.append((trial.name, row))) == done[1]
     assert started == [] and len(ended) == 8 and all(row is None for _, row in ended)
 
 
@@ -119,8 +121,8 @@ def test_only_what_is_new_runs_and_data_are_loaded_once(
 def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_path: Path, started: list[str]) -> None:
     comparison = built(settings={"plain": {}})
 
-    def stop(job: Any, row: dict[str, Any] | None) -> None:
-        if row is not None and job.label == "prox-0.1" and row["round"] == 0:
+    def stop(trial: Any, row: dict[str, Any] | None) -> None:
+        if row is not None and trial.label == "prox-0.1" and row["round"] == 0:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -129,7 +131,7 @@ def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_pat
     assert [row["label"] for row in json.loads((tmp_path / "table.json").read_text())["rows"]] == ["fedavg"]
     started.clear()
     rows: list[int] = []
-    table = compare(comparison, tmp_path, lambda job, row: rows.append(row["round"]) if row else None)
+    table = compare(comparison, tmp_path, lambda trial, row: rows.append(row["round"]) if row else None)
     assert started[0] == "prox-0.1/seed-0" and rows == [1, 0, 1, 0, 1], "it goes on after its first round"
     expected = {name: sha for name, sha in hashes(done[0]).items() if name.startswith("plain")}
     assert hashes(tmp_path) == expected
@@ -190,7 +192,7 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
         ({"methods": TWICE}, "methods: fedavg is there 2 times; give one of them another label"),
         ({"methods": CHANGED}, r"fedavg changes lr of local, but rows share .* own_local = true"),
         ({"methods": [{"method": "fedprox", "arguments": {"nu": 1}}], "baseline": ""}, "arguments of fedprox: .*nu"),
-        ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; there is fedavg"),
+        ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; did you mean 'fedavg'"),
         ({"methods": [{"method": "fedavg", "label": "../up"}], "baseline": "../up"}, r"'\.\./up' cannot be a folder's"),
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),
         ({"seeds": [1, 1]}, "seeds: 1 is there 2 times"),
@@ -206,9 +208,9 @@ def test_refused(changes: dict[str, Any], message: str) -> None:
 def test_tuned_rows_and_the_first_as_baseline() -> None:
     comparison = built(methods=[*CHANGED, {"method": "fedsam"}], own_local=True, baseline="")
     assert comparison.baseline == "fedavg"
-    lr = {job.label: (job.config.local.lr, job.config.local.batch_size) for job in comparison.jobs()}
+    lr = {trial.label: (trial.config.local.lr, trial.config.local.batch_size) for trial in comparison.trials()}
     assert lr == {"fedavg": (0.3, 10), "fedsam": (0.1, 10)}
-    assert {job.config.engine.workers for job in comparison.jobs({"workers": 5, "name": None})} == {5}
+    assert {trial.config.engine.workers for trial in comparison.trials({"workers": 5, "name": None})} == {5}
 
 
 def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -222,6 +224,10 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     file.write_text(built(base={**RUN, "augment": "flip"}, settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0])])
     assert failed.exit_code == 1 and failed.stderr.count("augment: 'none' there, 'flip' asked for") == 4
+    file.write_text(built(settings={"plain": {}}).toml())
+    failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--preset", "papers"])
+    assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 asked for") == 4
+    assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])
 
@@ -229,4 +235,4 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
 def test_the_example_can_be_read() -> None:
     comparison = Comparison.read(Path(__file__).parent.parent / "examples" / "compare-fashion.toml")
     assert [entry.label for entry in comparison.methods] == ["fedavg", "specgrad", "fedfft-d", "scaffold"]
-    assert len(comparison.jobs()) == 12 and comparison.jobs()[0].config.rounds == 20
+    assert len(comparison.trials()) == 12 and comparison.trials()[0].config.rounds == 20

@@ -4,11 +4,13 @@ import math
 import random
 import time
 from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 
-from undrift.experiment.config import Config, ConfigError, to_toml
+from undrift.core.local import PRESETS, Local
+from undrift.experiment.config import Config, ConfigError, LocalConfig
 
 GOOD = {
     "method": "fedsam",
@@ -35,6 +37,26 @@ def test_a_config_survives_its_file(tmp_path: Path) -> None:
     assert repr(config.algorithm()) == "Algorithm(perturbation=SAM(rho=0.05, blend=1.0), aggregation=Uniform())"
 
 
+def test_the_defaults_are_those_of_local() -> None:
+    assert LocalConfig().model_dump() == asdict(Local()) and Config().local.local() == Local()
+    assert list(LocalConfig.model_fields) == [f.name for f in fields(Local)]
+
+
+def test_a_preset_gives_way_to_explicit_settings(tmp_path: Path) -> None:
+    config = Config.build({"local": {"preset": "papers", "lr": 0.05}})
+    assert config.local.local() == Local.preset("papers", lr=0.05) == replace(PRESETS["papers"], lr=0.05)
+    assert "preset" not in config.toml() and "weight_decay = 0.001" in config.toml()
+    (tmp_path / "config.toml").write_text(config.toml())
+    assert Config.read(tmp_path / "config.toml").identity() == config.identity()
+    assert Config.build({"local": asdict(Local.preset("papers", lr=0.05))}).identity() == config.identity()
+
+
+def test_the_papers_preset_is_the_former_default_of_run_files() -> None:
+    """Its values are part of published figures; this identity is that of an empty run file before presets."""
+    old = Config.build({"local": {"preset": "papers"}}).identity()
+    assert old == "561af29029e2a1875be0a82ecc32a7bda0c7295b145f88ff2d1de2f903774b89"
+
+
 def test_identity_is_what_the_result_depends_on() -> None:
     base = Config.build(GOOD).identity()
     same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}, {"target": 0.9}]
@@ -59,6 +81,9 @@ def test_weights_can_be_set_for_any_method() -> None:
         ({"method": "fedsam", "arguments": {"rho": -1.0}}, "SAM: rho must be 0 or more"),
         ({"roundss": 3}, "roundss: unknown key; did you mean 'rounds'?"),
         ({"local": {"learning": 3}}, "local.learning: unknown key; known are lr, decay"),
+        ({"local": {"preset": "paper"}}, "local.preset: no preset is named 'paper'; did you mean 'papers'"),
+        ({"local": {"preset": ["papers"]}}, "local.preset: no preset is named"),
+        ({"local": {"presett": "papers"}}, "local.presett: unknown key; did you mean 'preset'?"),
         ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got '0'"),
         ({"local": {"lr": math.nan}}, "local.lr: input should be a finite number"),
         ({"rounds": 10**12}, "rounds: input should be less than or equal to 1000000"),
@@ -128,10 +153,3 @@ def test_any_mutation_is_either_a_config_or_a_named_error() -> None:
             Config.build(values)
         slowest = max(slowest, time.perf_counter() - begun)
     assert slowest < 0.5  # 0.1 on a quiet machine
-
-
-def test_toml_is_read_as_it_was_written() -> None:
-    import tomllib
-
-    values = {"a": 1, "b": [1.5, 2.0], "c": 'x"y\n', "d": True, "t": {"e": 1e-7, "odd key": "ü", "u": {"f": -3}}}
-    assert tomllib.loads(to_toml(values)) == values

@@ -252,7 +252,9 @@ class DependsOnOthers(Correction[None, None, None, Number]):
 
 @dataclass(frozen=True)
 class Leaks(Personalization[None, None, None, Piece]):
-    """Keeps the head private and uploads it in an array of its own."""
+    """Keeps the head private and uploads it in an array of its own, scaled."""
+
+    scale: float = 1.0
 
     def shared(self, layout):
         return layout.mask(lambda name, _: not name.startswith("head"))
@@ -261,12 +263,32 @@ class Leaks(Personalization[None, None, None, Piece]):
         return {"values": 4}
 
     def finish(self, state, end):
-        return Piece(end.w[~self.shared(end.layout)][:4].clone()), None
+        return Piece(self.scale * end.w[~self.shared(end.layout)][:4]), None
+
+
+@dataclass(frozen=True)
+class ReadsUndeclared(Correction):
+    """Looks at another slot without saying so."""
+
+    def correct(self, grad, state, step):
+        step.peer("momentum", object)
+        return grad
+
+
+@dataclass(frozen=True)
+class CountsUndeclared(Correction):
+    """Counts labels without saying so."""
+
+    def finish(self, state, end):
+        end.label_counts()
+        return None, None
 
 
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [
+        (ReadsUndeclared(), "drift", r'reads the momentum slot: declare Needs\(reads=\("momentum",\)\)'),
+        (CountsUndeclared(), "drift", r"counts labels: declare Needs\(labels=True\)"),
         (Undeclared(), "drift", "drift must be a Memory|part"),
         (WrongLength(), "drift", "rejected|length|vector"),
         (Scribbler(), "drift", r"drift=Scribbler.begin changed sent: all clients share it; clone it first"),
@@ -288,7 +310,8 @@ class Leaks(Personalization[None, None, None, Piece]):
             "drift",
             "keeps something else when other clients train before it: keep nothing",
         ),
-        (Leaks(), None, r"values carries \d of a client's private values: upload only what personalization.share"),
+        (Leaks(0.1), None, "values carries values of a client's private part: upload only what personalization.share"),
+        (Leaks(), None, "values carries values of a client's private part: upload only what personalization.share"),
     ],
     ids=lambda x: type(x).__name__ if hasattr(x, "home") else "",
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import Local, Simulation, TensorTask, make
-from undrift.data import Augment, Dataset, DataTask, Score, Split
+from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
 from undrift.data.evaluate import answers, apportion
 
 CLASSES = 4
@@ -184,7 +184,7 @@ def test_scores() -> None:
     assert right.tolist() == [False] * 8 + [True] * 72
     sure, unsure = -np.log(np.e / (np.e + 3)), -np.log(1 / (np.e + 3))
     assert loss == pytest.approx(0.9 * sure + 0.1 * unsure, rel=1e-6)
-    assert task.test(module) == Score(0.9, loss, 80)
+    assert task.test(module) == Evaluation(0.9, loss, 80)
     assert bool(task.correct(module, "train")[0].all())
     assert module.training and not any(module.modes)
     module.eval()

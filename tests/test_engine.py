@@ -9,6 +9,7 @@ from torch import nn
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import CoordinateMedian
+from undrift.core.client import ClientError
 from undrift.core.gate import Reason
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.engine.store import StoreError
@@ -75,8 +76,11 @@ def test_a_missing_client_state_is_named() -> None:
     simulation = Simulation(make("scaffold"), Clinic(), Local(batch_size=4))
     state = simulation.run(1)
     simulation.worker.store.states.clear()
-    with pytest.raises(StoreError, match="no state of client 0 after round 0; resume with the clients' states"):
+    with pytest.raises(
+        ClientError, match="no state of client 0 after round 0; resume with the clients' states"
+    ) as seen:
         simulation.run(1, state)
+    assert isinstance(seen.value.__cause__, StoreError)
 
 
 def test_only_the_last_two_states_of_a_client_are_held() -> None:

@@ -14,7 +14,7 @@ from undrift.experiment import inspect as look
 from undrift.experiment.folder import RunError
 from undrift.experiment.inspect import place
 from undrift.report import KINDS, ReportError, collect, draw_kind, sections
-from undrift.report.drawing import Curves, Points
+from undrift.report.drawing import Line
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -50,10 +50,10 @@ def test_bands_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) ->
     assert list(parts) == [
         f"{m}, {what}" for m in ("fedsam", "fedfft(r=0.1)") for what in ("distance of pairs", "its deviation")
     ]
-    body = parts["fedsam, distance of pairs"]
-    assert isinstance(body, Curves) and [line.label for line in body.series] == ["round 1", "round 2", "round 3"]
+    by_round = parts["fedsam, distance of pairs"].marks
+    assert [line.label for line in by_round] == ["round 1", "round 2", "round 3"]
     first = json.loads(place(runs[0], 1).read_text())
-    assert body.series[0].y == first["spectrum"]["gradient"]["overall"]["distance"]
+    assert by_round[0].y == first["spectrum"]["gradient"]["overall"]["distance"]
     assert json.loads(place(runs[0]).read_text())["round"] == 3
 
 
@@ -68,10 +68,10 @@ def test_what_has_been_seen_is_not_measured_again(
 def test_layers_before_and_after_a_filter(runs: list[Path], tmp_path: Path) -> None:
     names = drawn("layers", runs, tmp_path)
     assert {"divergence-filtered-gradient", "divergence-filtered-relative", "divergence-update"} <= set(names)
-    body = dict(figures(runs)["divergence-filtered-gradient"].parts)["fedsam"]
-    assert isinstance(body, Curves)
-    before, after = body.series
-    assert (before.label, after.label) == ("before", "after") and body.y.labels == tuple(before.y)
+    panel = dict(figures(runs)["divergence-filtered-gradient"].parts)["fedsam"]
+    before, after = panel.marks
+    assert isinstance(before, Line) and isinstance(after, Line)
+    assert (before.label, after.label) == ("before", "after") and panel.y.labels == tuple(before.y)
     assert all(b <= a + 1e-12 for a, b in zip(before.x, after.x, strict=True))  # of a projection
 
 
@@ -79,9 +79,9 @@ def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
     names = drawn("pca", runs, tmp_path)
     assert len(names) == 3 and all(name.startswith("pca-") for name in names)
     figure = figures(runs)["pca-features-of-each-class"]
-    body = figure.parts[0][1]
-    assert isinstance(body, Points) and dict(body.labels) == {0: "fedsam", 1: "fedfft(r=0.1)"}
-    assert len(body.points) == 8 and body.groups == [0] * 4 + [1] * 4
+    clouds = figure.parts[0][1].marks
+    assert [(dots.style, dots.label) for dots in clouds] == [(0, "fedsam"), (1, "fedfft(r=0.1)")]
+    assert [len(dots.x) for dots in clouds] == [4, 4]
     assert "centre, in all directions, is: fedsam " in figure.reading
 
 

@@ -1,9 +1,5 @@
 """The Flower engine: the same bits as in one process."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -24,9 +20,7 @@ from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.aggregation import Robust
 from undrift.core.wire import WireError
-from undrift.engine.flower.client_app import client_app, host, open_visit
-from undrift.engine.flower.strategy import UndriftStrategy
-from undrift.engine.worker import Job
+from undrift.flower import Job, UndriftStrategy, client_app, host, open_visit
 from undrift.testing import fingerprint
 
 # The same bits
@@ -159,45 +153,3 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
         open_visit(messages[0], next(iter(grid.nodes.values())), make("fedavg"))
     with pytest.raises(WireError, match=r"this node runs .*Scaffold.*, the server Algorithm\(\)"):
         open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))
-
-
-# Flower's own simulation
-
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from undrift import Local, make
-from undrift.engine.flower.simulation import FlowerSimulation
-from undrift.testing import Clinic, fingerprint
-
-torch.set_num_threads(1)
-for name in sys.argv[2:]:
-    local = Local(lr=0.05, epochs=1, batch_size=4)
-    folder = Path(sys.argv[1]) / name
-    simulation = FlowerSimulation(make(name), Clinic(), local, cohort=5, seed=3, workers=3, root=folder)
-    state = simulation.run(2)
-    print("RESULT", name, fingerprint(simulation.run(1, state)), flush=True)
-"""
-
-
-@pytest.mark.xdist_group("ray")  # shares a worker with tests/test_ray.py
-def test_flowers_own_simulation_gives_the_same_bits(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    names = ["fedavg", "scaffold"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), *names],
-        env={**os.environ, **quiet, "FLWR_HOME": str(tmp_path / "flwr")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=240)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's processes
-    found = dict(line.split()[1:] for line in output.splitlines() if line.startswith("RESULT"))
-    assert found == {name: fingerprint(reference(name)) for name in names}, output[-3000:]

@@ -1,4 +1,4 @@
-"""The Flower engine: hostile and broken replies are set aside and leave no trace."""
+"""The Flower engine: hostile and broken replies are rejected and leave no trace."""
 
 import json
 from pathlib import Path
@@ -52,11 +52,11 @@ def arrayed(**changed: object):
     return edited(MAIN, change)
 
 
-def headed(**told: object):
+def headed(**changed: object):
     """A fault: the reply's numbers become others."""
 
     def fault(message: Message, reply: Message) -> Message:
-        for name, value in told.items():
+        for name, value in changed.items():
             reply.content["undrift"][name] = value
         return reply
 
@@ -92,10 +92,10 @@ def added(name: str, x: torch.Tensor):
 
 def posing(*clients: int):
     """A fault: the sum is said to be that of other clients."""
-    told = json.dumps({"visits": [[client, 5, 1.0, 1.0] for client in clients], "rejections": []})
+    summary = json.dumps({"visits": [[client, 5, 1.0, 1.0] for client in clients], "rejections": []})
 
     def fault(message: Message, reply: Message) -> Message:
-        reply = headed(told=told)(message, reply)
+        reply = headed(summary=summary)(message, reply)
         return valued("total/clients", lambda x: torch.tensor(clients))(message, reply)
 
     return fault
@@ -144,11 +144,11 @@ ANY = {
     "version": (headed(version=0), Reason.TREE),
     "no numbers": (holding(lambda c: RecordDict({"undrift": ConfigRecord(), "arrays": c["arrays"]})), Reason.TREE),
     "round of text": (headed(round="1"), Reason.TREE),
-    "told garbage": (headed(told="{not json"), Reason.TREE),
-    "told nothing": (headed(told="{}"), Reason.TREE),
-    "told a list": (headed(told="[1, 2]"), Reason.TREE),
-    "told too deep": (headed(told="[" * 4000), Reason.TREE),
-    "told too much": (headed(told=" " * 10**6), Reason.TREE),
+    "summary: garbage": (headed(summary="{not json"), Reason.TREE),
+    "summary: nothing": (headed(summary="{}"), Reason.TREE),
+    "summary: a list": (headed(summary="[1, 2]"), Reason.TREE),
+    "summary: too deep": (headed(summary="[" * 4000), Reason.TREE),
+    "summary: too much": (headed(summary=" " * 10**6), Reason.TREE),
     "empty": (holding(lambda c: RecordDict()), Reason.TREE),
     "no arrays": (holding(lambda c: RecordDict({"undrift": c["undrift"]})), Reason.TREE),
     "other records": (
@@ -184,8 +184,11 @@ SUM = {
     "negative weight": (valued("total/weight/coarse", lambda x: -x), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
     "client twice": (posing(3, 3, 5), Reason.DUPLICATE),
-    "told of others": (headed(told='{"visits": [[3, 9, 1.0, 1.0]], "rejections": []}'), Reason.TREE),
-    "told in NaN": (headed(told='{"visits": [[3,9,NaN,1], [5,5,1,1], [7,7,1,1]], "rejections": []}'), Reason.TREE),
+    "summary of others": (headed(summary='{"visits": [[3, 9, 1.0, 1.0]], "rejections": []}'), Reason.TREE),
+    "summary in NaN": (
+        headed(summary='{"visits": [[3,9,NaN,1], [5,5,1,1], [7,7,1,1]], "rejections": []}'),
+        Reason.TREE,
+    ),
     "clients as floats": (valued("total/clients", lambda x: x.double()), Reason.TREE),
     "clients in a table": (valued("total/clients", lambda x: x.reshape(1, -1)), Reason.TREE),
     "half a sum": (renamed("total/weight/fine", "total/other"), Reason.TREE),
@@ -198,7 +201,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("nodes", "case"), CASES)
-def test_hostile_replies_are_set_aside(nodes: int, case: str, tmp_path: Path) -> None:
+def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> None:
     """A sound round, then one in which a node does its worst, then a sound one: nothing of it is left."""
     kinds = {**ANY, **(UPLOAD if nodes == 8 else SUM)}
     (fault, reason), partition, grid = kinds[case], 5 if nodes == 8 else 1, grid_of("scaffold", nodes, tmp_path)

@@ -107,7 +107,7 @@ def test_features_are_the_input_of_the_classifier_and_pooled_layers() -> None:
     images = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(2), nn.Identity())
     close(features(images, inputs, ["0"])["0"], images[0](inputs).mean(dim=(2, 3)), 1e-6)
     close(features(images, inputs, ["1"])["1"], images[1](images[0](inputs)).mean(dim=1), 1e-6)
-    with pytest.raises(ValueError, match="Sequential has no linear layer; name the layers"):
+    with pytest.raises(ValueError, match="Sequential has no linear layer; pass the names of layers"):
         features(images, inputs)
     with pytest.raises(ValueError, match="Sequential has no layer 'x'; it has 0, 1, 2"):
         features(images, inputs, ["x"])
@@ -181,7 +181,7 @@ def test_pca_errors_name_the_value() -> None:
         CKAStream(2).add([normal(5, 2)])
     with pytest.raises(ValueError, match="2 models cannot be merged with 3"):
         CKAStream(2).merge(CKAStream(3))
-    with pytest.raises(ValueError, match="no batch was added yet"):
+    with pytest.raises(ValueError, match="no batch has been added yet; call add first"):
         CKAStream(2).matrix()
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.vector import unit
 from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hessian, sharpness, top, trace
-from undrift.lens.landscape import Objective
+from undrift.lens.landscape import EmpiricalLoss
 from undrift.models import CharLSTM, SmallCNN
 from undrift.testing.tasks import Quadratics
 
@@ -54,10 +54,10 @@ def dense(module: nn.Module, data: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     return torch.autograd.functional.hessian(at, w)
 
 
-def quadratic(matrix: Tensor, start: Tensor, optimum: Tensor | None = None) -> Objective:
+def quadratic(matrix: Tensor, start: Tensor, optimum: Tensor | None = None) -> EmpiricalLoss:
     """(w - b)^T A (w - b) / 2, b = 0 unless given."""
     task = Quadratics([matrix], [torch.zeros_like(start) if optimum is None else optimum], {"w": start}, [1])
-    return Objective(task.model(), task.loss, [0], sizes=[1])
+    return EmpiricalLoss(task.model(), task.loss, [0], sizes=[1])
 
 
 def spectrum(values: Sequence[float], seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -74,20 +74,20 @@ def double(values: Sequence[float]) -> Tensor:
 def test_top_is_that_of_the_dense_hessian() -> None:
     module, data = mlp(), batches()
     expected, vectors = torch.linalg.eigh(dense(module, data))
-    by_value = top(Objective(module, loss, data), 4, order="value", tolerance=0)
+    by_value = top(EmpiricalLoss(module, loss, data), 4, order="value", tolerance=0)
     torch.testing.assert_close(double(by_value.values), expected.flip(0)[:4], rtol=0, atol=1e-8)
     overlap = (by_value.vectors * vectors.T.flip(0)[:4]).sum(1).abs()
     torch.testing.assert_close(overlap, torch.ones(4).double(), rtol=0, atol=1e-8)
     assert max(by_value.residuals) < 1e-8
     assert all(vector[vector.abs().argmax()] > 0 for vector in by_value.vectors)
-    by_magnitude = top(Objective(module, loss, data), 4, tolerance=0)
+    by_magnitude = top(EmpiricalLoss(module, loss, data), 4, tolerance=0)
     ranked = expected[expected.abs().argsort(descending=True)][:4]
     torch.testing.assert_close(double(by_magnitude.values), ranked, rtol=0, atol=1e-8)
 
 
 def test_whole_hessian_and_exact_trace() -> None:
     module, data = mlp(), batches()
-    objective = Objective(module, loss, data)
+    objective = EmpiricalLoss(module, loss, data)
     expected = dense(module, data)
     torch.testing.assert_close(hessian(objective), expected, rtol=0, atol=1e-12)
     exact = sum(float(objective.product(e) @ e) for e in torch.eye(67).double())
@@ -96,7 +96,7 @@ def test_whole_hessian_and_exact_trace() -> None:
 
 def test_hutchinson_is_within_its_error() -> None:
     module, data = mlp(), batches()
-    objective, matrix = Objective(module, loss, data), dense(module, data)
+    objective, matrix = EmpiricalLoss(module, loss, data), dense(module, data)
     found = trace(objective, 200)
     assert abs(found.mean - float(matrix.trace())) < 3 * found.error
     # The variance over random signs is known: twice the squares off the diagonal.
@@ -134,7 +134,7 @@ def test_degenerate_hessians(matrix: Tensor) -> None:
 
 def test_linear_loss_has_no_curvature() -> None:
     module = nn.Linear(3, 1, bias=False).double()
-    objective = Objective(module, lambda model, x: model(x).mean(), [torch.ones(2, 3).double()])
+    objective = EmpiricalLoss(module, lambda model, x: model(x).mean(), [torch.ones(2, 3).double()])
     assert top(objective, 1).values == (0.0,)
     assert gradient_norm(objective) == pytest.approx(sqrt(3))
     assert sharpness(objective, 0.1) == pytest.approx(0.1 * sqrt(3))
@@ -154,7 +154,7 @@ def test_sharpness_of_a_quadratic_by_hand() -> None:
 def test_gradient_is_that_of_all_examples() -> None:
     module, data = mlp(), batches((10, 10, 7))
     whole = [tuple(torch.cat(parts) for parts in zip(*data, strict=True))]
-    parts, at_once = Objective(module, loss, data), Objective(module, loss, whole)
+    parts, at_once = EmpiricalLoss(module, loss, data), EmpiricalLoss(module, loss, whole)
     torch.testing.assert_close(parts.gradient(), at_once.gradient(), rtol=0, atol=1e-14)
     assert parts.value() == pytest.approx(at_once.value(), abs=1e-14)
     v = unit(torch.arange(67.0).double())
@@ -163,15 +163,15 @@ def test_gradient_is_that_of_all_examples() -> None:
 
 def test_float32_agrees_with_float64() -> None:
     module, data = mlp(dtype=torch.float32), batches(dtype=torch.float32)
-    single = top(Objective(module, loss, data))
-    exact = top(Objective(module, loss, data, dtype=torch.float64))
+    single = top(EmpiricalLoss(module, loss, data))
+    exact = top(EmpiricalLoss(module, loss, data, dtype=torch.float64))
     assert single.vectors.dtype == torch.float32 and exact.vectors.dtype == torch.float64
     assert single.values == pytest.approx(exact.values, rel=1e-5)
     torch.testing.assert_close(single.vectors.double(), exact.vectors, rtol=0, atol=1e-3)
 
 
 def test_flatness_is_a_flat_record_of_all() -> None:
-    objective = Objective(mlp(), loss, batches())
+    objective = EmpiricalLoss(mlp(), loss, batches())
     found = flatness(objective, k=3, samples=5, rho=0.1)
     eigen, estimate = top(objective, 3), trace(objective, 5)
     assert found == {
@@ -191,11 +191,11 @@ def test_lstm_and_cnn_have_symmetric_products() -> None:
     text = (torch.randint(0, 20, (4, 6), generator=draw), torch.randint(0, 20, (4,), generator=draw))
     images = (torch.randn(4, 1, 8, 8, generator=draw), torch.randint(0, 10, (4,), generator=draw))
     for module, batch in ((CharLSTM(20), text), (SmallCNN(image=8), images)):
-        objective = Objective(module, loss, [batch], dtype=torch.float64)
+        objective = EmpiricalLoss(module, loss, [batch], dtype=torch.float64)
         u, v = torch.randn(2, objective.layout.size, generator=draw, dtype=torch.float64)
         assert float(u @ objective.product(v)) == pytest.approx(float(v @ objective.product(u)), rel=1e-9)
         step = 1e-5 * unit(v)
-        ahead, behind = (Objective(module, loss, [batch], dtype=torch.float64) for _ in range(2))
+        ahead, behind = (EmpiricalLoss(module, loss, [batch], dtype=torch.float64) for _ in range(2))
         ahead.w.add_(step)
         behind.w.sub_(step)
         slope = (ahead.gradient() - behind.gradient()) / 2e-5
@@ -227,7 +227,7 @@ def test_products_are_those_of_curvlinops(curvlinops: ModuleType) -> None:
     operator = curvlinops.HessianLinearOperator(
         module, nn.CrossEntropyLoss(), list(module.parameters()), data, check_deterministic=False
     )
-    objective = Objective(module, loss, data)
+    objective = EmpiricalLoss(module, loss, data)
     v = torch.randn(67, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     torch.testing.assert_close(objective.product(v), operator @ v, rtol=0, atol=1e-12)
     values, _ = eigsh(operator.to_scipy(), 2, which="LM")
@@ -241,13 +241,13 @@ def test_products_are_those_of_curvlinops(curvlinops: ModuleType) -> None:
         (partial(top, k=68), "top: k must be between 1 and the 67 parameters of the model, got 68"),
         (partial(top, order="size"), "top: order must be one of magnitude, value, got 'size'"),
         (partial(top, tolerance=1.0), r"top: tolerance must be a fraction in \[0, 1\), got 1.0"),
-        (partial(trace, samples=1), "trace: samples must be 2 or more, so that there is an error to tell, got 1"),
+        (partial(trace, samples=1), "trace: samples must be 2 or more to estimate the error, got 1"),
         (partial(sharpness, rho=-0.1), "sharpness: rho must be 0 or more and finite, got -0.1"),
     ],
 )
 def test_wrong_arguments_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        call(Objective(mlp(), loss, batches()))
+        call(EmpiricalLoss(mlp(), loss, batches()))
 
 
 def test_too_few_restarts_and_diverged_models_are_told() -> None:
@@ -257,11 +257,11 @@ def test_too_few_restarts_and_diverged_models_are_told() -> None:
     diverged = mlp()
     next(diverged.parameters()).data.fill_(float("nan"))
     with pytest.raises(ValueError, match="the Hessian is not finite at these weights; has the model diverged"):
-        top(Objective(diverged, loss, batches()))
+        top(EmpiricalLoss(diverged, loss, batches()))
 
 
 def test_records_are_frozen() -> None:
-    found = top(Objective(mlp(), loss, batches()), 1)
+    found = top(EmpiricalLoss(mlp(), loss, batches()), 1)
     assert isinstance(found, Eigen)
     with pytest.raises(AttributeError):
         found.products = 0  # type: ignore[misc]

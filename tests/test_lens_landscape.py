@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from test_lens_curvature import batches, loss, mlp, quadratic, spectrum
 from undrift.core.vector import bind
 from undrift.lens.curvature import flatness, top
-from undrift.lens.landscape import Objective, Surface, colour_range, random_directions, surface, surfaces
+from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
 from undrift.testing.tasks import Clinic
 
 
@@ -37,7 +37,7 @@ def test_model_is_left_as_it_was() -> None:
     modes = [part.training for part in module.modules()]
     before = {name: value.clone() for name, value in module.state_dict().items()}
     stream = torch.get_rng_state()
-    objective = Objective(module, task.loss, data)
+    objective = EmpiricalLoss(module, task.loss, data)
     flatness(objective, samples=2)
     surface(objective, *random_directions(objective), points=3)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -49,7 +49,7 @@ def test_model_is_left_as_it_was() -> None:
 
 def test_value_is_that_of_evaluation_mode() -> None:
     task, module, data = clinic()
-    objective = Objective(module, task.loss, data)
+    objective = EmpiricalLoss(module, task.loss, data)
     reference = task.model().eval()
     with torch.no_grad():
         expected = sum(len(batch[1]) * float(task.loss(reference, batch)) for batch in data) / 14
@@ -61,16 +61,16 @@ def test_value_is_that_of_evaluation_mode() -> None:
 
 def test_precision_can_be_raised() -> None:
     task, module, data = clinic()
-    objective = Objective(module, task.loss, data, dtype=torch.float64)
+    objective = EmpiricalLoss(module, task.loss, data, dtype=torch.float64)
     assert objective.w.dtype == objective.gradient().dtype == objective.model.buffers.dtype == torch.float64
-    assert objective.value() == pytest.approx(Objective(module, task.loss, data).value(), rel=1e-6)
+    assert objective.value() == pytest.approx(EmpiricalLoss(module, task.loss, data).value(), rel=1e-6)
     assert next(module.parameters()).dtype == torch.float32
 
 
 def test_every_shape_of_batch_is_counted_and_cast() -> None:
     (x, y), *_ = batches((4,), dtype=torch.float32)
     module = mlp(dtype=torch.float32)
-    expected = Objective(module, loss, [(x, y)], dtype=torch.float64).value()
+    expected = EmpiricalLoss(module, loss, [(x, y)], dtype=torch.float64).value()
     kinds = [
         ([x, y], loss),
         (Pair(x, y), lambda model, batch: cross_entropy(model(batch.inputs), batch.targets)),
@@ -78,14 +78,14 @@ def test_every_shape_of_batch_is_counted_and_cast() -> None:
         ((x, (y, "a note")), lambda model, batch: cross_entropy(model(batch[0]), batch[1][0])),
     ]
     for batch, own in kinds:
-        objective = Objective(module, own, [batch], dtype=torch.float64)
+        objective = EmpiricalLoss(module, own, [batch], dtype=torch.float64)
         assert objective.examples == 4 and objective.value() == expected
 
 
 def test_only_trainable_parameters_count() -> None:
     module = mlp()
     module[0].requires_grad_(False)
-    objective = Objective(module, loss, batches())
+    objective = EmpiricalLoss(module, loss, batches())
     assert objective.layout.size == 27 and objective.gradient().shape == (27,)
 
 
@@ -101,7 +101,7 @@ def test_attention_can_be_derived_twice() -> None:
             return out.view(len(x), 4)
 
     batch = (torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 4)
-    objective = Objective(Attentive(), loss, [batch], dtype=torch.float64)
+    objective = EmpiricalLoss(Attentive(), loss, [batch], dtype=torch.float64)
     u, v = torch.randn(2, 60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     assert float(u @ objective.product(v)) == pytest.approx(float(v @ objective.product(u)), rel=1e-9)
 
@@ -120,7 +120,7 @@ def test_surface_of_a_quadratic() -> None:
 
 def test_surface_is_the_loss_at_every_point() -> None:
     module, data = mlp(), batches()
-    objective = Objective(module, loss, data)
+    objective = EmpiricalLoss(module, loss, data)
     first, second = random_directions(objective)
     found = surface(objective, first, second, extent=0.5, points=3)
     x, y = (torch.cat(parts) for parts in zip(*data, strict=True))
@@ -137,7 +137,7 @@ def test_surface_is_the_loss_at_every_point() -> None:
 
 def test_filters_have_the_lengths_of_the_models() -> None:
     task, module, data = clinic()
-    objective = Objective(module, task.loss, data)
+    objective = EmpiricalLoss(module, task.loss, data)
     weights = objective.layout.named(objective.w)
     for direction in random_directions(objective):
         for name, piece in objective.layout.named(direction).items():
@@ -149,7 +149,7 @@ def test_filters_have_the_lengths_of_the_models() -> None:
 
 
 def test_random_directions_follow_the_seed_and_the_scale() -> None:
-    objective = Objective(mlp(), loss, batches())
+    objective = EmpiricalLoss(mlp(), loss, batches())
     first, second = random_directions(objective)
     assert torch.equal(random_directions(objective)[0], first)
     assert not torch.equal(random_directions(objective, seed=1)[0], first)
@@ -157,7 +157,7 @@ def test_random_directions_follow_the_seed_and_the_scale() -> None:
     scaled = mlp()
     for p in scaled.parameters():
         p.data.mul_(3)
-    torch.testing.assert_close(random_directions(Objective(scaled, loss, batches()))[0], 3 * first)
+    torch.testing.assert_close(random_directions(EmpiricalLoss(scaled, loss, batches()))[0], 3 * first)
 
 
 def test_filter_normalisation_does_not_see_a_rescaled_network() -> None:
@@ -169,7 +169,7 @@ def test_filter_normalisation_does_not_see_a_rescaled_network() -> None:
     for factor, index in ((5.0, 0), (0.2, 2)):
         scaled[index].weight.data = plain[index].weight.data * factor
     drawn = surfaces(
-        {name: Objective(module, loss, batches()) for name, module in (("plain", plain), ("scaled", scaled))},
+        {name: EmpiricalLoss(module, loss, batches()) for name, module in (("plain", plain), ("scaled", scaled))},
         random_directions,
         points=5,
     )
@@ -188,14 +188,14 @@ def test_colours_pass_over_what_overflows() -> None:
 
 
 def test_a_zero_direction_has_no_angle() -> None:
-    objective = Objective(mlp(), loss, batches())
+    objective = EmpiricalLoss(mlp(), loss, batches())
     still = torch.zeros_like(objective.w)
     found = surface(objective, still, still, points=3)
     assert found.norms == (0.0, 0.0) and found.cosine == 0.0 and np.ptp(found.loss) == 0
 
 
 def test_wrong_arguments_are_refused() -> None:
-    objective = Objective(mlp(), loss, batches())
+    objective = EmpiricalLoss(mlp(), loss, batches())
     e = torch.ones_like(objective.w)
     draw = partial(surface, objective, e, e)
     with pytest.raises(ValueError, match="surface: extent must be positive and finite, got 0"):
@@ -204,20 +204,22 @@ def test_wrong_arguments_are_refused() -> None:
         draw(points=4)
     with pytest.raises(ValueError, match=r"surface: a direction must have 67 elements, got \(5,\)"):
         surface(objective, e[:5], e[:5])
-    with pytest.raises(ValueError, match=r"surfaces: all models must be judged on the same examples, got \{'a': 27"):
-        surfaces({"a": objective, "b": Objective(mlp(), loss, batches((4,)))}, random_directions)
+    with pytest.raises(ValueError, match=r"surfaces: all models must be evaluated on the same examples, got \{'a': 27"):
+        surfaces({"a": objective, "b": EmpiricalLoss(mlp(), loss, batches((4,)))}, random_directions)
     with pytest.raises(ValueError, match="random_directions: no tensor of the model has two axes"):
         random_directions(quadratic(torch.eye(3).double(), torch.ones(3).double()))
 
 
 @pytest.mark.parametrize("sizes", [[], [3], [10, 0, 7]])
 def test_wrong_sizes_are_refused(sizes: list[int]) -> None:
-    with pytest.raises(ValueError, match="Objective: every batch must have one example or more, got 3 batches of"):
-        Objective(mlp(), loss, batches(), sizes=sizes)
+    with pytest.raises(ValueError, match="EmpiricalLoss: every batch must have one example or more, got 3 batches of"):
+        EmpiricalLoss(mlp(), loss, batches(), sizes=sizes)
 
 
 def test_batches_without_a_length_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"a batch must begin with a tensor that tells its examples, got int; or give"):
-        Objective(mlp(), loss, [0])
+    with pytest.raises(
+        TypeError, match=r"a batch must begin with a tensor whose length is its number of examples, got int; or give"
+    ):
+        EmpiricalLoss(mlp(), loss, [0])
     with pytest.raises(ValueError, match="got 0 batches"):
-        Objective(mlp(), loss, [])
+        EmpiricalLoss(mlp(), loss, [])

@@ -22,11 +22,11 @@ from undrift.engine.simulation import Simulation
 from undrift.lens import (
     agreement,
     client_drift,
+    client_vectors,
     consensus,
     divergence_by_layer,
     filtering,
     gradient_drift,
-    probe,
     spread,
 )
 from undrift.lens.spectrum import band_energy, edges, kept, long_band_energy
@@ -240,10 +240,10 @@ def test_probe_gives_the_gradients_at_the_model() -> None:
     task = Quadratics.random(sizes=[3, 1, 2, 5, 1, 1])
     simulation = Simulation(Algorithm(), task, Local(lr=0.1, batch_size=2))
     state = simulation.run(2)
-    found = probe(simulation, state, [0, 3, 5])
+    found = client_vectors(simulation, state, [0, 3, 5])
     for row, k in zip(found, [0, 3, 5], strict=True):
         close(row, task.curvatures[k] @ (state.params - task.optima[k]))
-    close(probe(simulation.job, state, [0, 3, 5]), found)
+    close(client_vectors(simulation.job, state, [0, 3, 5]), found)
 
 
 def test_probe_averages_over_examples_and_caps_them() -> None:
@@ -251,13 +251,16 @@ def test_probe_averages_over_examples_and_caps_them() -> None:
     simulation = Simulation(Algorithm(), task, Local(lr=0.1, batch_size=4))
     state = simulation.start()
     job = replace(simulation.job, local=Local(batch_size=12))
-    whole, capped = probe(job, state, [4], samples=None)[0], probe(simulation, state, [4], samples=4)[0]
+    whole, capped = (
+        client_vectors(job, state, [4], samples=None)[0],
+        client_vectors(simulation, state, [4], samples=4)[0],
+    )
     model = simulation.module(state).train()
     x, y = task._data(4)
     expected = torch.autograd.grad(task.loss(model, (x, y, 1.0)), list(model.parameters()))
     close(whole, torch.cat([g.flatten() for g in expected]))
     assert not torch.allclose(whole, capped)
-    assert torch.equal(capped, probe(simulation, state, [4], samples=4)[0])
+    assert torch.equal(capped, client_vectors(simulation, state, [4], samples=4)[0])
 
 
 @pytest.mark.parametrize("name", ["fedsam", "fedfft-d", "fedlesam-d", "fedgamma"])
@@ -268,9 +271,9 @@ def test_probed_updates_are_those_of_the_next_round_and_change_nothing(name: str
     clients, state, other = [0, 3, 4], plain.start(), probed.start()
     for _ in range(3):
         before, random = other.params.clone(), torch.get_rng_state()
-        found = probe(probed, other, clients, "update")
+        found = client_vectors(probed, other, clients, "update")
         for what in ("gradient", "perturbation"):
-            assert probe(probed, other, clients, what).shape == found.shape
+            assert client_vectors(probed, other, clients, what).shape == found.shape
         assert torch.equal(before, other.params) and torch.equal(random, torch.get_rng_state())
         sent = server.send(plain.algorithm, state)
         for row, client in zip(found, clients, strict=True):
@@ -289,10 +292,10 @@ def test_probed_perturbations_are_the_first_offsets_after_the_filter() -> None:
         simulation = Simulation(algorithm, task, local)
         state = simulation.start()
         layout = simulation.worker.model.layout
-        gradients, found = (probe(simulation, state, [1, 2], what) for what in ("gradient", "perturbation"))
+        gradients, found = (client_vectors(simulation, state, [1, 2], what) for what in ("gradient", "perturbation"))
         for g, offset in zip(gradients, found, strict=True):
             expected = 0.3 * unit(g)
-            close(offset, expected if algorithm.spectral.perturbation is None else filter(expected, layout))
+            close(offset, filter(expected, layout) if algorithm.fills("spectral") else expected)
 
 
 def test_a_private_part_is_not_filtered() -> None:
@@ -300,8 +303,8 @@ def test_a_private_part_is_not_filtered() -> None:
     plain = make("fedfft", rho=0.3, r=0.3)
     private = replace(plain, personalization=Private(("fc_weight",)))
     state = Simulation(plain, task).start()
-    raw = probe(Simulation(Algorithm(perturbation=SAM(0.3)), task), state, [1], "perturbation")[0]
-    found = probe(Simulation(private, task), state, [1], "perturbation")[0]
+    raw = client_vectors(Simulation(Algorithm(perturbation=SAM(0.3)), task), state, [1], "perturbation")[0]
+    found = client_vectors(Simulation(private, task), state, [1], "perturbation")[0]
     layout = Simulation(plain, task).worker.model.layout
     close(layout.named(found)["fc_weight"], layout.named(raw)["fc_weight"])
     close(layout.named(found)["conv_weight"], layout.named(filter(raw, layout))["conv_weight"])
@@ -311,12 +314,12 @@ def test_probe_refuses_what_it_cannot_take() -> None:
     simulation = Simulation(Algorithm(), Clinic())
     state = simulation.start()
     with pytest.raises(ValueError, match='what must be "gradient", "perturbation" or "update", got \'weights\''):
-        probe(simulation, state, [0], "weights")
+        client_vectors(simulation, state, [0], "weights")
     with pytest.raises(ValueError, match=r"Algorithm\(\) has no perturbation; fill the slot"):
-        probe(simulation, state, [0], "perturbation")
+        client_vectors(simulation, state, [0], "perturbation")
     with pytest.raises(ValueError, match="client 1 has none: leave it out"):
-        probe(simulation, state, [0, 1])
+        client_vectors(simulation, state, [0, 1])
     with pytest.raises(ValueError, match="got no client"):
-        probe(simulation, state, [])
+        client_vectors(simulation, state, [])
     with pytest.raises(ValueError, match="samples must be 1 or more, or None for all, got 0"):
-        probe(simulation, state, [0], samples=0)
+        client_vectors(simulation, state, [0], samples=0)

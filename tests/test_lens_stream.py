@@ -156,7 +156,7 @@ def test_errors_name_the_client_and_the_rule() -> None:
         stream.merge(streamed(GramStream(LAYOUT), matrix))
     with pytest.raises(ValueError, match="GramStream: only streams with the same arguments can be merged"):
         stream.merge(GramStream(LAYOUT, seed=1))
-    with pytest.raises(ValueError, match="BandStream: no client was added yet"):
+    with pytest.raises(ValueError, match="BandStream: no client has been added yet; call add first"):
         BandStream(LAYOUT).consensus()
     with pytest.raises(ValueError, match="SpreadStream: width must be 1 or more, got 0"):
         SpreadStream(LAYOUT, width=0)

@@ -1,4 +1,4 @@
-"""Gradients tensor by tensor: those of a probe, no trace, looks in halves, and the memory of a look and its streams."""
+"""Gradients tensor by tensor: as client_vectors gives them, no trace, looks in halves, the memory of a look."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from undrift.core.task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import Layout, bind, layout_of
 from undrift.engine.simulation import Simulation
-from undrift.lens import probe, sweep
+from undrift.lens import client_vectors, sweep
 from undrift.observe import live
 from undrift.observe.live import glance
 
@@ -43,7 +43,7 @@ def odd() -> Simulation:
 def test_a_sweep_gives_the_gradients_of_a_probe_and_leaves_no_trace(lent: bool) -> None:
     simulation = odd()
     state = simulation.run(2)
-    expected = probe(simulation, state, [0, 2], samples=8)
+    expected = client_vectors(simulation, state, [0, 2], samples=8)
     model = bind(simulation.task.model().eval()) if lent else None
     lasting = [state.params, state.buffers, torch.get_rng_state(), *((model.w, model.buffers) if model else ())]
     before = [x.clone() for x in lasting]
@@ -85,7 +85,7 @@ def test_a_sweep_that_fails_gives_the_model_back() -> None:
         sweep(simulation, state, [0], lambda _: take, model)
     model.check()
     assert not model.module.training and not any(p._backward_hooks for p in model.parameters)
-    with pytest.raises(ValueError, match="probe: clients must be some that have examples; got no client"):
+    with pytest.raises(ValueError, match="client_vectors: clients must be some that have examples; got no client"):
         sweep(simulation, state, [], lambda _: take)
 
 

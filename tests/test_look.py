@@ -22,7 +22,7 @@ from undrift.experiment.folder import RunError, RunFolder
 from undrift.experiment.inspect import open_scene
 from undrift.models import build
 from undrift.observe import live
-from undrift.observe.live import Live, glance, plain, some
+from undrift.observe.live import Live, glance, jsonable, sample_clients
 from undrift.observe.look import PARTS
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -66,8 +66,8 @@ def test_watching_changes_no_bit(method: str, tmp_path: Path) -> None:
 def test_a_row_tells_what_the_instruments_do(ended: Path) -> None:
     with open_scene(ended) as scene:
         job, layout = scene.simulation.job, scene.layout
-        clients = some(job.task, 4, job.seed)
-        gradients = lens.probe(job, scene.state, clients, samples=job.local.batch_size)
+        clients = sample_clients(job.task, 4, job.seed)
+        gradients = lens.client_vectors(job, scene.state, clients, samples=job.local.batch_size)
         again = glance(job, scene.state, clients, layout, ("spectrum", "divergence"))
     row = rows(ended)[-1]
     assert row["round"] == 1 and {name: row[name] for name in again} == again
@@ -126,14 +126,14 @@ def test_the_settings_are_checked() -> None:
 def test_some_clients_that_have_examples() -> None:
     clients = [torch.arange(0 if n % 3 else 2) for n in range(30)]
     task = TensorTask(torch.nn.Identity, torch.zeros(2, 1), torch.zeros(2), clients)
-    chosen = some(task, 4, seed=1)
-    assert len(chosen) == 4 and chosen == some(task, 4, seed=1) and all(client % 3 == 0 for client in chosen)
-    assert some(task, 99, seed=1) == list(range(0, 30, 3))
-    assert {tuple(some(task, 4, seed=n)) for n in range(9)} != {tuple(chosen)}
+    chosen = sample_clients(task, 4, seed=1)
+    assert len(chosen) == 4 and chosen == sample_clients(task, 4, seed=1) and all(client % 3 == 0 for client in chosen)
+    assert sample_clients(task, 99, seed=1) == list(range(0, 30, 3))
+    assert {tuple(sample_clients(task, 4, seed=n)) for n in range(9)} != {tuple(chosen)}
 
 
 def test_plain_values() -> None:
-    found = plain({"a": torch.tensor([1.0, float("inf")]), "b": (float("nan"), 2, "x")})
+    found = jsonable({"a": torch.tensor([1.0, float("inf")]), "b": (float("nan"), 2, "x")})
     assert found == {"a": [1.0, None], "b": [None, 2, "x"]}
 
 
@@ -201,7 +201,7 @@ def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> Non
     with open_scene(ended) as scene:
         assert scene.clients == list(range(8))
         expected = scene.state.params + scene.updates.mean(dim=0)
-        identity, algorithm = scene.setup.config.identity(), scene.simulation.algorithm
+        identity, algorithm = Config.read(ended / "config.toml").identity(), scene.simulation.algorithm
     folder = shutil.copytree(ended, tmp_path / "run")
     resume(folder, rounds=3)
     state = Checkpoints(folder / "checkpoints", algorithm, len(expected), identity).load(3)
@@ -253,7 +253,7 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "partition.json").write_text('{"sha256": "0"}')
     with pytest.raises(RunError, match="the clients' data are not the run's"):
         look.look(tmp_path)
-    monkeypatch.setattr("undrift.observe.scene.some", lambda *_: [0])
+    monkeypatch.setattr("undrift.experiment.inspect.sample_clients", lambda *_: [0])
     with pytest.raises(RunError, match="only 1 of its clients has examples"):
         look.look(ended)
 

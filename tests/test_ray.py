@@ -14,11 +14,14 @@ from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
+from undrift.core.client import ClientError
+from undrift.core.gate import Reason
+from undrift.engine.store import MemoryStore
 from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
 
 ray = pytest.importorskip("ray")
-from undrift.engine.ray import Pool, RaySimulation  # noqa: E402
+from undrift.ray import Pool, RayBackend  # noqa: E402
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -49,7 +52,7 @@ def pool(request, started):
 def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     algorithm = make(name)
     expected = Simulation(algorithm, Clinic(), LOCAL, cohort=5, seed=1).run(3)
-    with RaySimulation(algorithm, Clinic(), LOCAL, cohort=5, seed=1, pool=pool, chunk=2) as simulation:
+    with Simulation(algorithm, Clinic(), LOCAL, cohort=5, seed=1, backend=RayBackend(pool, chunk=2)) as simulation:
         state = simulation.start()
         for state, record in simulation.rounds(3, state):  # noqa: B007, B020
             assert len(record.clients) + len(record.rejections) == 5
@@ -59,7 +62,7 @@ def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
 def test_a_gathering_rule_equals_the_reference(pool: Pool) -> None:
     algorithm = Algorithm(aggregation=CoordinateMedian())
     expected = Simulation(algorithm, Clinic(), LOCAL, cohort=5).run(2)
-    with RaySimulation(algorithm, Clinic(), LOCAL, cohort=5, pool=pool, chunk=1) as simulation:
+    with Simulation(algorithm, Clinic(), LOCAL, cohort=5, backend=RayBackend(pool, chunk=1)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
 
 
@@ -75,7 +78,7 @@ class Slow(Clinic):
 def test_a_killed_worker_is_restarted_and_its_clients_count_once(started) -> None:
     algorithm = make("scaffold")
     expected = Simulation(algorithm, Clinic(), LOCAL, seed=2).run(3)
-    with Pool(2) as pool, RaySimulation(algorithm, Slow(), LOCAL, seed=2, pool=pool, chunk=2) as simulation:
+    with Pool(2) as pool, Simulation(algorithm, Slow(), LOCAL, seed=2, backend=RayBackend(pool, chunk=2)) as simulation:
         victims = pool.pids()
         state = simulation.start()
         killer = threading.Timer(0.3, os.kill, (victims[0], signal.SIGKILL))
@@ -100,7 +103,7 @@ class Deadly(Clinic):
 def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
     with (
         Pool(1) as pool,
-        RaySimulation(make("fedavg"), Deadly(), LOCAL, pool=pool, retries=1) as simulation,
+        Simulation(make("fedavg"), Deadly(), LOCAL, backend=RayBackend(pool, retries=1)) as simulation,
         pytest.raises(ray.exceptions.RayActorError),
     ):
         simulation.run(1)
@@ -109,24 +112,69 @@ def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
 def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
     algorithm = make("feddyn")
     with Pool(2) as pool:
-        with RaySimulation(algorithm, Clinic(), LOCAL, pool=pool, root=tmp_path) as simulation:
+        with Simulation(algorithm, Clinic(), LOCAL, backend=RayBackend(pool, root=tmp_path)) as simulation:
             stopped = simulation.run(2)
-        with RaySimulation(algorithm, Clinic(), LOCAL, pool=pool, root=tmp_path) as simulation:
+        with Simulation(algorithm, Clinic(), LOCAL, backend=RayBackend(pool, root=tmp_path)) as simulation:
             resumed = simulation.run(2, stopped)
     assert fingerprint(resumed) == fingerprint(Simulation(algorithm, Clinic(), LOCAL).run(4))
 
 
 def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
-    with RaySimulation(make("fedavg"), Clinic(), LOCAL, pool=pool, chunk=3) as simulation:
-        chunks = simulation._chunks(range(8))
+    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool, chunk=3)) as simulation:
+        chunks = simulation.backend._chunks(range(8))
     assert sorted(client for chunk in chunks for client in chunk) == list(range(8))
     loads = [sum(Clinic.sizes[client] for client in chunk) for chunk in chunks]
     assert max(loads) <= max(max(Clinic.sizes), 2 * sum(Clinic.sizes) / len(chunks))
 
 
-def test_no_workers_is_refused() -> None:
-    with pytest.raises(ValueError, match="workers must be 1 or more, got 0"):
+@dataclass(frozen=True)
+class Failing(Clinic):
+    """A client that cannot read its data."""
+
+    def batches(self, client, size, generator):
+        if client == 3:
+            raise ValueError("the disk is gone")
+        return super().batches(client, size, generator)
+
+
+def test_a_client_that_fails_is_rejected_or_raised(started) -> None:
+    with Pool(1) as pool, Simulation(make("scaffold"), Failing(), LOCAL, backend=RayBackend(pool)) as simulation:
+        state, record = next(simulation.rounds(1))
+        (failed,) = [r for r in record.rejections if r.reason is Reason.FAILED]
+        assert failed.client == 3 and failed.detail == "round 0, client 3, step 0: the disk is gone"
+        with pytest.raises(ClientError, match=r"client 3, step 0: the disk is gone \(every client"):
+            simulation.round(simulation.start(), [3])
+        simulation.failures = "raise"
+        with pytest.raises(ClientError, match=r"client 3, step 0: the disk is gone \(1 of 7 clients failed"):
+            simulation.run(1)
+    other = Simulation(make("scaffold"), Clinic(), LOCAL)
+    assert fingerprint(state) == fingerprint(other.round(other.start(), [0, 2, 4, 5, 6, 7])[0])
+
+
+def test_probability_and_clients_own_models_on_workers_of_its_own(started) -> None:
+    reference = Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3)
+    with Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3, backend=RayBackend()) as simulation:
+        state = simulation.run(3)
+        assert fingerprint(state) == fingerprint(reference.run(3))
+        for client in range(8):
+            own, expected = (each.personal(state, client).state_dict() for each in (simulation, reference))
+            assert all(torch.equal(x, expected[name]) for name, x in own.items())
+        pids, states = simulation.backend.pool.pids(), simulation.backend.states
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids) and not states.exists()
+
+
+def test_options_that_cannot_work_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="Pool: workers must be 1 or more, got 0"):
         Pool(0)
+    with pytest.raises(ValueError, match="RayBackend: chunk must be 1 or more clients, or None, got 0"):
+        RayBackend(chunk=0)
+    with pytest.raises(ValueError, match="RayBackend: retries must be 0 or more, got -1"):
+        RayBackend(retries=-1)
+    with pytest.raises(TypeError, match=r"RayBackend keeps .* on disk: give root= the path .*, got MemoryStore"):
+        RayBackend(root=MemoryStore())
 
 
 def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # noqa: F811

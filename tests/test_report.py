@@ -12,13 +12,30 @@ import pytest
 from PIL import Image
 
 from report_support import folder, material, write_run  # noqa: F401  fixtures
+from undrift.data.partition import partition
 from undrift.experiment.config import Config
 from undrift.experiment.statistics import cells, summarise
-from undrift.report import Material, ReportError, collect, render, sections, write_prints
-from undrift.report.drawing import PALETTE, Axis, Boxes, Curves, Figure, Grid, Points, Series, slug
-from undrift.report.figures import colour, dash, plotly
+from undrift.report import Material, ReportError, collect, render, sections, write_partition, write_prints
+from undrift.report.drawing import (
+    PALETTE,
+    Axis,
+    Box,
+    Dots,
+    Figure,
+    Grid,
+    Line,
+    box_panel,
+    grid_panel,
+    line_panel,
+    point_panel,
+    slug,
+    style,
+)
+from undrift.report.figures import plotly
+from undrift.report.partition import partition_figure, thin
+from undrift.report.prints import draw
 from undrift.report.tables import curvature, reach, summary, target
-from undrift.report.training import fairness, partitions, series, thin
+from undrift.report.training import fairness, partitions, series
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -26,6 +43,12 @@ pytest.importorskip("jinja2")
 
 def figure(material: Material, name: str) -> Figure:
     return next(figure for part in sections(material) for figure in part.figures if figure.name == name)
+
+
+def grid(figure: Figure) -> Grid:
+    first = figure.parts[0][1].grid
+    assert first is not None
+    return first
 
 
 def test_a_comparison_is_found_whole(material: Material) -> None:
@@ -48,7 +71,7 @@ def test_single_runs_are_put_together_by_what_they_differ_in(tmp_path: Path) -> 
         ("partition iid", "fedavg", 2),
         ("partition dirichlet:0.1", "fedprox(mu=0.1)", 1),
     ]
-    assert [source.command for source in found.sources][2] == "undrift run --config config.toml --out run-2"
+    assert [recipe.command for recipe in found.recipes][2] == "undrift run --config config.toml --out run-2"
     write_run(tmp_path / "deep" / "run-0", Config.build({"seed": 7}), 0.1)
     names = [run.name for run in collect([tmp_path / "run-0", tmp_path / "deep"]).runs]
     assert names == ["run-0", "deep/run-0"]
@@ -59,7 +82,7 @@ def test_single_runs_are_put_together_by_what_they_differ_in(tmp_path: Path) -> 
 
 
 def test_runs_that_cannot_be_told(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"holds no run: there is neither a config.toml nor a compare.toml"):
+    with pytest.raises(ReportError, match=r"holds no run \(no config.toml or compare.toml"):
         collect([tmp_path])
     config = Config.build({"rounds": 3})
     for name in ("one", "two"):
@@ -72,7 +95,7 @@ def test_runs_that_cannot_be_told(tmp_path: Path) -> None:
     found = collect([tmp_path])
     assert found.notes == ("two has no round yet and is left out", "one has not ended: 2 of 3 rounds")
     (tmp_path / "one" / "lens.json").write_text("{")
-    with pytest.raises(ReportError, match=r"lens.json: damaged: it is not JSON"):
+    with pytest.raises(ReportError, match=r"lens.json: not valid JSON; delete the file"):
         render(found)
 
 
@@ -123,11 +146,11 @@ def test_curves_have_the_rounds_that_all_seeds_have(material: Material) -> None:
 
 
 def test_partition_and_clients(material: Material) -> None:
-    body = next(partitions(material)).parts[0][1]
-    assert isinstance(body, Grid) and body.high == 12
-    assert body.values == [[3, None, 1, 2], [None, 12, 1, 2]]
+    counts = grid(next(partitions(material)))
+    assert counts.high == 12 and counts.values == [[3, None, 1, 2], [None, 12, 1, 2]]
     boxes = next(fairness(material)).parts[0][1]
-    assert isinstance(boxes, Boxes) and list(boxes.boxes[0][2]) == pytest.approx([0.2, 0.2, 0.2, 0.22, 0.8, 0.8])
+    assert boxes.y.labels == ("fedavg", "sam-0.1") and isinstance(boxes.marks[0], Box)
+    assert list(boxes.marks[0].values) == pytest.approx([0.2, 0.2, 0.2, 0.22, 0.8, 0.8])
     assert thin(5, 9).tolist() == [0, 1, 2, 3, 4] and thin(9, 3).tolist() == [0, 4, 8]
 
 
@@ -136,34 +159,55 @@ def test_many_clients_are_ordered_and_thinned(material: Material, tmp_path: Path
     histogram = [[n % 3 == c and n + 1 for c in range(3)] for n in range(600)]
     (tmp_path / "partition.json").write_text(json.dumps({"histogram": np.array(histogram, dtype=int).tolist()}))
     found = next(partitions(replace(material, groups=(replace(material.groups[0], runs=(run,)),))))
-    body = found.parts[0][1]
-    assert isinstance(body, Grid) and len(body.columns) == 400 and "400 of 600 clients" in found.reading
-    assert body.columns[0] == "597" and body.x.labels == body.columns
-    assert plotly(body)["layout"]["xaxis"]["categoryarray"] == list(body.columns)
+    panel, counts = found.parts[0][1], grid(found)
+    assert len(counts.columns) == 400 and "400 of 600 clients" in found.reading
+    assert counts.columns[0] == "597" and panel.x.labels == counts.columns
+    assert plotly(panel)["layout"]["xaxis"]["categoryarray"] == list(counts.columns)
+
+
+@pytest.mark.parametrize(("clients", "ending"), [(6, "png"), (1000, "pdf")])
+def test_a_partition_is_drawn_as_in_a_report(tmp_path: Path, clients: int, ending: str) -> None:
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 600))
+    split = partition("dirichlet-client:0.5", labels, clients)
+    names = [f"class {c}" for c in range(10)]
+    path = write_partition(split, tmp_path / f"map.{ending}", names=names, data="toys")
+    assert path == tmp_path / f"map.{ending}" and path.read_bytes().startswith((b"\x89PNG", b"%PDF"))
+    drawn = partition_figure(split.histogram, "map", "Map", None, names, numbers=True)
+    assert drawn.parts[0][1].y.labels == tuple(names) and grid(drawn).numbers is (clients == 6)
+    assert clients > 6 or grid(drawn).texts[0][0] == str(split.histogram[0, 0] or "")
+    assert ("texttemplate" in plotly(drawn.parts[0][1])["data"][0]) is (clients == 6)
+    with pytest.raises(ValueError, match="names must be those of the 10 classes, got 2"):
+        write_partition(split, path, names=["a", "b"])
+    with pytest.raises(ReportError, match=r"written as \.png or \.pdf"):
+        write_partition(split, tmp_path / "map.gif")
 
 
 def test_what_the_lens_saw(material: Material) -> None:
-    apart = figure(material, "distance-update-even").parts[0][1]
-    assert isinstance(apart, Curves) and apart.series[0].x == [0.25, 0.75] and apart.series[0].y == [0.6, 0.8]
-    pairs = figure(material, "cka-even").parts[0][1]
-    assert isinstance(pairs, Grid) and pairs.columns == ["3", "17"] and pairs.values[0][1] == 0.25
+    apart = figure(material, "distance-update-even").parts[0][1].marks[0]
+    assert isinstance(apart, Line) and apart.dots and apart.x == [0.25, 0.75] and apart.y == [0.6, 0.8]
+    pairs = grid(figure(material, "cka-even"))
+    assert pairs.columns == ["3", "17"] and pairs.values[0][1] == 0.25
     layers = figure(material, "cka-layers-even").parts[0][1]
-    assert isinstance(layers, Curves) and layers.series[0].x == [0.9, 0.25] and layers.y.labels == ("conv", "fc")
-    rounds = figure(material, "divergence-rounds-even").parts[0][1]
-    assert isinstance(rounds, Grid) and rounds.columns == [1, 2] and rounds.values == [[0, 1], [1, 1], [None, None]]
-    features = figure(material, "features-even").parts[0][1]
-    assert isinstance(features, Points) and features.groups == [0, 1, 9] and features.names[2] == "class 9"
+    assert isinstance(layers.marks[0], Line) and layers.marks[0].x == [0.9, 0.25] and layers.y.labels == ("conv", "fc")
+    rounds = grid(figure(material, "divergence-rounds-even"))
+    assert rounds.columns == [1, 2] and rounds.values == [[0, 1], [1, 1], [None, None]]
+    classes = figure(material, "features-even").parts[0][1].marks
+    assert all(isinstance(dots, Dots) for dots in classes)
+    assert [(dots.style, dots.label, dots.names) for dots in classes if isinstance(dots, Dots)] == [
+        (n, f"class {n}", [f"class {n}"]) for n in (0, 1, 9)
+    ]
     table = curvature(material)
     assert table is not None and list(table.rows[0][:4]) == ["even", "fedavg", "7.5, 4.25", "52 ± 3"]
 
 
 def test_landscapes_share_one_scale(material: Material) -> None:
     drawn = figure(material, "landscape-contour-even")
-    grids = [body for _, body in drawn.parts if isinstance(body, Grid)]
+    grids = [panel.grid for _, panel in drawn.parts if panel.grid]
     assert [caption for caption, _ in drawn.parts] == ["fedavg", "sam-0.1"]
     assert [(grid.low, grid.high) for grid in grids] == [(1.0, pytest.approx(2.2))] * 2
     assert grids[0].values[0][2] == pytest.approx(1 + 0.2 * (1 - 2 + 3))  # x is the first direction, y the second
-    assert figure(material, "landscape-surface-even").parts[0][1].high == grids[0].high  # type: ignore[union-attr]
+    surface = figure(material, "landscape-surface-even")
+    assert grid(surface).limits == grids[0].limits and surface.parts[0][1].solid and not drawn.parts[0][1].solid
 
 
 def test_every_figure_has_axes_and_one_sentence(material: Material) -> None:
@@ -171,8 +215,8 @@ def test_every_figure_has_axes_and_one_sentence(material: Material) -> None:
     assert len({figure.name for figure in found}) == len(found) > 20
     for one in found:
         assert one.reading.endswith(".") and one.reading.count(". ") == 0, one.name
-        for _, body in one.parts:
-            assert body.x.title and body.y.title, one.name
+        for _, panel in one.parts:
+            assert panel.x.title and panel.y.title, one.name
 
 
 def test_plotly_takes_every_figure(material: Material) -> None:
@@ -180,8 +224,8 @@ def test_plotly_takes_every_figure(material: Material) -> None:
 
     for part in sections(material):
         for one in part.figures:
-            for _, body in one.parts:
-                drawn = plotly(body)
+            for _, panel in one.parts:
+                drawn = plotly(panel)
                 json.dumps(drawn, allow_nan=False)
                 layout = {**drawn["layout"], "plot_bgcolor": "white"}  # ours is a name of the page's style
                 Checked({"data": drawn["data"], "layout": layout})
@@ -189,12 +233,35 @@ def test_plotly_takes_every_figure(material: Material) -> None:
 
 def test_colours_and_texts_of_figures() -> None:
     count = len(PALETTE)
-    assert len({(colour(n), dash(n)) for n in range(4 * count)}) == 4 * count
-    line = Series("<b>a</b>", 1, [1.0, nan], [0.5, None])
-    drawn = plotly(Curves(Axis("x"), Axis("y (%)", percent=True), (line,)))
+    looks = [style(n) for n in range(4 * count)]
+    assert (
+        len({(look.colour, look.dash) for look in looks}) == len({(look.colour, look.marker) for look in looks}) == 28
+    )
+    line = Line("<b>a</b>", 1, [1.0, nan], [0.5, None])
+    drawn = plotly(line_panel(Axis("x"), Axis("y (%)", percent=True), [line]))
     assert drawn["data"][0]["name"] == "&lt;b&gt;a&lt;/b&gt;"
     assert drawn["data"][0]["x"] == [1.0, None] and drawn["data"][0]["y"] == [50.0, None]
+    assert drawn["data"][0]["hovertemplate"] == "%{x:.4~g}, %{y:.2f} %"
     assert slug("A b", "", "c=0.1/../x") == "a-b-c-0-1-x"
+
+
+def test_page_and_print_follow_one_description() -> None:
+    """Limits, levels, colours, hover texts and heights are those of the description."""
+    flat = Grid([0, 1], [0, 1], [[2.0, 2.0], [2.0, 2.0]], "loss", 2.0, 2.0, "contour")
+    assert flat.limits == (2.0, 3.0) and flat.ticks == {}
+    panel = grid_panel(Axis("a"), Axis("b"), flat)
+    trace = plotly(panel)["data"][0]
+    assert (trace["zmin"], trace["zmax"], trace["contours"]["size"]) == (2.0, 3.0, 1 / 16)
+    assert trace["hovertemplate"] == "a %{x}<br>b %{y}<br>%{z:.4~g} loss<extra></extra>"
+    sheet = draw(Figure("flat", "Flat", "", (("", panel),)))
+    assert sheet.get_size_inches().tolist() == [6.5, 0.5 + panel.inches[0]]
+    assert sheet.axes[1].get_ylim() == (2.0, 3.0) and sheet.axes[1].get_ylabel() == "loss"  # the bar of colours
+    roots = Grid(["0"], ["0"], [[16]], "examples", 0, 16, root=True)
+    assert roots.ticks == {"0": 0.0, "1": 1.0, "4": 2.0, "9": 3.0, "16": 4.0}
+    boxes = box_panel(Axis("x"), "method", [Box("a", 0, [0.1]), Box("b", 1, [0.2])])
+    assert boxes.y == Axis("method", ("a", "b")) and not boxes.legend
+    dots = point_panel((Axis("x"), Axis("y")), [[0, 1], [2, 3], [4, 5]], ["p", "q", "r"], [1, 0, 1], {1: "one"})
+    assert dots.legend and dots.marks == (Dots("", 0, [2], [3], ["q"]), Dots("one", 1, [0, 4], [1, 5], ["p", "r"]))
 
 
 def test_prints(material: Material, tmp_path: Path) -> None:

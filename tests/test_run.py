@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
+from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError, resume, start
 from undrift.experiment.audit import verify
 from undrift.experiment.folder import RunError, RunFolder
@@ -129,10 +130,12 @@ def run_cli(*arguments: str):
 def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--clients", "8", "--cohort", "4", "--rounds", "2", "--partition", "dirichlet:1", "--batch-size", "10"]
+    flags += ["--preset", "papers", "--epochs", "1"]
     done = run_cli("run", "fedsam", *flags, "--set", "rho=0.02", "--set", "local.decay=1", "--out", str(out))
     assert done.exit_code == 0, done.output
     assert "accuracy" in done.output and "sha256" in done.output
     assert Config.read(out / "config.toml").arguments == {"rho": 0.02}
+    assert Config.read(out / "config.toml").local.local() == Local.preset("papers", decay=1.0, batch_size=10, epochs=1)
     again = run_cli("resume", str(out), "--rounds", "3")
     assert again.exit_code == 0 and "3 rounds" in again.output
     refused = run_cli("run", "fedsam", *flags, "--out", str(out))

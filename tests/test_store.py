@@ -11,6 +11,7 @@ from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.drift.feddyn import Dual
 from undrift.core.types import ClientState
+from undrift.engine.backend import InProcess
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.testing import Clinic, fingerprint
 
@@ -45,7 +46,8 @@ def test_a_run_on_disk_equals_one_in_memory(tmp_path: Path) -> None:
     for name in ("feddyn", "fedlesam-s"):
         algorithm = make(name)
         size = len(Simulation(algorithm, Clinic()).start().params)
-        on_disk = Simulation(algorithm, Clinic(), local, cohort=4, store=DiskStore(tmp_path / name, algorithm, size))
+        backend = InProcess(DiskStore(tmp_path / name, algorithm, size))
+        on_disk = Simulation(algorithm, Clinic(), local, cohort=4, backend=backend)
         assert fingerprint(on_disk.run(4)) == fingerprint(Simulation(algorithm, Clinic(), local, cohort=4).run(4))
         assert {path.name for path in (tmp_path / name / "0").iterdir()} <= {str(client) for client in range(8)}
 

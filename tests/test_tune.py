@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
+from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError
-from undrift.experiment.config import merged, to_toml
+from undrift.experiment.config import merged
 from undrift.experiment.folder import RunError
 from undrift.experiment.tune import RefusedError, Tuning, score, search, step, tune
 
@@ -141,14 +143,18 @@ def test_tuning_refused(changes: dict[str, Any], message: str) -> None:
 
 def test_the_command_tune(tmp_path: Path) -> None:
     runner, out = CliRunner(), tmp_path / "out"
-    (tmp_path / "base.toml").write_text(to_toml(RUN))
+    (tmp_path / "base.toml").write_text(tomli_w.dumps(RUN))
     flags = ["-c", str(tmp_path / "base.toml"), "--rounds", "1", "--widenings", "0", "--out", str(out)]
+    flags += ["--preset", "papers"]
     shown = runner.invoke(app, ["tune", "fedprox", "--grid", "lr=0.1,0.2", "--grid", "mu=0.01,0.1", *flags])
     assert shown.exit_code == 0, shown.output
     assert "holdout was 0: 20% of every client's examples were held out" in shown.stdout
     assert f"Next: undrift run --config {out / 'choice.toml'}" in shown.stdout and "mu 0.01" in shown.stdout
+    assert Config.read(out / "choice.toml").local.weight_decay == Local.preset("papers").weight_decay
     file = {"method": "fedprox", "grid": {"lr": [0.1, 0.2], "mu": [0.01, 0.1]}, "widenings": 0}
-    (tmp_path / "tune.toml").write_text(to_toml({**file, "base": {**RUN, "rounds": 1}}))
+    (tmp_path / "tune.toml").write_text(
+        tomli_w.dumps({**file, "base": {**RUN, "rounds": 1, "local": {**RUN["local"], "preset": "papers"}}})
+    )
     again = runner.invoke(app, ["tune", str(tmp_path / "tune.toml"), "--out", str(out), "--json"])
     assert again.exit_code == 0 and len(json.loads(again.stdout)["trials"]) == 4
     wrong = runner.invoke(app, ["tune", "fedprox", "--grid", "lr"])

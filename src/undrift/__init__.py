@@ -1,22 +1,30 @@
 """Undrift keeps federated learning on course when clients' data differ."""
 
 from undrift.algorithms import make
+from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.client import ClientError
 from undrift.core.task import Task, TensorTask
 from undrift.core.types import Local, ServerState
+from undrift.core.vector import bind
+from undrift.engine.backend import InProcess
 from undrift.engine.simulation import Record, Simulation
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Algorithm",
+    "ClientError",
     "Cost",
+    "InProcess",
     "Local",
     "Record",
     "ServerState",
     "Simulation",
     "Task",
     "TensorTask",
+    "bind",
     "cost",
     "make",
+    "parse",
 ]

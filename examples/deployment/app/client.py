@@ -6,8 +6,7 @@ from flwr.app import Context
 
 from app.task import CLIENTS, task
 from undrift import make
-from undrift.engine.flower.client_app import client_app
-from undrift.engine.worker import Job
+from undrift.flower import Job, client_app
 
 
 def job(context: Context) -> Job:

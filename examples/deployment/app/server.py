@@ -5,7 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from app.task import CLIENTS, task
 from undrift import Local, make
-from undrift.engine.flower.strategy import UndriftStrategy
+from undrift.flower import UndriftStrategy
 from undrift.testing import fingerprint
 
 app = ServerApp()

@@ -1,7 +1,6 @@
 """Every named algorithm: one small file per paper, one line per algorithm here."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 
 from undrift.algorithms.apfl import apfl
 from undrift.algorithms.bulyan import bulyan
@@ -66,6 +65,7 @@ from undrift.algorithms.specgrad import specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
 from undrift.core.algorithm import Algorithm
+from undrift.util.names import suggest
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
@@ -146,9 +146,7 @@ def make(name: str, **arguments: object) -> Algorithm:
         Algorithm(perturbation=SAM(rho=0.05, blend=1.0), aggregation=Uniform())
     """
     if name not in ALGORITHMS:
-        near = get_close_matches(name, ALGORITHMS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(ALGORITHMS)}"
-        raise ValueError(f"no algorithm is named {name!r}; {hint}")
+        raise ValueError(f"no algorithm is named {name!r}; {suggest(name, ALGORITHMS)}")
     return ALGORITHMS[name](**arguments)
 
 

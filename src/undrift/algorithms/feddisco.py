@@ -8,7 +8,7 @@ def feddisco(a: float = 0.5, b: float = 0.1, metric: str = "kl", reference: tupl
     """FedDisco: weights that grow with a client's size and fall with the skew of its labels.
 
     A client whose labels are far from those of the task pulls the average away from what it is tested on, however many
-    examples it has. A client tells one number about its labels, not the counts.
+    examples it has. A client reveals one number about its labels, not the counts.
 
         client:  d_i = KL(P_i || T), P_i the shares of the classes in its data, T the reference;   local SGD
         server:  r_i = max(0, n_i / sum_j n_j - a d_i / sum_j d_j + b);   w <- w + sum_i r_i delta_i / sum_i r_i

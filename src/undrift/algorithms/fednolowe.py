@@ -29,6 +29,6 @@ def fednolowe() -> Algorithm:
     Note:
         The server needs two sums over one upload, by 1 and by L_i, and not every upload apart. The released code keeps
         a client's optimizer, momentum included, over all rounds; here it is fresh in every round. It divides by zero
-        for one client; here that client counts. Losses below zero are refused.
+        for one client; here that client counts. Losses below zero are rejected.
     """
     return Algorithm(aggregation=LossComplement())

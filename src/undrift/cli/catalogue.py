@@ -12,8 +12,8 @@ from rich.table import Table
 from undrift.algorithms import ALGORITHMS, make
 from undrift.cli.app import app, reported
 from undrift.compose.cards import FAMILIES, card, family, markdown
-from undrift.compose.grammar import near
 from undrift.core.algorithm import Cost, cost
+from undrift.util.names import suggest
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: what they keep; all in
@@ -35,7 +35,7 @@ def list_algorithms(
     """
     with reported("list"):
         if only is not None and only not in FAMILIES:
-            raise ValueError(f"no family is named {only!r}; {near(only, dict.fromkeys(FAMILIES))}")
+            raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
     made = {name: make(name) for name in ALGORITHMS}
     families = {name: family(algorithm) for name, algorithm in made.items()}
     costs = {name: cost(algorithm) for name, algorithm in made.items() if only in (None, families[name])}

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
-from undrift.cli.runs import Device, Engine, Workers, settings, slug
+from undrift.cli.runs import Device, Engine, Preset, Workers, settings, slug
 from undrift.experiment.checkpoint import CheckpointError
-from undrift.experiment.compare import Comparison, Job, compare
+from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
 from undrift.experiment.folder import RunError
 from undrift.experiment.statistics import cells
@@ -29,6 +29,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; named ag
 def compare_methods(
     file: Annotated[Path, typer.Argument(help="A TOML file: methods, seeds, settings.")],
     out: Out = None,
+    preset: Preset = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -43,12 +44,13 @@ def compare_methods(
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
     with reported("compare", ConfigError, RunError):
-        comparison = Comparison.read(file)
+        values = merged(read_toml(file), {"base": {"local": {"preset": preset}}})
+        comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = {"name": engine, "workers": workers, "device": device}
-        jobs = comparison.jobs(given)
-        with stoppable("the same command"), Progress(sum(job.config.rounds for job in jobs)) as progress:
-            table = compare(comparison, folder, _Watch(progress).job, given)
+        trials = comparison.trials(given)
+        with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
+            table = compare(comparison, folder, _Watch(progress).comparison, given)
     if as_json:
         typer.echo(json.dumps(table, indent=2))
     else:
@@ -72,6 +74,7 @@ def tune_method(
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds a trial has.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    preset: Preset = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
     ] = None,
@@ -95,17 +98,18 @@ def tune_method(
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
         base = merged(read_toml(config) if config else {}, settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
-        base = merged(base, {"data": data, "partition": partition, "rounds": rounds, "seed": seed})
+        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed, "local": {"preset": preset}}
+        base = merged(base, given)
         base.pop("method", None)
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         with stoppable("the same command"), Progress(None) as progress:
-            told = tune(tuning, folder, _Watch(progress).trial)
+            summary = tune(tuning, folder, _Watch(progress).tuning)
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        typer.echo(json.dumps(summary, indent=2))
     else:
-        _show_grid(told, tuning, folder)
+        _show_grid(summary, tuning, folder)
 
 
 class _Watch:
@@ -114,15 +118,15 @@ class _Watch:
     def __init__(self, progress: Progress) -> None:
         self.progress, self.before, self.name = progress, 0, ""
 
-    def job(self, job: Job, row: dict[str, Any] | None) -> None:
+    def comparison(self, trial: Trial, row: dict[str, Any] | None) -> None:
         """A row of a comparison's run, or its end."""
         if row is None:
-            self.before += job.config.rounds
+            self.before += trial.config.rounds
             self.progress.bar.update(self.progress.task, completed=self.before)
         else:
-            self._show(job.name, row)
+            self._show(trial.name, row)
 
-    def trial(self, name: str, row: dict[str, Any]) -> None:
+    def tuning(self, name: str, row: dict[str, Any]) -> None:
         """A row of a trial."""
         self._show(name, row)
 
@@ -171,20 +175,20 @@ def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
     return parts
 
 
-def _show_grid(told: dict[str, Any], tuning: Tuning, folder: Path) -> None:
+def _show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
     """The trials as a grid, the choice, and how to run it."""
-    first, *second = told["axes"]
-    scores = {tuple(trial[name] for name in told["axes"]): trial["score"] for trial in told["trials"]}
-    lines = told["axes"][second[0]] if second else [None]
+    first, *second = summary["axes"]
+    scores = {tuple(trial[name] for name in summary["axes"]): trial["score"] for trial in summary["trials"]}
+    lines = summary["axes"][second[0]] if second else [None]
     drawn = Table(first, *([f"{second[0]} {v:g}" for v in lines] if second else ["accuracy %"]), box=SIMPLE_HEAD)
-    for value in told["axes"][first]:
-        points = [(value, *others) for others in product(*(told["axes"][name] for name in second))]
-        found = [scores[point] for point in points]
-        drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in found))
+    for value in summary["axes"][first]:
+        points = [(value, *others) for others in product(*(summary["axes"][name] for name in second))]
+        values = [scores[point] for point in points]
+        drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in values))
     Console().print(drawn)
     if not tuning.base.get("holdout"):
-        typer.echo(f"holdout was 0: {told['holdout']:.0%} of every client's examples were held out to judge trials")
-    for name, value in told["choice"].items():
-        typer.echo(f"{name} = {value:g}, {told['edges'][name]}")
-    typer.echo(f"accuracy on held-out examples {told['score']:.2%} ({told['by']} round)")
+        typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to judge trials")
+    for name, value in summary["choice"].items():
+        typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
+    typer.echo(f"accuracy on held-out examples {summary['score']:.2%} ({summary['by']} round)")
     typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")

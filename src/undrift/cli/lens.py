@@ -15,31 +15,36 @@ from undrift.experiment import ConfigError
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.folder import RunError
 
-_ROWS = 8  # of the layers that are shown
+_ROWS = 8  # of the layers shown
 _SOURCES = ("gradient", "update", "perturbation", "filtered")
 
 
 @app.command("lens")
 def look_at_run(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or going on.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or in progress.")],
     parts: Annotated[
         str | None,
-        typer.Option(help="Some of spectrum, divergence, alignment, embedding, views, curvature, surface; all."),
+        typer.Option(help="Any of spectrum, divergence, alignment, embedding, views, curvature, surface; default all."),
     ] = None,
-    clients: Annotated[int, typer.Option(help="At how many clients to look.")] = 10,
-    examples: Annotated[int, typer.Option(help="Test examples the model is judged on.")] = 500,
-    directions: Annotated[str, typer.Option(help="Of the surface: 'top eigenvectors' or random.")] = "top eigenvectors",
-    round: Annotated[int | None, typer.Option(help="After how many rounds, of those that were kept; the last.")] = None,
+    clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
+    examples: Annotated[int, typer.Option(help="How many test examples to use.")] = 500,
+    directions: Annotated[
+        str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
+    ] = "top eigenvectors",
+    round: Annotated[
+        int | None, typer.Option(help="Measure after this round, one of those kept; default the last.")
+    ] = None,
     filter: Annotated[
-        str | None, typer.Option(help="What gradients are also seen after: highpass(0.1), ...; the method's own.")
+        str | None,
+        typer.Option(help="Also measure gradients after this filter: highpass(0.1), ...; default the method's own."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what lens.json holds instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the content of lens.json instead of tables.")] = False,
 ) -> None:
-    """Look at a run's clients and its minimum, and write RUN/lens.json.
+    """Measure a run's clients and its minimum, and write RUN/lens.json.
 
-    What clients share band by band, in which layers they pull apart, how
-    alike their models see, how sharp the minimum is. The run is only read.
+    What clients share in each band, in which layers they diverge, how similar
+    their features are, how sharp the minimum is. The run itself is not changed.
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
@@ -47,7 +52,7 @@ def look_at_run(
 
     with reported("lens", ConfigError, RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
-        told = look(
+        measurements = look(
             folder,
             clients=clients,
             parts=wanted,
@@ -58,68 +63,68 @@ def look_at_run(
             filter=filter,
         )
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(measurements, indent=1))
     else:
-        _show(told)
+        _show(measurements)
         typer.echo(place(folder, round))
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(measurements: dict[str, Any]) -> None:
     """Everything but the pictures, as tables and sentences."""
     console = Console()
-    console.print(f"after {told['round']} rounds, {len(told['clients'])} clients", highlight=False)
-    if "spectrum" in told:
-        _spectrum(console, told["spectrum"])
-    if "divergence" in told:
-        _divergence(console, told["divergence"])
-    if "alignment" in told:
-        _say(console, told["alignment"]["reading"])
-    if "curvature" in told:
-        _curvature(console, told["curvature"])
-    if "surface" in told:
-        _surface(console, told["surface"])
-    for part, reason in told["skipped"].items():
+    console.print(f"after {measurements['round']} rounds, {len(measurements['clients'])} clients", highlight=False)
+    if "spectrum" in measurements:
+        _spectrum(console, measurements["spectrum"])
+    if "divergence" in measurements:
+        _divergence(console, measurements["divergence"])
+    if "alignment" in measurements:
+        _say(console, measurements["alignment"]["reading"])
+    if "curvature" in measurements:
+        _curvature(console, measurements["curvature"])
+    if "surface" in measurements:
+        _surface(console, measurements["surface"])
+    for part, reason in measurements["skipped"].items():
         _say(console, f"{part} is left out: {reason}")
 
 
-def _spectrum(console: Console, told: dict[str, Any]) -> None:
+def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
     """The agreement of each band, a column for each kind of vector."""
-    shown = [source for source in _SOURCES if source in told]
+    shown = [source for source in _SOURCES if source in spectrum]
     table = _table("agreement in band", *shown)
-    for band in range(told["bands"]):
-        table.add_row(str(band), *(_number(told[source]["agreement"][band]) for source in shown))
+    for band in range(spectrum["bands"]):
+        table.add_row(str(band), *(_number(spectrum[source]["agreement"][band]) for source in shown))
     console.print(table)
     for source in shown:
-        _say(console, f"{source}: {told[source]['reading']}")
+        _say(console, f"{source}: {spectrum[source]['reading']}")
 
 
-def _divergence(console: Console, told: dict[str, Any]) -> None:
-    """The layers in which clients pull apart most."""
+def _divergence(console: Console, divergence: dict[str, Any]) -> None:
+    """The layers in which clients diverge most."""
     table = _table("layer", "relative", "update", "gradient")
-    rows = zip(told["layers"], told["relative"], told["update"], told["gradient"], strict=True)
+    rows = zip(*(divergence[key] for key in ("layers", "relative", "update", "gradient")), strict=True)
     # A layer whose mean is zero has no number: its clients only cancel out, and it comes first.
     for name, *numbers in sorted(rows, key=lambda row: (row[1] is not None, -(row[1] or 0)))[:_ROWS]:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
-    _say(console, told["reading"])
+    _say(console, divergence["reading"])
 
 
-def _curvature(console: Console, told: dict[str, Any]) -> None:
+def _curvature(console: Console, curvature: dict[str, Any]) -> None:
     """How sharp the minimum is, in a table of one row."""
     table = _table("examples", "lambda 1", "lambda 2", "trace", "sharpness", "gradient norm")
-    trace = f"{_number(told['trace'])} ± {_number(told['trace_error'])}"
-    rest = (_number(told[name]) for name in ("sharpness", "gradient_norm"))
-    table.add_row(str(told["examples"]), *map(_number, told["top"]), trace, *rest)
+    trace = f"{_number(curvature['trace'])} ± {_number(curvature['trace_error'])}"
+    rest = (_number(curvature[name]) for name in ("sharpness", "gradient_norm"))
+    table.add_row(str(curvature["examples"]), *map(_number, curvature["top"]), trace, *rest)
     console.print(table)
 
 
-def _surface(console: Console, told: dict[str, Any]) -> None:
+def _surface(console: Console, surface: dict[str, Any]) -> None:
     """The loss in the middle of the surface and at its worst."""
-    sound = [x for row in told["loss"] for x in row if x is not None]
-    middle = told["loss"][len(told["a"]) // 2][len(told["b"]) // 2]
-    if sound and middle is not None:
-        far = f"over {told['directions']} up to {told['a'][-1]:g} away it lies in {min(sound):.3g} to {max(sound):.3g}"
-        _say(console, f"The loss is {middle:.3g}; {far}.")
+    finite = [x for row in surface["loss"] for x in row if x is not None]
+    middle = surface["loss"][len(surface["a"]) // 2][len(surface["b"]) // 2]
+    if finite and middle is not None:
+        plane = f"{surface['directions']} up to {surface['a'][-1]:g} away"
+        _say(console, f"The loss is {middle:.3g}; over {plane} it lies in {min(finite):.3g} to {max(finite):.3g}.")
 
 
 def _table(first: str, *others: str) -> Table:

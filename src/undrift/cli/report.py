@@ -19,8 +19,8 @@ def write_report(
 ) -> None:
     """Explain runs in one HTML file that works offline.
 
-    Tables, learning curves, who has what, what the lens saw, the methods and
-    how to make it all again. Runs of one method over seeds are one line.
+    Tables, learning curves, partitions, lens measurements, the methods and how
+    to reproduce everything. Runs of one method over seeds become one line.
 
     Example: undrift report runs/compare-fashion --out report.html
     """
@@ -46,10 +46,10 @@ def draw_figure(
         list[Path] | None, typer.Argument(metavar="RUN...", help="Folders of runs or of undrift compare.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder to write PNG and PDF files to.")] = Path("figures"),
-    clients: Annotated[int, typer.Option(help="At how many clients to look, of runs not looked at yet.")] = 10,
+    clients: Annotated[int, typer.Option(help="How many clients to measure, for runs without measurements.")] = 10,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
 ) -> None:
-    """Draw one kind of figure from runs, looking at them as far as needed.
+    """Draw one kind of figure from runs, measuring what is missing.
 
     Example: undrift figure layers runs/fedavg runs/specgrad --out figures
     """

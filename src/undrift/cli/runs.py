@@ -14,9 +14,10 @@ from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.config import merged, read_toml
 from undrift.experiment.folder import RunError
 
-_LOCAL = ("lr", "epochs", "batch_size", "decay", "weight_decay")
-
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; no result depends on it.")]
+Preset = Annotated[
+    str | None, typer.Option(help="papers: the papers' local settings; settings that are given override it.")
+]
 Workers = Annotated[int | None, typer.Option(help="Workers of the engine.")]
 Device = Annotated[str | None, typer.Option(help="cpu; data sets and models do not go to a GPU yet.")]
 
@@ -36,6 +37,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples in a step.")] = None,
@@ -66,7 +68,7 @@ def run(
         "model": model,
         "seed": seed,
         "target": target,
-        "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
+        "local": {"preset": preset, "lr": lr, "epochs": epochs, "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
     with reported("run", ConfigError, RunError, CheckpointError):
@@ -75,7 +77,7 @@ def run(
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{built.data}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.row)
-    _tell(outcome)
+    _print_summary(outcome)
 
 
 @app.command("resume")
@@ -94,7 +96,7 @@ def resume_run(
     errors = (ConfigError, RunError, CheckpointError)
     with reported("resume", *errors), stoppable(f"undrift resume {folder}"), Progress(rounds) as progress:
         outcome = resume(folder, progress.row, **{k: v for k, v in changes.items() if v is not None})
-    _tell(outcome)
+    _print_summary(outcome)
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
@@ -131,22 +133,25 @@ def _free(root: Path, name: str) -> Path:
     return path
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_summary(outcome: Outcome) -> None:
     """The result in a few lines."""
-    told = outcome.summary
-    if "accuracy" in told:
+    summary = outcome.summary
+    if "accuracy" in summary:
         typer.echo(
-            f"accuracy {told['accuracy']:.2%} (best {told['best_accuracy']:.2%} in round {told['best_round']}), "
-            f"clients {told['client_accuracy']:.2%}, worst tenth of clients {told['client_worst_tenth']:.2%}"
+            f"accuracy {summary['accuracy']:.2%} "
+            f"(best {summary['best_accuracy']:.2%} in round {summary['best_round']}), "
+            f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
         )
-    if "personal_accuracy" in told:
-        typer.echo(f"personal models {told['personal_accuracy']:.2%}, worst tenth {told['personal_worst_tenth']:.2%}")
-    if told["target"] is not None:
-        reached = told["rounds_to_target"]
-        typer.echo(f"target {told['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
-    spent = told["seconds"] + told["evaluate_seconds"]
+    if "personal_accuracy" in summary:
+        typer.echo(
+            f"personal models {summary['personal_accuracy']:.2%}, worst tenth {summary['personal_worst_tenth']:.2%}"
+        )
+    if summary["target"] is not None:
+        reached = summary["rounds_to_target"]
+        typer.echo(f"target {summary['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
+    spent = summary["seconds"] + summary["evaluate_seconds"]
     typer.echo(
-        f"{told['rounds']} rounds in {spent:.0f} s, {told['bytes_up'] / 1e6:.0f} MB up, "
-        f"{told['bytes_down'] / 1e6:.0f} MB down, {told['gradients']} gradients"
+        f"{summary['rounds']} rounds in {spent:.0f} s, {summary['bytes_up'] / 1e6:.0f} MB up, "
+        f"{summary['bytes_down'] / 1e6:.0f} MB down, {summary['gradients']} gradients"
     )
     typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}")

@@ -1,4 +1,4 @@
-"""Data and this machine: `undrift partition` and `undrift doctor`."""
+"""Data sets and the machine: `undrift partition` and `undrift doctor`."""
 
 import json
 import os
@@ -33,27 +33,31 @@ _EXTRAS = {
 def draw_partition(
     data: Annotated[str, typer.Option(help="A data set's name.")] = "fashion-mnist",
     partition: Annotated[str, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = "dirichlet:0.1",
-    clients: Annotated[int | None, typer.Option(help="How many clients; 100, or as many as natural data have.")] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="How many clients; default 100, or those of a natural partition.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draw.")] = 0,
-    out: Annotated[Path, typer.Option(help="The picture to write, clients by classes.")] = Path("partition.png"),
+    out: Annotated[Path, typer.Option(help="The PNG or PDF file to write, clients by classes.")] = Path(
+        "partition.png"
+    ),
 ) -> None:
-    """Split a data set over clients, draw who has what, and describe it.
+    """Split a data set over clients, draw the partition and describe it.
 
     Example: undrift partition --data fashion-mnist --partition dirichlet:0.1
     """
-    from undrift.data.heatmap import heatmap
     from undrift.experiment.setup import prepare
+    from undrift.report import write_partition
 
     with reported("partition", ConfigError):
         settings = {"data": data, "partition": partition, "clients": clients, "seed": seed}
         split = prepare(Config.build(settings, "partition")).partition
         typer.echo(json.dumps(split.describe(), indent=2))
-        typer.echo(heatmap(split, out, title=f"{data}, {split.scheme}"))
+        typer.echo(write_partition(split, out, data=data))
 
 
 @app.command()
 def doctor() -> None:
-    """Say what is installed, which data are found and what this machine can run.
+    """Show what is installed, which data sets are available and what this machine can run.
 
     Example: undrift doctor
     """

@@ -134,9 +134,9 @@ def markdown(card: Card) -> str:
 
 def pages() -> dict[str, str]:
     """Every page by the name of its file, the index first."""
-    found = [card(name) for name in ALGORITHMS]
-    out = {"README.md": f"{_MARK}\n\n{_index(found)}"}
-    return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in found}
+    cards = [card(name) for name in ALGORITHMS]
+    out = {"README.md": f"{_MARK}\n\n{_index(cards)}"}
+    return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in cards}
 
 
 def write(folder: Path) -> None:
@@ -191,11 +191,11 @@ def _cost(cost: Cost) -> str:
     return _table(headings, [(*map(str, numbers), *kinds)])
 
 
-def _index(found: list[Card]) -> str:
+def _index(cards: list[Card]) -> str:
     """The index: a table for each family."""
     parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
     for name in FAMILIES:
-        rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in found if c.family == name]
+        rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in cards if c.family == name]
         parts += [f"## {name.capitalize()}", _table(("method", "what it is", "blocks"), rows)]
     return "\n\n".join(parts) + "\n"
 

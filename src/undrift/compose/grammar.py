@@ -16,7 +16,6 @@ evaluated.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -25,10 +24,12 @@ from undrift.algorithms import ALGORITHMS
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock
-from undrift.util.literals import called, fitted, split, written
+from undrift.util.literals import bracketed, called, fitted, split, written
+from undrift.util.names import normalized, suggest
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter acts on: the fields of the spectral slot."""
+
 
 _PLAIN = (Uniform, ByExamples)
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -109,15 +110,8 @@ def text(algorithm: Algorithm) -> str:
 
 def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
     """Every block and filter by the name a term calls it."""
-    found = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
-    return _named(tuple(found), tuple(ALGORITHMS))
-
-
-def near(name: str, known: Mapping[str, object]) -> str:
-    """What to say about a name that is not known."""
-    keys = _keys(known)
-    found = get_close_matches(_squeezed(name), keys, n=1)
-    return f"did you mean {keys[found[0]]!r}?" if found else f"known are {', '.join(known)}"
+    classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
+    return _named(tuple(classes), tuple(ALGORITHMS))
 
 
 def _read(source: str, perturbed: bool) -> _Term:
@@ -126,15 +120,15 @@ def _read(source: str, perturbed: bool) -> _Term:
     if match is None:
         raise ValueError(f"{source!r} is no term; write a name and its arguments, for example sam(rho=0.05)")
     prefix, name, arguments = match.groups(default="")
-    algorithm, known = _keys(ALGORITHMS).get(_squeezed(name)), parts()
+    algorithm, known = _keys(ALGORITHMS).get(normalized(name)), parts()
     if algorithm is not None and not prefix:
-        return _Term(source, _fills(called(ALGORITHMS[algorithm], arguments, source)))
-    part = _keys(known).get(_squeezed(name))
+        return _Term(source, _fills(called(ALGORITHMS[algorithm], bracketed(arguments, source), source)))
+    part = _keys(known).get(normalized(name))
     if part is None and algorithm is not None:
         raise ValueError(f"{source!r}: {algorithm} is an algorithm and fills its own slots; write it without {prefix}:")
     if part is None:
-        raise ValueError(f"no algorithm, block or filter is named {name!r}; {near(name, {**ALGORITHMS, **known})}")
-    made = called(known[part], arguments, source)
+        raise ValueError(f"no algorithm, block or filter is named {name!r}; {suggest(name, {**ALGORITHMS, **known})}")
+    made = called(known[part], bracketed(arguments, source), source)
     return _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
 
 
@@ -173,19 +167,19 @@ def _fits(block: AnyBlock) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _named(found: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
+def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
     """Classes by their names with dashes, or as the algorithm of the same name has it: feddyn, not fed-dyn."""
-    names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in found]
-    return {names.get(_squeezed(name), name): part for name, part in zip(spelled, found, strict=True)}
+    names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
+    return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}
 
 
 def _prefix(prefix: str, source: str) -> str:
     """The slot or filter that a prefix names; empty if there is none."""
     known = {_dashed(slot): slot for slot in (*SLOTS, "gradient")}
-    found = _keys(known).get(_squeezed(prefix))
-    if prefix and found is None:
-        raise ValueError(f"{source!r}: no slot is named {prefix!r}; {near(prefix, known)}")
-    return known[found] if found else ""
+    match = _keys(known).get(normalized(prefix))
+    if prefix and match is None:
+        raise ValueError(f"{source!r}: no slot is named {prefix!r}; {suggest(prefix, known)}")
+    return known[match] if match else ""
 
 
 def _fills(algorithm: Algorithm) -> Filled:
@@ -218,12 +212,8 @@ def _written(place: _Place, part: AnyBlock | Filter, names: Mapping[object, str]
 
 def _keys(known: Iterable[str]) -> dict[str, str]:
     """Names by what is left of them without dashes and capitals."""
-    return {_squeezed(name): name for name in known}
+    return {normalized(name): name for name in known}
 
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _squeezed(name: str) -> str:
-    return name.replace("-", "").replace("_", "").lower()

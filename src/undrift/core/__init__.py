@@ -1,1 +1,82 @@
-"""The core: the nouns and verbs of a round, the client loop, the exact sum and the server step."""
+"""The core: the nouns and verbs of a round, the client loop, the exact sum and the server step.
+
+Whoever writes a block finds here what a block is made of: the kinds, the views and the trees.
+"""
+
+from undrift.core.aggregation import Aggregation, Gathering, Robust, Summing
+from undrift.core.algorithm import SLOTS, Algorithm, Cost, cost
+from undrift.core.block import (
+    Block,
+    Correction,
+    Needs,
+    Objective,
+    Personalization,
+    Perturbation,
+    ServerOptimizer,
+    Spectral,
+)
+from undrift.core.client import ClientError
+from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.samples import Samples
+from undrift.core.task import CountsLabels, HasProxy, Task, TensorTask
+from undrift.core.types import (
+    Array,
+    Broadcast,
+    ClientState,
+    Cohort,
+    Local,
+    ServerState,
+    Summed,
+    Upload,
+    WeightedSums,
+)
+from undrift.core.vector import Layout, Vector, bind, unit
+from undrift.core.view import End, Gathered, Start, Step
+from undrift.core.wire import WireError, fingerprint
+
+__all__ = [
+    "SLOTS",
+    "Aggregation",
+    "Algorithm",
+    "Array",
+    "Block",
+    "Broadcast",
+    "ClientError",
+    "ClientState",
+    "Cohort",
+    "Correction",
+    "Cost",
+    "CountsLabels",
+    "End",
+    "Gate",
+    "Gathered",
+    "Gathering",
+    "HasProxy",
+    "Layout",
+    "Local",
+    "Needs",
+    "Objective",
+    "Personalization",
+    "Perturbation",
+    "Reason",
+    "Rejection",
+    "Robust",
+    "Samples",
+    "ServerOptimizer",
+    "ServerState",
+    "Spectral",
+    "Start",
+    "Step",
+    "Summed",
+    "Summing",
+    "Task",
+    "TensorTask",
+    "Upload",
+    "Vector",
+    "WeightedSums",
+    "WireError",
+    "bind",
+    "cost",
+    "fingerprint",
+    "unit",
+]

@@ -1,8 +1,7 @@
-"""The one local loop. Every method runs through `train`; read it first."""
+"""A client's visit: every block begins, the loop runs, every block finishes, and an upload comes of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Generator, Tensor
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import AnyBlock, Personalization
+from undrift.core.loop import descend
 from undrift.core.oracle import Oracle
 from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
@@ -104,44 +104,6 @@ def train(
         parts=uploads,
     )
     return upload, ClientState(kept, model.buffers.clone() if keeps else None)
-
-
-def descend(
-    algorithm: Algorithm, oracle: Oracle, states: Mapping[str, Any], step: Step, batches: Iterable[Any]
-) -> None:
-    """All local steps: perturb, filter, clip, correct, decay, move."""
-    a, local, w = algorithm, step.local, oracle.model.w
-    oracle.penalty = partial(a.objective.penalty, states["objective"], step)
-    shared = a.personalization.shared(step.layout)
-    shared = shared if shared is None else shared.to(w.device)
-
-    def inside(new: Vector, old: Vector) -> Vector:
-        """Filters and corrections act on what is shared; the private part follows its own gradient."""
-        return new if shared is None or new is old else torch.where(shared, new, old)
-
-    count = 0
-    for count, batch in enumerate(batches, start=1):
-        oracle.next(count - 1, batch)
-        oracle.freeze(a.personalization.active(step))
-        offset = a.perturbation.perturb(states["perturbation"], step)
-        if offset is not None:
-            offset = inside(a.spectral.filter_offset(offset, states["spectral"], step), offset)
-        grad = a.perturbation.mix(oracle.gradient(offset), states["perturbation"], step)
-        a.personalization.train_own(grad, states["personalization"], step)
-        grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), grad)
-        if local.clip is not None:
-            grad = grad.mul_((local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
-        own = grad.clone() if shared is not None else grad
-        grad = a.drift.correct(grad, states["drift"], step)
-        grad = a.momentum.correct(grad, states["momentum"], step)
-        grad = inside(a.objective.add(grad, states["objective"], step), own)
-        if local.weight_decay:
-            grad = grad.add_(w, alpha=local.weight_decay)
-        if oracle.frozen is not None:
-            grad = grad.masked_fill_(oracle.frozen, 0)
-        w.add_(grad, alpha=-step.lr)
-    if count != step.steps:
-        raise ValueError(f"expected {step.steps} batches for {step.examples} examples, got {count}")
 
 
 @dataclass(frozen=True)

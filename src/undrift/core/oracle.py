@@ -118,7 +118,7 @@ class Oracle:
         model, here, outer = self.model, self._here, torch.get_rng_state()
         saved = (model.buffers.clone(), model.counts.clone()) if self._has_buffers else None
         if self._stream is None:
-            self._stream = self.random("aside").get_state()
+            self._stream = self.random("aside").get_state()  # this name is part of the stream's seed
         torch.set_rng_state(self._stream)
         try:
             self._go(point)

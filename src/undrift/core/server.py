@@ -5,9 +5,10 @@ from typing import Any
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.reduce import Total
+from undrift.core.samples import Samples
 from undrift.core.types import Broadcast, Cohort, Local, ServerState
 from undrift.core.vector import Bound, Layout
-from undrift.core.view import Gathered, Samples
+from undrift.core.view import Gathered
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:

@@ -4,74 +4,18 @@ The loop owns what changes. A block gets values and a view for the phase it is i
 verbs of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from undrift.core.oracle import Oracle
+from undrift.core.samples import Samples
 from undrift.core.types import Cohort, Local, ServerT, slope
 from undrift.core.vector import Layout, Vector
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Samples:
-    """Someone's data, and losses and gradients on them at any point; training does not notice.
-
-    Args:
-        random: gives a generator for a purpose: the only source of randomness.
-    """
-
-    random: Callable[[str], Generator]
-    _oracle: Oracle
-    _epoch: Callable[[Generator], Iterator[Any]] | None = None
-
-    def data(self, purpose: str) -> Iterator[Any]:
-        """One more epoch of the data, in an order of its own for every purpose, the same at every call.
-
-        "batches" is the purpose of training: its first epoch comes again.
-        """
-        if self._epoch is None:
-            raise RuntimeError(
-                "data: the batches of this round were given once and cannot be read again; "
-                "give a function of the generator that makes one epoch instead of a loader"
-            )
-        return iter(self._epoch(self.random(purpose)))
-
-    def gradient_at(self, point: Vector, batch: Any, of: Callable[[Tensor], Tensor] | None = None) -> Vector:
-        """The gradient of the data loss on a batch at a point, without penalty: a new vector.
-
-        Args:
-            point: where.
-            batch: on what, for example the current batch or one of `data`.
-            of: if given, the gradient of its result instead; it is handed the data loss after the forward pass.
-        """
-        return self._oracle.gradient_at(point, batch, of)
-
-    def loss_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> float:
-        """The mean data loss on a batch at a point, with the model as it is trained or in evaluation mode.
-
-        Evaluation mode uses the running statistics of the moment, wherever the point.
-        """
-        return self._oracle.loss_at(point, batch, evaluate=evaluate)
-
-    def mean_loss_at(self, point: Vector) -> float:
-        """The mean data loss over all data at a point."""
-        pairs = [(self.loss_at(point, batch), examples_of(batch)) for batch in self.data("whole")]
-        return sum(loss * count for loss, count in pairs) / sum(count for _, count in pairs)
-
-    def mean_gradient_at(self, point: Vector) -> Vector:
-        """The gradient of the mean data loss over all data at a point, a new vector."""
-        total, examples = torch.zeros_like(point), 0
-        for batch in self.data("whole"):
-            count = examples_of(batch)
-            total.add_(self.gradient_at(point, batch), alpha=count)
-            examples += count
-        return total.div_(examples)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,7 +49,7 @@ class View(Samples):
 
     @property
     def knows_classes(self) -> bool:
-        """Whether the task itself counts labels, and so tells how many classes there are."""
+        """Whether the task itself counts labels, and so knows how many classes there are."""
         return self._label_counts is not None
 
     def label_counts(self) -> Tensor | None:
@@ -221,9 +165,3 @@ class Gathered(Generic[ServerT]):
         if self.proxy_data is None:
             raise RuntimeError("this rule needs proxy data and declares none: set needs = Needs(proxy=True)")
         return self.proxy_data
-
-
-def examples_of(batch: Any) -> int:
-    """How many examples a batch has: the length of its first tensor; one without tensors counts as one."""
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else [batch]
-    return next((len(x) for x in parts if isinstance(x, Tensor) and x.dim() > 0), 1)

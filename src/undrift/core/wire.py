@@ -78,7 +78,7 @@ def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
 
 
 def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -> Noun:
-    """The noun that `to_bytes` wrote; damaged or foreign bytes are refused."""
+    """The noun that `to_bytes` wrote; damaged or foreign bytes are rejected."""
     magic, digest, body = data[:8], data[8:40], data[40:]
     if magic != _MAGIC:
         raise WireError(f"{kind.__name__}: not an undrift record (it starts with {magic!r}); only safetensors are read")

@@ -5,11 +5,13 @@ the engines and measures models on the official test set and on each client's ow
 """
 
 from undrift.data.augment import Augment
+from undrift.data.corruption import assign, corrupt, corrupted
 from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.evaluate import Score
+from undrift.data.evaluate import Evaluation
 from undrift.data.loader import load
+from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
-from undrift.data.sources import SOURCES, Source
+from undrift.data.sources import SOURCES, DataSource
 from undrift.data.task import DataTask
 
 __all__ = [
@@ -17,11 +19,17 @@ __all__ = [
     "Augment",
     "Availability",
     "DataError",
+    "DataSource",
     "DataTask",
     "Dataset",
-    "Score",
-    "Source",
+    "Evaluation",
+    "Partition",
     "Split",
+    "assign",
     "available",
+    "corrupt",
+    "corrupted",
+    "from_flower",
     "load",
+    "partition",
 ]

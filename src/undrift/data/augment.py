@@ -49,7 +49,7 @@ class Augment:
     def __bool__(self) -> bool:
         return self.flip or self.crop > 0
 
-    def aside(self, generator: Generator) -> Generator:
+    def derived(self, generator: Generator) -> Generator:
         """A generator for the augmentation, derived from that of the order and leaving it as it is."""
         draw = torch.randint(2**62, (1,), generator=generator.clone_state())
         return Generator().manual_seed(int(draw))

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap, write_array
 from numpy.typing import NDArray
+
+from undrift.util.files import replacing
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -45,34 +46,21 @@ def read(folder: Path) -> tuple[Arrays, str] | None:
 
 
 def write(folder: Path, arrays: Arrays, note: str) -> bool:
-    """Write an entry aside and rename it: it is there as a whole or not at all.
+    """Write an entry atomically, unless another process has written it meanwhile.
 
     Returns:
-        whether it was written; a folder that cannot be written is no error, there is just no cache.
+        whether it is there; a folder that cannot be written is no error, there is just no cache.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        with replacing(folder) as temporary:
+            temporary.mkdir(mode=0o700)
+            for name, array in arrays.items():
+                with open(temporary / f"{name}.npy", "wb") as file:
+                    write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+            (temporary / "about.json").write_text(json.dumps({"arrays": list(arrays), "note": note}))
+            if read(folder) is None:
+                shutil.rmtree(folder, ignore_errors=True)  # damaged
     except OSError:
-        return False
-    try:
-        for name, array in arrays.items():
-            with open(aside / f"{name}.npy", "wb") as file:
-                write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-        (aside / "about.json").write_text(json.dumps({"arrays": list(arrays), "note": note}))
-        _replace(aside, folder)
-        return True
-    except OSError:
-        return False
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _replace(aside: Path, folder: Path) -> None:
-    """Put a new entry in place; one that is already there was damaged, or another process was faster."""
-    try:
-        aside.rename(folder)
-    except OSError:
-        if read(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            aside.rename(folder)
+        return read(folder) is not None
+    return True

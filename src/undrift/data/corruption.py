@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from undrift.core.random import derive
 from undrift.data.distortion import KINDS, Images, to_bytes
 from undrift.data.partition import Partition
+from undrift.util.names import suggest
 
 CHUNK = 256
 
@@ -25,7 +26,7 @@ def corrupt(images: Images, kind: str, keys: ArrayLike) -> Images:
         keys: a whole number for each image, from `sample_keys`, that fixes what is random about it.
     """
     if kind not in KINDS:
-        raise ValueError(f"corrupt: no corruption is named {kind!r}; known are {', '.join(KINDS)}")
+        raise ValueError(f"corrupt: no corruption is named {kind!r}; {suggest(kind, KINDS)}")
     numbers = np.asarray(keys, np.uint64)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(

@@ -65,8 +65,8 @@ class Dataset:
             raise ValueError(f'Dataset: kind must be "image" or "text", got {self.kind!r}')
         for split in (self.train, self.test):
             if len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
-                found = f"{int(split.targets.min())} to {int(split.targets.max())}"
-                raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {found}")
+                span = f"{int(split.targets.min())} to {int(split.targets.max())}"
+                raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {span}")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from undrift.data.schemes import Dealt, Indices, Scheme, plain, shuffled
+from undrift.data.schemes import Dealt, Indices, Scheme, setting_text, shuffled
 
 REDRAWS = 1000
 TRIAL, HOPELESS = 20, 40  # if 40 clients fall short on average, 1000 redraws succeed with a chance below 1e-14
@@ -61,7 +61,7 @@ class Dirichlet(Scheme):
         raise ValueError(
             f"{self}: {sum(totals)} samples do not give each of {clients} clients min_size={self.min_size}"
             f"{tried and f' ({tried})'}; use a larger alpha, fewer clients, a smaller min_size, or "
-            f"dirichlet-client:{plain(self.alpha)}, whose clients are of equal size"
+            f"dirichlet-client:{setting_text(self.alpha)}, whose clients are of equal size"
         )
 
     def _counts(self, totals: Sequence[int], clients: int, draw: Generator) -> Indices:

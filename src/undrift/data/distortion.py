@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy import ndimage
 
 Images = NDArray[np.uint8]
 Pixels = NDArray[np.float32]  # images x channels x rows x columns, in [0, 1]
@@ -164,12 +165,7 @@ def _each(x: Pixels, change: Callable[[Any], Any]) -> Pixels:
 
 def _blur(x: Pixels, sigma: float, radius: int) -> Pixels:
     """A Gaussian blur cut off at a radius, over rows and columns; edges are mirrored."""
-    taps = np.exp(-(np.arange(-radius, radius + 1) ** 2) / (2 * sigma**2))
-    taps = (taps / taps.sum()).astype(np.float32)
-    height, width = x.shape[2:]
-    padded = np.pad(x, ((0, 0), (0, 0), (radius, radius), (radius, radius)), mode="symmetric")
-    rows = sum(tap * padded[:, :, i : i + height] for i, tap in enumerate(taps))
-    out: Pixels = sum(tap * rows[:, :, :, i : i + width] for i, tap in enumerate(taps))
+    out: Pixels = ndimage.gaussian_filter(x, sigma, mode="reflect", radius=radius, axes=(2, 3))
     return out
 
 
@@ -189,31 +185,22 @@ def _smear(x: Pixels, degrees: NDArray[np.float64], radius: int, sigma: float) -
 
 
 def _zoom(x: Pixels, factor: float) -> Pixels:
-    """The middle of each image, enlarged to its size, between pixels by straight lines."""
-    for axis in (2, 3):
-        size = x.shape[axis]
-        at = (size - 1) / 2 + (np.arange(size) - (size - 1) / 2) / factor
-        low = np.minimum(at.astype(np.int64), size - 2)
-        share = (at - low).astype(np.float32).reshape((-1, 1) if axis == 2 else (1, -1))
-        x = x.take(low, axis) * (1 - share) + x.take(low + 1, axis) * share
-    return x
+    """The middle of each image, enlarged to its size by linear interpolation."""
+    size = x.shape[2:]
+    matrix, offset = np.eye(2) / factor, (np.array(size) - 1) / 2 * (1 - 1 / factor)
+    planes = [
+        ndimage.affine_transform(plane, matrix, offset, order=1, mode="nearest") for plane in x.reshape(-1, *size)
+    ]
+    return np.stack(planes).reshape(x.shape)
 
 
 def _read(x: Pixels, at: Pixels) -> Pixels:
-    """Each image read at rows and columns of its own, between pixels by straight lines; edges are mirrored."""
-    n, channels, height, width = x.shape
-    size = np.array([height, width], np.float32).reshape(2, 1, 1)
-    at = np.clip(size - 0.5 - np.abs((at + 0.5) % (2 * size) - size), 0, size - 1)
-    low = np.minimum(at.astype(np.int64), size.astype(np.int64) - 2)
-    (down, right), (row, column) = (at - low).astype(np.float32).swapaxes(0, 1), low.swapaxes(0, 1)
-    flat = x.reshape(n, channels, -1)
-
-    def corner(i: int, j: int, weight: Pixels) -> Pixels:
-        place = ((row + i) * width + column + j).reshape(n, 1, -1)
-        return np.take_along_axis(flat, place, axis=2) * weight.reshape(n, 1, -1)
-
-    upper = corner(0, 0, (1 - down) * (1 - right)) + corner(0, 1, (1 - down) * right)
-    return (upper + corner(1, 0, down * (1 - right)) + corner(1, 1, down * right)).reshape(x.shape)
+    """Each image read at rows and columns of its own by linear interpolation; edges are mirrored."""
+    out = np.empty_like(x)
+    for image, places, result in zip(x, at, out, strict=True):
+        for plane, target in zip(image, result, strict=True):
+            ndimage.map_coordinates(plane, places, output=target, order=1, mode="reflect")
+    return out
 
 
 def _plasma(noise: Pixels, decay: float) -> Pixels:

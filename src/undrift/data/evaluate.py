@@ -13,7 +13,7 @@ BATCH = 200
 
 
 @dataclass(frozen=True)
-class Score:
+class Evaluation:
     """What a model reached.
 
     Args:
@@ -27,7 +27,7 @@ class Score:
     examples: int
 
     @classmethod
-    def of(cls, right: Tensor, loss: float) -> "Score":
+    def of(cls, right: Tensor, loss: float) -> "Evaluation":
         """From the answers and the mean loss."""
         return cls(float(right.double().mean()), loss, len(right))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from undrift.data.dataset import DataError
 from undrift.data.images import need, read_idx, read_npz
-from undrift.data.sources import Source
+from undrift.data.sources import DataSource
 
 Columns = Mapping[str, Any]
 
@@ -17,7 +17,7 @@ class Format(NamedTuple):
     """A way to store a data set: the files of a split in a folder (none if it is not there), and how to read them."""
 
     look: Callable[[Path, str], list[Path]]
-    read: Callable[[Source, str, list[Path]], Columns]
+    read: Callable[[DataSource, str, list[Path]], Columns]
 
 
 def _look_parquet(folder: Path, split: str) -> list[Path]:
@@ -30,7 +30,7 @@ def _look_parquet(folder: Path, split: str) -> list[Path]:
     return sorted(path for path in near if word.search(path.stem)) or sorted(folder.glob(f"{split}/*.parquet"))
 
 
-def _read_parquet(source: Source, split: str, files: list[Path]) -> Columns:
+def _read_parquet(source: DataSource, split: str, files: list[Path]) -> Columns:
     """The columns that are needed, of all files in the order of their names."""
     parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
     names = parquet.read_schema(files[0]).names
@@ -48,18 +48,18 @@ def _look_saved(folder: Path, split: str) -> list[Path]:
     return []
 
 
-def _read_saved(source: Source, _split: str, files: list[Path]) -> Columns:
+def _read_saved(source: DataSource, _split: str, files: list[Path]) -> Columns:
     return table(source, need("datasets").load_from_disk(str(files[0].parent)))
 
 
-def table(source: Source, held: Any) -> Columns:
+def table(source: DataSource, held: Any) -> Columns:
     """The columns of a data set of the `datasets` library, in the order of its rows."""
     _demand(source, held.column_names, str(held.split))
     table = held.select_columns(list(source.columns)).with_format("arrow")[:]
     return {name: table.column(name) for name in source.columns}
 
 
-def _demand(source: Source, names: Sequence[str], split: str) -> None:
+def _demand(source: DataSource, names: Sequence[str], split: str) -> None:
     missing = [name for name in source.columns if name not in names]
     if missing:
         raise DataError(f"{source.name}: {split} has no column {missing[0]!r}; found {', '.join(names)}")
@@ -68,11 +68,11 @@ def _demand(source: Source, names: Sequence[str], split: str) -> None:
 def _look_idx(folder: Path, split: str) -> list[Path]:
     """The images and labels of a split in the files of MNIST and its kin, gzipped or not."""
     stem = {"test": "t10k"}.get(split, split)
-    found = [sorted(folder.glob(f"{stem}-{part}-ubyte*"))[:1] for part in ("images-idx3", "labels-idx1")]
-    return found[0] + found[1] if all(found) else []
+    matches = [sorted(folder.glob(f"{stem}-{part}-ubyte*"))[:1] for part in ("images-idx3", "labels-idx1")]
+    return matches[0] + matches[1] if all(matches) else []
 
 
-def _read_idx(source: Source, _split: str, files: list[Path]) -> Columns:
+def _read_idx(source: DataSource, _split: str, files: list[Path]) -> Columns:
     return {source.inputs[0]: read_idx(files[0]), source.target: read_idx(files[1])}
 
 
@@ -80,7 +80,7 @@ def _look_npz(folder: Path, _split: str) -> list[Path]:
     return sorted(folder.glob("*mnist.npz"))[:1]
 
 
-def _read_npz(source: Source, split: str, files: list[Path]) -> Columns:
+def _read_npz(source: DataSource, split: str, files: list[Path]) -> Columns:
     part = partial(read_npz, files[0])
     return {source.inputs[0]: part(f"{split}_images"), source.target: part(f"{split}_labels")}
 
@@ -89,7 +89,7 @@ def _look_text(folder: Path, _split: str) -> list[Path]:
     return [path for path in [folder / "input.txt"] if path.is_file()]
 
 
-def _read_text(source: Source, _split: str, files: list[Path]) -> Columns:
+def _read_text(source: DataSource, _split: str, files: list[Path]) -> Columns:
     return {source.inputs[0]: files[0].read_text(encoding="utf-8")}
 
 

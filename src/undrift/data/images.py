@@ -51,12 +51,12 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     if isinstance(column, np.ndarray):
         return Decoded(_stacked(column, channels), "", False)
     pillow = need("PIL.Image")
-    found, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
+    decoded, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
     for row, item in enumerate(rows(column)):
         image = pillow.open(BytesIO(_bytes(item)))
         if row == 0:
             size = (side, side) if side else image.size
-            coding, found = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
+            coding, decoded = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
         if side and image.size != size:
             image, scaled = image.convert(MODES[channels]).resize(size, pillow.Resampling.BICUBIC), True
         if image.size != size:
@@ -64,8 +64,8 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
         if image.mode != MODES[channels]:
             image = image.convert(MODES[channels])
         pixels = np.frombuffer(image.tobytes(), np.uint8)
-        found[row] = pixels.reshape(*size[::-1], channels).transpose(2, 0, 1)
-    return Decoded(found, coding, scaled)
+        decoded[row] = pixels.reshape(*size[::-1], channels).transpose(2, 0, 1)
+    return Decoded(decoded, coding, scaled)
 
 
 def _bytes(item: Any) -> bytes:

@@ -15,7 +15,7 @@ from undrift.data.dataset import Dataset, Split
 from undrift.data.formats import Columns
 from undrift.data.images import decode, rows
 from undrift.data.places import Place, Where, fetch, find, folders, missing
-from undrift.data.sources import Source, find_source
+from undrift.data.sources import DataSource, find_source
 
 VERSION = 1
 """Part of every cache key: raise it when decoding changes."""
@@ -51,7 +51,7 @@ def load(
     return _dataset(source, *_stored(source, place, stride, keep))
 
 
-def _stored(source: Source, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
+def _stored(source: DataSource, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
     """The arrays from the cache, or made and put there."""
     entry = cache.entry(source.name, place.files, VERSION, source, stride)
     held = cache.read(entry) if keep else None
@@ -61,7 +61,7 @@ def _stored(source: Source, place: Place, stride: int, keep: bool) -> tuple[cach
     return held
 
 
-def _dataset(source: Source, arrays: cache.Arrays, note: str) -> Dataset:
+def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
     """The arrays as tensors, without a copy."""
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     train, test = (
@@ -73,7 +73,7 @@ def _dataset(source: Source, arrays: cache.Arrays, note: str) -> Dataset:
     return Dataset(source.name, source.kind, train, test, classes, source.mean, source.std, title, symbols)
 
 
-def _images(source: Source, place: Place, _stride: int) -> Made:
+def _images(source: DataSource, place: Place, _stride: int) -> Made:
     """Decoded images of every split; the note says what sets them apart from the original."""
     notes: list[str] = []
 
@@ -86,7 +86,7 @@ def _images(source: Source, place: Place, _stride: int) -> Made:
     return arrays, ", ".join(dict.fromkeys(notes))
 
 
-def _words(source: Source, place: Place, _stride: int) -> Made:
+def _words(source: DataSource, place: Place, _stride: int) -> Made:
     """Hashed words of every split."""
 
     def inputs(columns: Columns) -> NDArray[Any]:
@@ -96,15 +96,15 @@ def _words(source: Source, place: Place, _stride: int) -> Made:
     return _splits(source, place, inputs), ""
 
 
-def _roles(source: Source, place: Place, stride: int) -> Made:
+def _roles(source: DataSource, place: Place, stride: int) -> Made:
     """Windows of characters with their roles."""
     return text.windows(place.read("train")[source.inputs[0]], stride, source.length), ""
 
 
-_FORMS: dict[str, Callable[[Source, Place, int], Made]] = {"image": _images, "words": _words, "roles": _roles}
+_FORMS: dict[str, Callable[[DataSource, Place, int], Made]] = {"image": _images, "words": _words, "roles": _roles}
 
 
-def _splits(source: Source, place: Place, inputs: Callable[[Columns], NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _splits(source: DataSource, place: Place, inputs: Callable[[Columns], NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Inputs, targets and owners of the splits, named "train-inputs" and so on."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, split in zip(("train", "test"), source.splits, strict=True):

@@ -1,15 +1,15 @@
 """Which samples each client has: drawn by a scheme that a short text names, recorded and hashed.
 
-The text is `scheme[:value][,key=value...]`; all that follows `over=` belongs to the scheme under it.
+The text is `scheme[:value][,key=value...]`, read by `undrift.util.literals.short`; all that follows `over=` belongs to
+the scheme under it.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike
 from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
 from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Natural, Scheme
+from undrift.util.literals import called, short
+from undrift.util.names import suggest
 
 SCHEMES: dict[str, type[Scheme]] = {
     scheme.name: scheme for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, LongTail, Corrupt)
 }
 """Name -> scheme."""
-
-WORDS = {float: "a number", int: "a whole number", bool: "true or false"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,19 +149,16 @@ def parse(text: str) -> Scheme:
         >>> str(parse("dirichlet: 0.10, min_size=10, balance=false"))
         'dirichlet:0.1,balance=false'
     """
-    own, over, inner = "".join(text.split()).partition(",over=")
-    head, *settings = own.split(",")
-    name, colon, value = head.partition(":")
+    name, (positional, named) = short(text, text, rest="over")
     if name not in SCHEMES:
-        raise ValueError(f"partition: no scheme is named {name!r}; {_nearest(name, SCHEMES)}")
+        raise ValueError(f"partition: no scheme is named {name!r}; {suggest(name, SCHEMES)}")
     kind = SCHEMES[name]
-    if bool(colon) != (kind.value is not None):
+    if bool(positional) != (kind.value is not None):
         form = name if kind.value is None else f"{name}:{kind.value.upper()}"
-        raise ValueError(f"partition: {head!r} must be written {form}")
-    given = _settings(kind, [*settings, f"over={inner}"] if over else settings)
-    if kind.value is not None:
-        given[kind.value] = _read(kind, kind.value, value)
-    return kind(**given)
+        raise ValueError(f"partition: {text!r} has no value or one too many; write {form}")
+    if "over" in named:
+        named["over"] = parse(str(named["over"]))
+    return called(kind, (positional, named), text)
 
 
 def from_flower(
@@ -190,37 +187,6 @@ def from_flower(
     if len(dealt := np.concatenate(clients)) and not 0 <= dealt.min() <= dealt.max() < len(known):
         raise ValueError(f"from_flower: {name} numbers samples up to {dealt.max()}, but there are {len(known)} labels")
     return Partition(clients, known, f"flower:{name}", None)
-
-
-def _settings(kind: type[Scheme], parts: list[str]) -> dict[str, Any]:
-    """The settings in a text, each known and named once."""
-    known = [f.name for f in fields(kind) if f.name != kind.value]
-    given: dict[str, Any] = {}
-    for key, _, text in (part.partition("=") for part in parts):
-        if key not in known:
-            hint = _nearest(key, known) if known else "it has none"
-            raise ValueError(f"{kind.name}: no setting is named {key!r}; {hint}")
-        if key in given:
-            raise ValueError(f"{kind.name}: {key} is given twice; name it once")
-        given[key] = _read(kind, key, text)
-    return given
-
-
-def _read(kind: type[Scheme], key: str, text: str) -> Any:
-    """One setting, of the type its field declares."""
-    wanted = get_type_hints(kind)[key]
-    if wanted is Scheme:
-        return parse(text)
-    try:
-        return {"true": True, "false": False}[text.lower()] if wanted is bool else wanted(text)
-    except (KeyError, ValueError):
-        raise ValueError(f"{kind.name}: {key} must be {WORDS[wanted]}, got {text!r}") from None
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at what was meant."""
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
 
 
 def _labels(labels: ArrayLike) -> Indices:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from undrift.data.dataset import DataError
 from undrift.data.formats import FORMATS, PARQUET, Columns, Format, table
 from undrift.data.images import need
-from undrift.data.sources import SOURCES, Source
+from undrift.data.sources import SOURCES, DataSource
 
 DEBIAN = Path("/usr/share/datasets")
 
@@ -40,7 +40,7 @@ class Availability(NamedTuple):
     how_to_get: str
 
 
-def find(source: Source, where: Where | None = None) -> Place | None:
+def find(source: DataSource, where: Where | None = None) -> Place | None:
     """The first place that holds every split, without the hub; None if there is none.
 
     Args:
@@ -57,7 +57,7 @@ def find(source: Source, where: Where | None = None) -> Place | None:
     return None
 
 
-def folders(source: Source, where: str | Path | None = None) -> list[Path]:
+def folders(source: DataSource, where: str | Path | None = None) -> list[Path]:
     """Where to look, in this order."""
     if where is not None:
         return [Path(where) / source.place, Path(where)]
@@ -65,7 +65,7 @@ def folders(source: Source, where: str | Path | None = None) -> list[Path]:
     return [folder / source.place for folder in [*named, DEBIAN]]
 
 
-def fetch(source: Source, looked: Sequence[str | Path] = ()) -> Place:
+def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
     """The data set from the hub or its local cache.
 
     Args:
@@ -83,7 +83,7 @@ def fetch(source: Source, looked: Sequence[str | Path] = ()) -> Place:
     return Place(f"hub {source.hub}", files, lambda split: table(source, held[split]))
 
 
-def missing(source: Source, looked: Sequence[str | Path]) -> DataError:
+def missing(source: DataSource, looked: Sequence[str | Path]) -> DataError:
     """What to say when a data set is nowhere."""
     unset = "" if os.environ.get("UNDRIFT_DATA") else " (UNDRIFT_DATA is not set)"
     places = "; ".join(str(place) for place in looked)
@@ -100,7 +100,7 @@ def available() -> list[Availability]:
     return out
 
 
-def _hub_folders(source: Source) -> Iterator[Path]:
+def _hub_folders(source: DataSource) -> Iterator[Path]:
     """Where the hub's libraries keep what they have fetched."""
     if source.hub:
         home = Path(os.environ.get("HF_HOME", Path("~/.cache/huggingface").expanduser()))
@@ -108,13 +108,13 @@ def _hub_folders(source: Source) -> Iterator[Path]:
         yield Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / ("datasets--" + source.hub.replace("/", "--"))
 
 
-def _place(source: Source, format: Format, where: str, files: Mapping[str, list[Path]]) -> Place:
+def _place(source: DataSource, format: Format, where: str, files: Mapping[str, list[Path]]) -> Place:
     """A place on this machine."""
     every = tuple(path for paths in files.values() for path in paths)
     return Place(where, every, lambda split: format.read(source, split, files[split]))
 
 
-def _given(source: Source, where: Mapping[str, Any]) -> Place:
+def _given(source: DataSource, where: Mapping[str, Any]) -> Place:
     """Files named by the caller, Parquet all of them."""
     wanted = [split for split in source.splits if split]
     if set(where) != set(wanted):

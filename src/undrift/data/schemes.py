@@ -25,10 +25,10 @@ class Scheme:
 
     def __str__(self) -> str:
         """The canonical text; what lies under `over` stands last and may have settings of its own."""
-        text = self.name if self.value is None else f"{self.name}:{plain(getattr(self, self.value))}"
+        text = self.name if self.value is None else f"{self.name}:{setting_text(getattr(self, self.value))}"
         changed = [f.name for f in fields(self) if f.name != self.value and getattr(self, f.name) != f.default]
         changed.sort(key=lambda key: key == "over")
-        return ",".join([text, *(f"{key}={plain(getattr(self, key))}" for key in changed)])
+        return ",".join([text, *(f"{key}={setting_text(getattr(self, key))}" for key in changed)])
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """Samples, and the client of each."""
@@ -45,7 +45,9 @@ class Scheme:
     def within(self, key: str, low: float, high: float) -> None:
         """Refuse a setting out of its range, NaN included."""
         if not low <= (value := getattr(self, key)) <= high:
-            raise ValueError(f"{self.name}: {key} must be between {plain(low)} and {plain(high)}, got {value}")
+            raise ValueError(
+                f"{self.name}: {key} must be between {setting_text(low)} and {setting_text(high)}, got {value}"
+            )
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,6 @@ def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -
         counts[client, gained] += 1
 
 
-def plain(value: object) -> str:
+def setting_text(value: object) -> str:
     """A setting as it is written in a text."""
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

@@ -1,11 +1,12 @@
 """The table of known data sets: where each lies, what its columns are called, how to get it."""
 
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+
+from undrift.util.names import suggest
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """One data set, as its files describe it.
 
     Args:
@@ -75,7 +76,7 @@ class Source:
         return ", or ".join(ways)
 
 
-_CIFAR100 = Source(
+_CIFAR100 = DataSource(
     name="cifar100",
     title="CIFAR-100",
     form="image",
@@ -88,7 +89,7 @@ _CIFAR100 = Source(
 )
 
 _ALL = [
-    Source(
+    DataSource(
         name="fashion-mnist",
         title="Fashion-MNIST",
         form="image",
@@ -99,7 +100,7 @@ _ALL = [
         files="its four idx files, or train.parquet and test.parquet (columns image, label),",
         package="dataset-fashion-mnist",
     ),
-    Source(
+    DataSource(
         name="cifar10",
         title="CIFAR-10",
         form="image",
@@ -118,7 +119,7 @@ _ALL = [
         target="coarse_label",
         folder="cifar100",
     ),
-    Source(
+    DataSource(
         name="tiny-imagenet",
         title="Tiny-ImageNet",
         form="image",
@@ -129,7 +130,7 @@ _ALL = [
         std=(0.2770, 0.2691, 0.2821),
         lossless=False,
     ),
-    Source(
+    DataSource(
         name="femnist",
         title="FEMNIST",
         form="image",
@@ -141,7 +142,7 @@ _ALL = [
         mean=(0.0,),
         std=(1.0,),
     ),
-    Source(
+    DataSource(
         name="bloodmnist",
         title="BloodMNIST",
         form="image",
@@ -152,7 +153,7 @@ _ALL = [
         files="MedMNIST's bloodmnist.npz, or train.parquet and test.parquet (columns image, label),",
         side=28,
     ),
-    Source(
+    DataSource(
         name="shakespeare",
         title="Shakespeare",
         form="roles",
@@ -162,7 +163,7 @@ _ALL = [
         symbols=81,
         length=80,
     ),
-    Source(
+    DataSource(
         name="yahoo-answers",
         title="Yahoo! Answers",
         form="words",
@@ -175,20 +176,18 @@ _ALL = [
     ),
 ]
 
-SOURCES: dict[str, Source] = {source.name: source for source in _ALL}
+SOURCES: dict[str, DataSource] = {source.name: source for source in _ALL}
 """Name -> source, in the order in which they are shown."""
 
 
-def find_source(name: str) -> Source:
+def find_source(name: str) -> DataSource:
     """The source of that name; case, "_" and " " do not matter.
 
     Example:
         >>> find_source("Fashion_MNIST").package
         'dataset-fashion-mnist'
     """
-    plain = name.lower().replace("_", "-").replace(" ", "-")
-    if plain not in SOURCES:
-        near = get_close_matches(plain, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(SOURCES)}"
-        raise ValueError(f"no data set is named {name!r}; {hint}")
-    return SOURCES[plain]
+    key = name.lower().replace("_", "-").replace(" ", "-")
+    if key not in SOURCES:
+        raise ValueError(f"no data set is named {name!r}; {suggest(key, SOURCES)}")
+    return SOURCES[key]

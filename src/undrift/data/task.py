@@ -15,7 +15,7 @@ from undrift.core.random import derive
 from undrift.core.task import TensorTask
 from undrift.data.augment import Augment
 from undrift.data.dataset import Dataset, Split
-from undrift.data.evaluate import BATCH, Score, answers, apportion
+from undrift.data.evaluate import BATCH, Evaluation, answers, apportion
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 
@@ -89,9 +89,9 @@ class DataTask:
         """
         own, augment = self.training(client), Augment.parse(self.augment)
         order = own[torch.randperm(len(own), generator=generator)]
-        aside = augment.aside(generator)
+        draws = augment.derived(generator)
         for chosen in torch.split(order, size) if len(order) else ():
-            inputs = augment(self.dataset.train.inputs[chosen], aside)
+            inputs = augment(self.dataset.train.inputs[chosen], draws)
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
 
     def proxy(self) -> list[tuple[Tensor, Tensor]]:
@@ -138,13 +138,13 @@ class DataTask:
             raise ValueError(f'DataTask.correct: split must be "train" or "test", got {split!r}')
         return answers(module, getattr(self.dataset, split), self.prepare)
 
-    def test(self, module: nn.Module) -> Score:
+    def test(self, module: nn.Module) -> Evaluation:
         """How good a model is on the official test set."""
-        return Score.of(*self.correct(module))
+        return Evaluation.of(*self.correct(module))
 
-    def own_score(self, module: nn.Module, client: int) -> Score:
+    def own_score(self, module: nn.Module, client: int) -> Evaluation:
         """How good a client's model is on the client's own test set."""
-        return Score.of(*answers(module, self.own_split, self.prepare, self.own(client)))
+        return Evaluation.of(*answers(module, self.own_split, self.prepare, self.own(client)))
 
     def per_client(self, module: nn.Module, right: Tensor | None = None) -> Tensor:
         """The accuracy of one model on every client's own test set; nan where that is empty.
@@ -220,8 +220,8 @@ def _numbers(chosen: Any, size: int, whose: str) -> Tensor:
     """Example numbers as a tensor, none of them beyond the data."""
     numbers = torch.as_tensor(chosen, dtype=torch.int64)
     if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < size:
-        found = f"{int(numbers.min())} to {int(numbers.max())}"
-        raise ValueError(f"DataTask: {whose} must hold numbers in [0, {size}), got {found}")
+        span = f"{int(numbers.min())} to {int(numbers.max())}"
+        raise ValueError(f"DataTask: {whose} must hold numbers in [0, {size}), got {span}")
     return numbers
 
 

@@ -111,6 +111,6 @@ def words(texts: Iterable[Sequence[str | None]], count: int, symbols: int, lengt
     """
     out = np.zeros((count, length), np.int32)
     for row, columns in enumerate(texts):
-        found = _WORD.findall(" ".join(column or "" for column in columns).lower())[:length]
-        out[row, : len(found)] = [1 + crc32(word.encode()) % (symbols - 1) for word in found]
+        words = _WORD.findall(" ".join(column or "" for column in columns).lower())[:length]
+        out[row, : len(words)] = [1 + crc32(word.encode()) % (symbols - 1) for word in words]
     return out

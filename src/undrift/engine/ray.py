@@ -1,14 +1,12 @@
 """Simulation at speed: one restartable Ray actor per worker, on one machine or a cluster.
 
 Ray moves the broadcast once through its object store and brings the partial sums back; a worker that dies is started
-again and its clients run again, counted once. The result is the same to the bit as that of `engine.local`.
+again and its clients run again, counted once. The result is the same to the bit as in one process.
 """
 
 import os
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,14 +18,14 @@ import torch
 from undrift.core import wire
 from undrift.core.gate import Gate
 from undrift.core.types import Broadcast
-from undrift.engine.simulation import Simulation
+from undrift.engine.backend import DiskBackend
 from undrift.engine.worker import Job, Partial, Worker
 
 try:
     import ray
     from ray.exceptions import RayActorError
 except ImportError as error:  # pragma: no cover
-    raise ImportError("the Ray engine needs Ray: pip install 'undrift[ray]'") from error
+    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -56,12 +54,12 @@ class _Actor:
             self.key = key
         size = self.worker.model.layout.size
         broadcast = wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), size)
-        tensors, told = self.worker.serve(broadcast, clients, accepted, cohort).flatten()
-        return _arrays(tensors), told
+        tensors, summary = self.worker.serve(broadcast, clients, accepted, cohort).flatten()
+        return _arrays(tensors), summary
 
 
 class Pool:
-    """Ray workers that many runs can use one after the other; a context manager that ends them.
+    """Ray workers that many simulations can use one after the other; a context manager that ends them.
 
     Args:
         workers: how many actors; no result depends on it.
@@ -110,73 +108,75 @@ class Pool:
                 sleep(0.1)
 
 
-@dataclass
-class RaySimulation(Simulation):
-    """Federated training on Ray workers, used like `Simulation`.
+class RayBackend(DiskBackend):
+    """Trains clients on Ray workers.
 
     Args:
-        pool: the workers; None starts two, which end with this object's `stop`.
+        pool: the workers; None starts two when they are first needed, which end with this backend.
         chunk: most clients a worker is given at once: fewer balance better and lose less when a worker dies, more mean
             fewer replies; None takes 64, or more where that would give a worker over four pieces.
         retries: how often a chunk is run again after its worker died.
-
-    All workers must see `root`, the folder of the clients' states; None makes one that ends with this object.
+        root: folder of the clients' states, which all workers must see; None makes one that ends with this backend.
     """
 
-    pool: Pool | None = None
-    chunk: int | None = None
-    retries: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._temporary = tempfile.TemporaryDirectory(prefix="undrift-") if self.root is None else None
-        self.root = Path(self._temporary.name) if self._temporary else self.root
-        self._own = Pool() if self.pool is None else None
-        self._pool = self.pool or self._own
+    def __init__(
+        self, pool: Pool | None = None, chunk: int | None = None, retries: int = 3, root: str | Path | None = None
+    ) -> None:
+        super().__init__(root)
+        if chunk is not None and chunk < 1:
+            raise ValueError(f"RayBackend: chunk must be 1 or more clients, or None, got {chunk}")
+        if retries < 0:
+            raise ValueError(f"RayBackend: retries must be 0 or more, got {retries}")
+        self.chunk, self.retries = chunk, retries
+        self._given = pool
+        self._own: Pool | None = None
         self._held: list[Any] = []
 
-    def __enter__(self) -> "RaySimulation":
-        return self
+    @property
+    def pool(self) -> Pool:
+        """The workers."""
+        if self._given is not None:
+            return self._given
+        self._own = self._own or Pool()
+        return self._own
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End what this object started."""
-        if self._own:
+    def close(self) -> None:
+        """End the workers and the folder that this backend made; a pool that was given stays."""
+        if self._own is not None:
             self._own.stop()
-        if self._temporary:
-            self._temporary.cleanup()
+            self._own = None
+        self._held = []
+        super().close()
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give every worker clients until all are done; fold the replies in as they come."""
-        assert self._pool is not None
-        gate = Gate(self.algorithm, self.local, broadcast, clients, self.bound)
+        job, pool, root = self.job, self.pool, str(self.states)
+        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound)
         whole = Partial(gate.total())
         if not self._held:
-            self._held = [ray.put(self.job)]
+            self._held = [ray.put(job)]
         sent = ray.put(_arrays(wire.flatten(broadcast)))
         waiting = [(chunk, 0) for chunk in reversed(self._chunks(clients))]
         running: dict[Any, tuple[Any, list[int], int]] = {}
-        idle = list(self._pool.actors)
+        idle = list(pool.actors)
         while waiting or running:
             while waiting and idle:
                 actor, (chunk, tries) = idle.pop(), waiting.pop()
                 known = {client: accepted[client] for client in chunk if client in accepted}
-                reply = actor.serve.remote(self._held, str(self.root), sent, chunk, known, len(clients))
+                reply = actor.serve.remote(self._held, root, sent, chunk, known, len(clients))
                 running[reply] = (actor, chunk, tries)
             (done,), _ = ray.wait(list(running), num_returns=1)
             actor, chunk, tries = running.pop(done)
             idle.append(actor)
             try:
-                tensors, told = ray.get(done)
+                tensors, summary = ray.get(done)
             except RayActorError:
                 if tries == self.retries:
                     raise
-                self._pool.pid(actor)  # until it is back, any call would fail at once and use a try up
+                pool.pid(actor)  # until it is back, any call would fail at once and use a try up
                 waiting.append((chunk, tries + 1))
                 continue
-            part = Partial(gate.total()).restore(_tensors(tensors), told, len(broadcast.params))
+            part = Partial(gate.total()).restore(_tensors(tensors), summary, len(broadcast.params))
             if gate.merge(part.total, whole.total) is None:
                 whole.visits += part.visits
             whole.rejections += part.rejections
@@ -185,16 +185,15 @@ class RaySimulation(Simulation):
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
         """The clients in pieces of about equal work, at least one for each worker, the largest clients first."""
-        assert self._pool is not None
-        workers = len(self._pool.actors)
+        task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
         pieces: list[list[int]] = [[] for _ in range(count)]
         loads = [(0, i) for i in range(count)]
-        for client in sorted(clients, key=lambda c: (-self.task.examples(c), c)):
+        for client in sorted(clients, key=lambda c: (-task.examples(c), c)):
             load, i = heappop(loads)
             pieces[i].append(client)
-            heappush(loads, (load + self.task.examples(client) + 1, i))
+            heappush(loads, (load + task.examples(client) + 1, i))
         return [piece for piece in pieces if piece]
 
 

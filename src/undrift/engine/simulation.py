@@ -1,10 +1,10 @@
-"""The reference engine: one worker in this process. Every other engine must equal it to the bit."""
+"""The one simulation: it samples clients, makes the server step and keeps records, on any backend."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import sqrt
-from pathlib import Path
+from typing import Self
 
 from torch import nn
 
@@ -14,22 +14,32 @@ from undrift.core.gate import Rejection
 from undrift.core.oracle import Oracle
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.core.reduce import Total
+from undrift.core.samples import Samples
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
-from undrift.core.vector import Bound, bind
-from undrift.core.view import Samples
-from undrift.engine.store import Store
+from undrift.core.vector import Bound, Layout, bind, layout_of
+from undrift.engine.backend import Backend, InProcess
+from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.worker import Job, Partial, Visit, Worker
 
 
 @dataclass(frozen=True)
 class Record:
-    """What happened in a round: who took part, who was set aside, and how far the mean of the clients moved."""
+    """What happened in a round.
+
+    Args:
+        round: the round, from 0.
+        visits: the clients whose uploads were accepted, sorted.
+        rejections: the clients that were rejected, each with the reason, sorted.
+        moved: the norm of the weighted mean of the clients' displacements.
+        absent: the clients that sent no reply, each with the reason, sorted.
+    """
 
     round: int
     visits: tuple[Visit, ...]
     rejections: tuple[Rejection, ...]
     moved: float = 0.0
+    absent: tuple[tuple[int, str], ...] = ()
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -60,19 +70,21 @@ class Record:
 
 @dataclass
 class Simulation:
-    """Federated training in one process.
+    """Federated training, the same to the bit on every backend. A context manager that closes its backend.
 
     Args:
         algorithm: the method.
         task: the model, its loss and the clients' data.
         local: the settings all clients share.
         cohort: how many clients take part in a round; None takes all.
-        probability: if given, each client takes part with this probability instead.
+        probability: if given, each client takes part with this probability, instead of a cohort of fixed size.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
-        store: where the clients' states are kept; None keeps them in memory.
-        depth: how many rounds back checkpoints reach, if states are kept on disk.
-        root: folder of the clients' states, if they are to be on disk; then `store` is not used.
+        depth: how many rounds back a run may be resumed from, if the backend keeps clients' states on disk.
+        failures: "reject" goes on without a client whose training fails and records the reason; "raise" ends the run
+            with a `ClientError`. If all clients of a round that trained failed, it is raised in any case.
+        backend: where clients are trained; None is `InProcess()`, in this process. Others are `RayBackend` in
+            `undrift.ray` and `FlowerBackend` in `undrift.flower`.
     """
 
     algorithm: Algorithm
@@ -82,17 +94,35 @@ class Simulation:
     probability: float | None = None
     seed: int = 0
     bound: float | None = None
-    store: Store | None = None
     depth: int = 0
-    root: Path | None = None
+    failures: Failures = "reject"
+    backend: Backend | None = None
 
     def __post_init__(self) -> None:
+        check_policy(self.failures)
+        if self.cohort is not None and self.probability is not None:
+            raise ValueError(
+                f"give cohort= (a fixed number of clients) or probability=, not both; "
+                f"got {self.cohort} and {self.probability}"
+            )
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
+        self._backend: Backend = InProcess() if self.backend is None else self.backend
+        self._backend.open(self.job)
 
-    @cached_property
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close the backend: end the workers it started."""
+        self._backend.close()
+
+    @property
     def worker(self) -> Worker:
-        """The one worker, made when it is first needed: an engine with workers elsewhere needs none here."""
-        return Worker(self.job, self.store) if self.root is None else Worker.on_disk(self.job, self.root)
+        """A worker in this process that sees the clients' states."""
+        return self._backend.worker
 
     def start(self) -> ServerState:
         """The server's state before round 0."""
@@ -118,18 +148,21 @@ class Simulation:
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
-        record = Record(state.round, visits, rejections, partial.total.norm())
+        absent = tuple(sorted(partial.absent.items()))
+        record = Record(state.round, visits, rejections, partial.total.norm(), absent)
         return self.close(state, broadcast, partial.total), record
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
-        """Train the clients of a round and add their uploads up: what another engine does another way."""
-        return self.worker.serve(broadcast, clients, accepted, len(clients))
+        """Train the clients of a round on the backend and add their uploads up; failures are treated as asked for."""
+        partial = self._backend.collect(broadcast, clients, accepted)
+        check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
+        return partial
 
     def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
         """End a round with the uploads that came in."""
         proxy = self.proxy(broadcast) if self.algorithm.needs.proxy else None
-        layout = self._server_model.layout
-        return server.close(self.algorithm, state, broadcast, total, self.task.population, self.local, layout, proxy)
+        population, layout = self.task.population, self._layout
+        return server.close(self.algorithm, state, broadcast, total, population, self.local, layout, proxy)
 
     def proxy(self, broadcast: Broadcast) -> Samples:
         """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""
@@ -146,8 +179,13 @@ class Simulation:
         return Samples(random=random, _oracle=oracle, _epoch=lambda _: task.proxy())
 
     @cached_property
+    def _layout(self) -> Layout:
+        """The names and shapes of the model's tensors."""
+        return layout_of(self.task.model())
+
+    @cached_property
     def _server_model(self) -> Bound:
-        """The server's own model, for rules that need its layout or judge others on it."""
+        """The server's own model, for rules that judge others on it."""
         return bind(self.task.model().train())
 
     def personal(self, state: ServerState, client: int) -> nn.Module:

@@ -11,6 +11,7 @@ from typing import Protocol
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import ClientState
+from undrift.util.files import write
 
 
 class StoreError(RuntimeError):
@@ -48,7 +49,7 @@ class MemoryStore:
 
 
 class DiskStore:
-    """States in files, one per client and round: written aside and renamed, with a checksum, read when needed.
+    """States in files, one per client and round: written atomically, with a checksum, read when needed.
 
     Args:
         root: the folder of the run; made if missing.
@@ -79,16 +80,10 @@ class DiskStore:
         """Write a new state, then delete those that no server can name any more."""
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f"{round}.{os.getpid()}.new")
-        with open(aside, "wb") as file:
-            file.write(wire.to_bytes(state))
-            if self.sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, path)
-        found = {entry.name: entry.path for entry in os.scandir(path.parent)}
-        needed = self._needed([int(name) for name in found if name.isdigit()], round, accepted)
-        for name, old in found.items():
+        write(path, wire.to_bytes(state), sync=self.sync, mode=0o666)
+        present = {entry.name: entry.path for entry in os.scandir(path.parent)}
+        needed = self._needed([int(name) for name in present if name.isdigit()], round, accepted)
+        for name, old in present.items():
             if not name.isdigit() or int(name) not in needed:
                 os.unlink(old)
 

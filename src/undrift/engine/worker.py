@@ -17,14 +17,14 @@ from torch import Tensor, nn
 
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
-from undrift.core.client import train, tuning
+from undrift.core.client import ClientError, train, tuning
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
-from undrift.engine.store import DiskStore, MemoryStore, Store
+from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Job:
         local: the settings all clients share.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
-        depth: how many rounds back the server's checkpoints reach; states on disk are kept as long.
+        depth: how many rounds back the server's checkpoints reach: clients' states on disk are kept as long.
     """
 
     algorithm: Algorithm
@@ -50,7 +50,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Visit:
-    """What one client did: its training loss, how long it took, and how far it moved, with which weight."""
+    """One client's part in one round.
+
+    Args:
+        client: the client's number.
+        examples: how many training examples it has.
+        loss: its mean training loss.
+        seconds: how long it took.
+        weight: the weight of its upload in the mean.
+        norm: the norm of its displacement.
+    """
 
     client: int
     examples: int
@@ -62,22 +71,32 @@ class Visit:
 
 @dataclass(eq=False)
 class Partial:
-    """A worker's reply: the sum of its clients' uploads, what each did, and who was set aside."""
+    """What some clients of a round gave: the sum of their uploads, and what became of each client.
+
+    Args:
+        total: the sum of the accepted uploads.
+        visits: the clients whose uploads were accepted.
+        rejections: the clients whose uploads were rejected, or whose training failed, each with the reason.
+        absent: the clients that sent no reply, each with the reason.
+        cause: the exception behind the first failure, if the client was trained in this process.
+    """
 
     total: Total
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
+    absent: dict[int, str] = field(default_factory=dict)
+    cause: Exception | None = None
 
     def flatten(self) -> tuple[dict[str, Tensor], str]:
         """The reply as named tensors and a line of JSON."""
         tensors = self.total.flatten(wire.flatten)
-        told = {
+        summary = {
             "visits": [[v.client, v.examples, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
             "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
         }
-        return tensors, json.dumps(told)
+        return tensors, json.dumps(summary)
 
-    def restore(self, tensors: Mapping[str, Tensor], told: str, size: int) -> "Partial":
+    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int) -> "Partial":
         """This reply, empty so far, filled with what `flatten` returned elsewhere.
 
         Raises `WireError` if it cannot be read; what can be read is for `Gate.merge` to check.
@@ -85,7 +104,7 @@ class Partial:
         algorithm = self.total.algorithm
         try:
             self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
-            facts = json.loads(told)
+            facts = json.loads(summary)
             self.visits = [Visit(int(c), int(n), *map(float, numbers)) for c, n, *numbers in facts["visits"]]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -99,12 +118,15 @@ class Worker:
     Args:
         job: what all workers share.
         store: where the clients' states are kept; None keeps them in memory.
+
+    `failure` holds the exception of the first client whose training failed, until `serve` hands it over.
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
         self.job = job
         self.store = MemoryStore() if store is None else store
         self.model = bind(job.task.model().train())
+        self.failure: Exception | None = None
         self._scratch = torch.empty_like(self.model.w)  # one client's displacement after the other
 
     @classmethod
@@ -132,13 +154,27 @@ class Worker:
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
                 partial.visits.append(Visit(client, upload.examples, upload.loss, seconds, *gate.measured[client]))
-        partial.rejections = gate.rejections
+        partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         return partial
 
     def visit(
         self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None
     ) -> Upload | None:
-        """Train one client from the state of its last accepted round; its new state is provisional."""
+        """Train one client from the state of its last accepted round; its new state is provisional.
+
+        A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
+        """
+        try:
+            return self._visit(client, broadcast, accepted, gate, out)
+        except (ClientError, StoreError) as error:
+            gate.reject(client, Reason.FAILED, str(error))
+            self.failure = self.failure or error
+            return None
+
+    def _visit(
+        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None
+    ) -> Upload | None:
+        """Train one client, or raise."""
         examples = self.job.task.examples(client)
         if examples == 0:
             gate.reject(client, Reason.EMPTY)

@@ -1,7 +1,7 @@
 """Checkpoints: everything the server needs to go on, written so that a crash at any moment leaves a whole one.
 
 A checkpoint is two files: the state (safetensors with a SHA-256) and, written after it, a manifest that names its hash.
-A state without its manifest does not exist. Which one is the latest is found by looking, never noted down.
+A state without its manifest does not exist. The latest is the newest whole one in the folder; no file names it.
 """
 
 import json
@@ -41,14 +41,14 @@ class Checkpoints:
         """Write a checkpoint, then delete those that are too old."""
         data = wire.to_bytes(state)
         write(self._state(state.round), data)
-        told = {
+        manifest = {
             "format": FORMAT,
             "round": state.round,
             "run": self.identity,
             "bytes": len(data),
             "sha256": sha256(data).hexdigest(),
         }
-        write(self._manifest(state.round), json.dumps({**told, "check": _check(told)}, indent=2))
+        write(self._manifest(state.round), json.dumps({**manifest, "check": _check(manifest)}, indent=2))
         for round in self.rounds()[: -self.keep]:
             self._manifest(round).unlink(missing_ok=True)
             self._state(round).unlink(missing_ok=True)
@@ -59,7 +59,7 @@ class Checkpoints:
         return kept_rounds(self.folder)
 
     def latest(self, refused: Callable[[CheckpointError], None] | None = None) -> ServerState | None:
-        """The newest whole checkpoint, or None if there is none; each damaged one on the way is told to `refused`.
+        """The newest whole checkpoint, or None if there is none; `refused` is called with each damaged one on the way.
 
         Raises the last complaint if there are checkpoints but none of them is whole.
         """
@@ -77,12 +77,12 @@ class Checkpoints:
 
     def load(self, round: int) -> ServerState:
         """The checkpoint before a round."""
-        told, path = self._read(round), self._state(round)
+        manifest, path = self._read(round), self._state(round)
         try:
             data = path.read_bytes()
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-        if len(data) != told["bytes"] or sha256(data).hexdigest() != told["sha256"]:
+        if len(data) != manifest["bytes"] or sha256(data).hexdigest() != manifest["sha256"]:
             raise CheckpointError(f"{path}: damaged: it is not what {self._manifest(round).name} describes")
         try:
             state = wire.from_bytes(ServerState, self.algorithm, data, self.size)
@@ -96,21 +96,21 @@ class Checkpoints:
         """A manifest, checked by itself."""
         path = self._manifest(round)
         try:
-            told = json.loads(path.read_bytes())
-            check = told.pop("check")
+            manifest = json.loads(path.read_bytes())
+            check = manifest.pop("check")
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CheckpointError(f"{path}: damaged: it is no manifest") from None
-        if check != _check(told):
+        if check != _check(manifest):
             raise CheckpointError(f"{path}: damaged: its own checksum does not match")
-        if told.get("format") != FORMAT:
-            raise CheckpointError(f"{path}: format {told.get('format')!r}, this version reads {FORMAT}")
-        if told.get("round") != round:
-            raise CheckpointError(f"{path}: describes round {told.get('round')!r}, not {round}")
-        if told.get("run") != self.identity:
+        if manifest.get("format") != FORMAT:
+            raise CheckpointError(f"{path}: format {manifest.get('format')!r}, this version reads {FORMAT}")
+        if manifest.get("round") != round:
+            raise CheckpointError(f"{path}: describes round {manifest.get('round')!r}, not {round}")
+        if manifest.get("run") != self.identity:
             raise CheckpointError(f"{path}: belongs to another run (its settings differ from config.toml)")
-        return dict(told)
+        return dict(manifest)
 
     def _state(self, round: int) -> Path:
         return self.folder / f"{round:07d}.safetensors"
@@ -124,6 +124,6 @@ def kept_rounds(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
 
 
-def _check(told: object) -> str:
+def _check(manifest: object) -> str:
     """The checksum of a manifest's contents."""
-    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

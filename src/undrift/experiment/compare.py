@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
 from traceback import format_exc
 from typing import Annotated, Any, Self
 
+import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
-from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml, to_toml
+from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
 from undrift.experiment.folder import read_summary
 from undrift.experiment.measure import best
 from undrift.experiment.run import complete, finished, rounds_to
@@ -27,8 +27,9 @@ from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
+from undrift.util.names import suggest
 
-Watch = Callable[["Job", dict[str, Any] | None], None]
+Watch = Callable[["Trial", dict[str, Any] | None], None]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[0-9])){0,63}")
 _ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seeds"}
@@ -82,8 +83,7 @@ class Comparison(Strict):
                     "own_local = true at the top if each method has been tuned"
                 )
         if self.baseline not in labels:
-            near = (get_close_matches(self.baseline, labels, n=1, cutoff=0.5) or [", ".join(labels)])[0]
-            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; there is {near}")
+            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; {suggest(self.baseline, labels)}")
         return self
 
     @classmethod
@@ -100,10 +100,10 @@ class Comparison(Strict):
             first = methods[0]["label"] if methods else ""
             values = {**values, "methods": methods, "baseline": values.get("baseline") or first}
         comparison = checked(cls, values, source)
-        comparison.jobs(source=source)
+        comparison.trials(source=source)
         return comparison
 
-    def jobs(self, engine: Mapping[str, Any] | None = None, source: str = "the comparison") -> list["Job"]:
+    def trials(self, engine: Mapping[str, Any] | None = None, source: str = "the comparison") -> list["Trial"]:
         """Every run, those that share data one after the other.
 
         Args:
@@ -111,13 +111,13 @@ class Comparison(Strict):
             source: for messages.
         """
         return [
-            self._job(setting, entry, seed, {"engine": dict(engine or {})}, source)
+            self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source)
             for setting in self.settings or [""]
             for seed in self.seeds
             for entry in self.methods
         ]
 
-    def _job(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Job":
+    def _trial(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Trial":
         """A run, its settings checked."""
         own = {"method": entry.method, "arguments": entry.arguments, "seed": seed, "local": entry.local}
         values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
@@ -127,15 +127,16 @@ class Comparison(Strict):
             parse(config.partition)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
-        return Job(setting, entry.label, config)
+        return Trial(setting, entry.label, config)
 
     def toml(self) -> str:
         """The whole comparison as TOML, ready to be read again."""
-        return to_toml(self.model_dump(exclude_defaults=True) | {"seeds": self.seeds, "baseline": self.baseline})
+        values = self.model_dump(exclude_defaults=True)
+        return tomli_w.dumps({**values, "seeds": self.seeds, "baseline": self.baseline})
 
 
 @dataclass(frozen=True)
-class Job:
+class Trial:
     """One run of a comparison."""
 
     setting: str
@@ -155,7 +156,7 @@ def _place(setting: str, label: str, seed: int) -> str:
 def compare(
     comparison: Comparison, out: Path, watch: Watch | None = None, engine: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Run what is not done yet and return the table; a run that fails is told there, and the others go on.
+    """Run what is not done yet and return the table; a run that fails is reported there, and the others go on.
 
     Args:
         comparison: what is compared.
@@ -163,33 +164,33 @@ def compare(
         watch: called with a run and each of its rows, and with None when it has ended.
         engine: settings of the engine put over those of the comparison.
     """
-    jobs, sheet = comparison.jobs(engine), _Sheet(comparison, out)
-    tell = watch or (lambda *_: None)
+    trials, sheet = comparison.trials(engine), _Sheet(comparison, out)
+    notify = watch or (lambda *_: None)
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     write(out / "compare.toml", comparison.toml())
 
-    for job in jobs:  # first all that is there, so that the table is never poorer than it was
-        with sheet.told(job):
-            if finished(job.config, out / job.name):
-                sheet.add(job)
-    missing = [job for job in jobs if not sheet.knows(job)]
-    for job in jobs:
-        if sheet.knows(job):
-            tell(job, None)
+    for trial in trials:  # first all that is there, so that the table is never poorer than it was
+        with sheet.recording(trial):
+            if finished(trial.config, out / trial.name):
+                sheet.add(trial)
+    missing = [trial for trial in trials if not sheet.knows(trial)]
+    for trial in trials:
+        if sheet.knows(trial):
+            notify(trial, None)
     with workers(missing[0].config) if missing else nullcontext() as pool:
 
         @lru_cache(maxsize=1)
         def shared(setting: str, seed: int) -> Setup:
-            job = next(job for job in jobs if (job.setting, job.config.seed) == (setting, seed))
-            return replace(prepare(job.config), pool=pool)
+            trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
+            return replace(prepare(trial.config), pool=pool)
 
-        for job in missing:
-            with sheet.told(job):
-                ready = partial(_variant, partial(shared, job.setting, job.config.seed), job.config)
-                complete(job.config, out / job.name, ready, partial(tell, job))
-                sheet.add(job)
+        for trial in missing:
+            with sheet.recording(trial):
+                ready = partial(_variant, partial(shared, trial.setting, trial.config.seed), trial.config)
+                complete(trial.config, out / trial.name, ready, partial(notify, trial))
+                sheet.add(trial)
             sheet.save()
-            tell(job, None)
+            notify(trial, None)
     return sheet.save()
 
 
@@ -207,20 +208,20 @@ class _Sheet:
     results: dict[str, Result] = field(default_factory=dict)
     failures: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def knows(self, job: Job) -> bool:
-        return job.name in self.results or job.name in self.failures
+    def knows(self, trial: Trial) -> bool:
+        return trial.name in self.results or trial.name in self.failures
 
-    def add(self, job: Job) -> None:
-        self.results[job.name] = result(self.out / job.name, job.config)
+    def add(self, trial: Trial) -> None:
+        self.results[trial.name] = result(self.out / trial.name, trial.config)
 
     @contextmanager
-    def told(self, job: Job) -> Iterator[None]:
-        """Whatever goes wrong with one run is written down."""
+    def recording(self, trial: Trial) -> Iterator[None]:
+        """An error of one run is recorded as a failure and does not stop the others."""
         try:
             yield
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            self.failures[job.name] = {"run": job.name, "error": why, "trace": format_exc()}
+            self.failures[trial.name] = {"run": trial.name, "error": why, "trace": format_exc()}
 
     def save(self) -> dict[str, Any]:
         rows: list[Row] = []
@@ -241,10 +242,10 @@ class _Sheet:
 def result(folder: Path, config: Config) -> Result:
     """What a finished run tells, of the rounds asked for and no more: others may have had fewer."""
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
-    told = best(rows)
+    summary = best(rows)
     return {
-        **told,
-        "seconds_per_round": told["seconds"] / told["rounds"],
+        **summary,
+        "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
         "target": config.target,
         "rounds_to_target": rounds_to(rows, config.target),

@@ -3,19 +3,20 @@
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
-from difflib import get_close_matches
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
-from undrift.core.types import Local
+from undrift.core.local import Local
+from undrift.util.names import suggest
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -32,20 +33,37 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
+    shorthands: ClassVar[tuple[str, ...]] = ()
+    """Keys that stand for several fields and are replaced by them before validation."""
+
 
 class LocalConfig(Strict):
-    """How every client trains, whatever the method.
+    """How every client trains, whatever the method: the fields and defaults of `undrift.Local`.
 
-    The defaults are the common protocol of the field: plain SGD, a slow decay, clipped gradients.
+    The key `preset` names one of `undrift.core.local.PRESETS`; other keys override its values.
     """
 
-    lr: Positive = 0.1
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.998
-    weight_decay: Annotated[float, Field(ge=0, le=10)] = 1e-3
-    clip: Positive | None = 10.0
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 50
-    buffers: Literal["average", "keep"] = "average"
+    shorthands = ("preset",)
+
+    lr: Positive = Local.lr
+    decay: Annotated[float, Field(gt=0, le=1)] = Local.decay
+    weight_decay: Annotated[float, Field(ge=0, le=10)] = Local.weight_decay
+    clip: Positive | None = Local.clip
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = Local.epochs
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Local.batch_size
+    buffers: Literal["average", "keep"] = Local.buffers
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Replace the preset by its values, under those that are given."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = {key: value for key, value in values.items() if key != "preset"}
+        try:
+            return asdict(Local.preset(str(values["preset"]))) | given
+        except ValueError as error:
+            raise ValueError(f"local.preset: {error}") from None
 
     def local(self) -> Local:
         """The same as the engines take it."""
@@ -158,7 +176,7 @@ class Config(Strict):
 
     def toml(self) -> str:
         """The whole run as TOML, ready to be read again."""
-        return to_toml(self.model_dump(exclude_none=True))
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
@@ -166,8 +184,8 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        told = [_complaint(kind, found) for found in error.errors(include_url=False)]
-        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(told))) from None
+        complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(complaints))) from None
     except (OverflowError, RecursionError) as error:
         raise ConfigError(f"{source}: a value is out of range: {error}") from None
 
@@ -196,57 +214,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _complaint(kind: type[BaseModel], found: Any) -> str:
+def _complaint(kind: type[BaseModel], detail: Any) -> str:
     """One complaint of pydantic's, with the key, the rule and the value."""
-    names = [str(part) for part in found["loc"]]
+    names = [str(part) for part in detail["loc"]]
     key = ".".join(names) or "settings"
-    if found["type"] == "extra_forbidden":
-        near = get_close_matches(names[-1], _keys(kind, names[:-1]), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(_keys(kind, names[:-1]))}"
-        return f"{key}: unknown key; {hint}"
-    if found["type"] == "value_error":
-        return str(found["ctx"]["error"])
-    return f"{key}: {found['msg'].lower()}, got {str(found['input'])[:80]!r}"
+    if detail["type"] == "extra_forbidden":
+        return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     """The keys of a model, or of one inside it, also in a list."""
     for name in (name for name in path if not name.isdigit()):
-        found = kind.model_fields[name].annotation if name in kind.model_fields else None
-        inner = [part for part in (found, *get_args(found)) if isinstance(part, type) and issubclass(part, BaseModel)]
+        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [
+            part
+            for part in (annotation, *get_args(annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
         if not inner:
             return []
         kind = inner[0]
-    return list(kind.model_fields)
-
-
-def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
-    """Plain values as TOML, scalars before tables. Own code: the standard library only reads TOML."""
-    scalars = [f"{_word(k)} = {_literal(v)}" for k, v in values.items() if not _tables(v)]
-    lines = "\n".join(scalars) + "\n" if scalars else ""
-    for key, value in values.items():
-        name = f"{prefix}{_word(key)}"
-        head = f"[{name}]" if isinstance(value, Mapping) else f"[[{name}]]"
-        for table in _tables(value):
-            lines += f"\n{head}\n{to_toml(table, f'{name}.')}"
-    return lines
-
-
-def _tables(value: Any) -> list[Mapping[str, Any]]:
-    """The tables a value is written as: one, those of a list, or none for a scalar."""
-    if isinstance(value, Mapping):
-        return [value]
-    found = list(value) if isinstance(value, list | tuple) else []
-    return found if all(isinstance(item, Mapping) for item in found) else []
-
-
-def _word(key: str) -> str:
-    """A key, in quotes if it needs them."""
-    return key if key.replace("-", "").replace("_", "").isalnum() and key.isascii() else json.dumps(key)
-
-
-def _literal(value: Any) -> str:
-    """A scalar or a list as TOML writes it."""
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return json.dumps(value, ensure_ascii=True) if isinstance(value, str | bool | int) else repr(float(value))
+    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]

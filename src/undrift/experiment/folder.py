@@ -84,8 +84,8 @@ class RunFolder:
     def describe(self, split: Partition) -> None:
         """Write who has what; refuse to go on with other data than before."""
         if not same_data(self.path, split):
-            told = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
-            self.note("partition.json", {**told, "histogram": split.histogram.tolist()})
+            record = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
+            self.note("partition.json", {**record, "histogram": split.histogram.tolist()})
 
 
 def check_run(path: Path) -> None:
@@ -116,9 +116,9 @@ def _empty(path: Path) -> bool:
 def read_summary(path: Path) -> dict[str, Any] | None:
     """The result of the run in a folder, or None if it has not ended."""
     try:
-        found: dict[str, Any] = json.loads((path / "summary.json").read_text())
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text())
     except FileNotFoundError:
         return None
     except ValueError:
         raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: undrift resume {path}") from None
-    return found
+    return summary

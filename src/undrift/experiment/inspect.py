@@ -16,7 +16,7 @@ from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data
 from undrift.experiment.setup import engine, prepare
-from undrift.observe.live import some
+from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
 from undrift.observe.parts import DIRECTIONS
 from undrift.observe.scene import Scene
@@ -84,7 +84,7 @@ def open_scene(
     with engine(replace(setup, config=config), folder / "clients") as simulation:
         size = len(simulation.start().params)
         state = _state(Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()), round)
-        chosen = some(setup.task, clients, seed)
+        chosen = sample_clients(setup.task, clients, seed)
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples, and two are needed to compare")
         yield Scene(setup.task, simulation, state, chosen, seed, examples)

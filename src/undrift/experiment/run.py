@@ -155,9 +155,12 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
 def _commit(
     run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
 ) -> None:
-    """Make a round last: its row, what was set aside, and a checkpoint if one is due."""
+    """Make a round last: its row, which clients were rejected, and a checkpoint if one is due."""
     for rejection in record.rejections:
-        run.audit.write("reject", round=record.round, client=rejection.client, reason=rejection.reason.name)
+        detail = {"detail": rejection.detail} if rejection.detail else {}
+        run.audit.write("reject", round=record.round, client=rejection.client, reason=rejection.reason.name, **detail)
+    for client, why in record.absent:
+        run.audit.write("absent", round=record.round, client=client, detail=why)
     run.metrics.append(row)
     if state.round % config.output.checkpoint_every == 0 or state.round == config.rounds:
         kept.save(state)

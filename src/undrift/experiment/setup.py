@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from undrift.data import Dataset, DataTask, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
+from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
 from undrift.models import KINDS, build
@@ -120,30 +121,32 @@ def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 
 @contextmanager
 def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
-    """The engine of a run, stopped at the end; clients' states lie in a folder."""
+    """The simulation of a run on the backend its settings name, closed at the end; clients' states lie in a folder."""
     config = setup.config
-    job: dict[str, Any] = {
-        "algorithm": setup.algorithm,
-        "task": setup.task,
-        "local": setup.local,
-        "cohort": config.cohort,
-        "seed": config.seed,
-        "bound": config.bound,
-        "depth": config.output.checkpoint_every * config.output.keep,
-        "root": states.resolve(),  # workers may have another working folder
-    }
-    if config.engine.name == "local":
-        yield Simulation(**job)
-    elif config.engine.name == "ray":
-        from undrift.engine.ray import RaySimulation
+    with ExitStack() as stack:
+        backend: Backend
+        if config.engine.name == "local":
+            backend = InProcess(root=states)
+        elif config.engine.name == "ray":
+            from undrift.engine.ray import RayBackend
 
-        own = nullcontext(setup.pool) if setup.pool else workers(config)
-        with own as pool, RaySimulation(**job, pool=pool) as simulation:
-            yield simulation
-    else:
-        from undrift.engine.flower.simulation import FlowerSimulation
+            backend = RayBackend(setup.pool or stack.enter_context(workers(config)), root=states)
+        else:
+            from undrift.engine.flower.backend import FlowerBackend
 
-        yield FlowerSimulation(**job, workers=config.engine.workers)
+            backend = FlowerBackend(config.engine.workers, root=states)
+        yield stack.enter_context(
+            Simulation(
+                setup.algorithm,
+                setup.task,
+                setup.local,
+                cohort=config.cohort,
+                seed=config.seed,
+                bound=config.bound,
+                depth=config.output.checkpoint_every * config.output.keep,
+                backend=backend,
+            )
+        )
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class Tuning(Strict):
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search ended with.
 
     Args:
@@ -108,7 +108,7 @@ class Found:
     edges: dict[str, str]
 
 
-def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], float], widenings: int = 6) -> Found:
+def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], float], widenings: int = 6) -> SearchResult:
     """Evaluate a grid; while its best lies on an edge, add a step beyond it and evaluate what is new.
 
     A method tuned on a grid that ends before its best is compared at a handicap. Of equal points one inside wins.
@@ -120,8 +120,8 @@ def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], floa
         widenings: how often the grid may be widened; axes whose edge is hit are widened together.
 
     Example:
-        >>> found = search({"lr": [0.1, 0.2]}, lambda point: -abs(point[0] - 0.7))
-        >>> found.axes, found.best, found.edges
+        >>> result = search({"lr": [0.1, 0.2]}, lambda point: -abs(point[0] - 0.7))
+        >>> result.axes, result.best, result.edges
         ({'lr': [0.1, 0.2, 0.4, 0.8, 1.6]}, (0.8,), {'lr': 'inside'})
     """
     axes = {name: sorted(set(values)) for name, values in grid.items()}
@@ -142,7 +142,7 @@ def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], floa
             axes[name] = sorted({*axes[name], *line[name]})
     best = _best(axes, scores)
     left = {name: "at its limit" if (name, up) in limits else "at the edge" for name, up in _hit(axes, best)}
-    return Found(axes, scores, best, {name: left.get(name, "inside") for name in axes})
+    return SearchResult(axes, scores, best, {name: left.get(name, "inside") for name in axes})
 
 
 def _sound(score: float) -> float:
@@ -220,38 +220,38 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best") -> float:
     """
     if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
         return float("nan")
-    found = [float(row["client_accuracy"]) for row in rows if row.get("client_accuracy") is not None]
-    return (max(found) if by == "best" else found[-1]) if found else float("nan")
+    accuracies = [float(row["client_accuracy"]) for row in rows if row.get("client_accuracy") is not None]
+    return (max(accuracies) if by == "best" else accuracies[-1]) if accuracies else float("nan")
 
 
 def _name(tuning: Tuning, point: Point) -> str:
     return "_".join(f"{name}-{value!r}" for name, value in zip(tuning.grid, point, strict=True))
 
 
-def _write(tuning: Tuning, out: Path, found: Found) -> dict[str, Any]:
+def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
     """Write the trials and the choice, which trains on all examples again if nothing else was asked for."""
-    if found.scores[found.best] == -inf:
-        raise RunError(f"{out}: every trial diverged, down to {_name(tuning, found.best)}: begin with smaller values")
-    config = tuning.config(found.best)
+    if result.scores[result.best] == -inf:
+        raise RunError(f"{out}: every trial diverged, down to {_name(tuning, result.best)}: begin with smaller values")
+    config = tuning.config(result.best)
     choice = config.model_copy(update={"holdout": tuning.base.get("holdout", 0.0)})
     trials = [
         {
-            **dict(zip(found.axes, point, strict=True)),
+            **dict(zip(result.axes, point, strict=True)),
             "score": None if value == -inf else value,
             "diverged": value == -inf,
         }
-        for point, value in sorted(found.scores.items())
+        for point, value in sorted(result.scores.items())
     ]
-    told = {
+    summary = {
         "method": tuning.method,
         "by": tuning.by,
         "holdout": config.holdout,
-        "axes": found.axes,
-        "edges": found.edges,
-        "choice": dict(zip(found.axes, found.best, strict=True)),
-        "score": found.scores[found.best],
+        "axes": result.axes,
+        "edges": result.edges,
+        "choice": dict(zip(result.axes, result.best, strict=True)),
+        "score": result.scores[result.best],
         "trials": trials,
     }
     write(out / "choice.toml", choice.toml())
-    write(out / "tune.json", json.dumps(told, indent=2) + "\n")
-    return told
+    write(out / "tune.json", json.dumps(summary, indent=2) + "\n")
+    return summary

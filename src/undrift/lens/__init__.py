@@ -1,9 +1,9 @@
-"""Read-only instruments: what clients share and where they pull apart. Every one is a function of values.
+"""Read-only instruments that measure what clients share and where they diverge. Each is a function of its arguments.
 
-`probe` takes clients' vectors at one model; `spread`, `consensus` and `filtering` read them band by band,
-`divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares what their models see. For many clients
-`BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `Objective` is the loss around a model, for
-`top`, `trace`, `sharpness` and `surface`.
+`client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
+band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
+For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
+around a model, for `top`, `trace`, `sharpness` and `surface`.
 """
 
 from undrift.lens.alignment import (
@@ -29,24 +29,24 @@ from undrift.lens.divergence import (
     gradient_drift,
 )
 from undrift.lens.embedding import Embedding, class_means, pca, pca_of_gram, tensor_rows, tsne
-from undrift.lens.landscape import Objective, Surface, colour_range, random_directions, surface, surfaces
-from undrift.lens.probing import probe, sweep
+from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
 from undrift.lens.sketch import GramStream, SpreadStream
-from undrift.lens.spectrum import Consensus, Spread, agreement, consensus, spread
+from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
 from undrift.lens.stream import BandStream
+from undrift.lens.vectors import client_vectors, sweep
 
 __all__ = [
     "Alignment",
+    "BandConsensus",
     "BandStream",
     "CKAStream",
-    "Consensus",
     "Divergence",
     "Drift",
     "Eigen",
     "Embedding",
+    "EmpiricalLoss",
     "Estimate",
     "GramStream",
-    "Objective",
     "Spread",
     "SpreadStream",
     "Surface",
@@ -57,6 +57,7 @@ __all__ = [
     "class_means",
     "client_drift",
     "client_features",
+    "client_vectors",
     "colour_range",
     "consensus",
     "cosines",
@@ -72,7 +73,6 @@ __all__ = [
     "outlets",
     "pca",
     "pca_of_gram",
-    "probe",
     "random_directions",
     "sharpness",
     "spread",

@@ -1,4 +1,4 @@
-"""Whether clients agree: cosines of their vectors, and linear CKA of what their models see, for few samples or many."""
+"""Whether clients agree: cosines of their vectors, and linear CKA of their models' features."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -16,7 +16,7 @@ PENULTIMATE = "penultimate"
 
 
 def cosines(vectors: Vectors) -> Tensor:
-    """The cosine of every pair of clients' vectors; that with a vector of zero is zero."""
+    """The cosine of every pair of clients' vectors; zero if either vector is zero."""
     matrix = rows("cosines", vectors).double()
     norms = torch.linalg.vector_norm(matrix, dim=1, keepdim=True)
     units = torch.where(norms > 0, matrix / torch.where(norms > 0, norms, 1.0), 0.0)
@@ -24,7 +24,7 @@ def cosines(vectors: Vectors) -> Tensor:
 
 
 def off_diagonal(matrix: Tensor) -> dict[str, float]:
-    """Mean, least and largest entry off the diagonal of a symmetric matrix, and the share of negative ones."""
+    """Mean, minimum and maximum of a symmetric matrix off its diagonal, and the share of negative entries."""
     size = len(matrix)
     if size < 2:
         raise ValueError(f"off_diagonal: a pair needs two clients, got a matrix of shape {tuple(matrix.shape)}")
@@ -34,16 +34,16 @@ def off_diagonal(matrix: Tensor) -> dict[str, float]:
 
 
 def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batch: int = 250) -> dict[str, Tensor]:
-    """What a model makes of some inputs: the input of its classifier, or the outputs of layers, one row per input.
+    """A model's features, one row per input: the input of its classifier, or the outputs of chosen layers.
 
     Images (sample, channel, height, width) are averaged over their pixels, sequences (sample, place, feature) over
-    their places. The model is put into evaluation mode meanwhile.
+    their places. The model is in evaluation mode during the call.
 
     Args:
         module: the model.
-        inputs: its inputs, first axis the sample.
-        layers: names of submodules, for example residual stages; none takes `PENULTIMATE`.
-        batch: how many inputs go through at once.
+        inputs: its inputs; the first axis is the sample.
+        layers: names of submodules, for example residual stages; empty means `PENULTIMATE`.
+        batch: how many inputs are processed at once.
     """
     modes = [(part, part.training) for part in module.modules()]
     seen: dict[str, list[Tensor]] = {name: [] for name in layers or (PENULTIMATE,)}
@@ -51,28 +51,30 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     try:
         module.eval()
         with torch.no_grad():
-            for some in torch.split(inputs, batch):
-                module(some)
+            for chunk in torch.split(inputs, batch):
+                module(chunk)
     finally:
         for hook in hooks:
             hook.remove()
         for part, training in modes:
             part.training = training
-    return {name: torch.cat(found) for name, found in seen.items()}
+    return {name: torch.cat(batches) for name, batches in seen.items()}
 
 
-def _listen(module: nn.Module, name: str, found: list[Tensor]) -> Any:
-    """Keep what a layer gives out, or what goes into the last linear one."""
+def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
+    """Record the output of a layer, or the input of the last linear layer."""
     parts = dict(module.named_modules())
     if name == PENULTIMATE and name not in parts:
         linear = [part for part in parts.values() if isinstance(part, nn.Linear)]
         if not linear:
-            raise ValueError(f"features: {type(module).__name__} has no linear layer; name the layers to look at")
-        return linear[-1].register_forward_pre_hook(lambda _, given: found.append(_pooled(given[0])))
+            raise ValueError(
+                f"features: {type(module).__name__} has no linear layer; pass the names of layers as `layers`"
+            )
+        return linear[-1].register_forward_pre_hook(lambda _, given: outputs.append(_pooled(given[0])))
     if name not in parts:
         known = ", ".join(filter(None, parts))
         raise ValueError(f"features: {type(module).__name__} has no layer {name!r}; it has {known}")
-    return parts[name].register_forward_hook(lambda _, __, gave: found.append(_pooled(gave)))
+    return parts[name].register_forward_hook(lambda _, __, gave: outputs.append(_pooled(gave)))
 
 
 def _pooled(x: Tensor) -> Tensor:
@@ -85,7 +87,7 @@ def _pooled(x: Tensor) -> Tensor:
 def client_features(
     module: nn.Module, models: Vectors, inputs: Tensor, layers: Sequence[str] = (), batch: int = 250
 ) -> list[dict[str, Tensor]]:
-    """The features of every client's model on the same inputs; the module itself is left alone.
+    """The features of every client's model on the same inputs; the module itself is not changed.
 
     Args:
         module: the architecture; buffers are taken from it.
@@ -103,17 +105,17 @@ def client_features(
 
 
 def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
-    """The stages of a model that give out one tensor with a row for every input, by name.
+    """The names of a model's stages whose output is one tensor with a row for every input.
 
     Args:
-        module: the model; a chain of blocks counts by its blocks.
-        inputs: a few, to see what each stage gives out.
+        module: the model; the blocks of an `nn.Sequential` count as stages.
+        inputs: a few, to see the output of each stage.
     """
-    parts, found = dict(module.named_modules()), dict[str, bool]()
+    parts, suitable = dict(module.named_modules()), dict[str, bool]()
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_: nn.Module, __: Any, gave: Any) -> None:
-            found[name] = isinstance(gave, Tensor) and gave.dim() > 1 and len(gave) == len(inputs)
+            suitable[name] = isinstance(gave, Tensor) and gave.dim() > 1 and len(gave) == len(inputs)
 
         return hook
 
@@ -124,11 +126,11 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
     finally:
         for hook in hooks:
             hook.remove()
-    return [name for name, fits in found.items() if fits]
+    return [name for name, fits in suitable.items() if fits]
 
 
 def _stages(module: nn.Module) -> list[str]:
-    """The outermost parts of a model, and the blocks of chains."""
+    """The outermost submodules of a model, and the blocks inside an `nn.Sequential`."""
     names: list[str] = []
     for name, part in module.named_children():
         blocks = part.named_children() if isinstance(part, nn.Sequential) else ()
@@ -148,34 +150,34 @@ def cka(x: Tensor, y: Tensor) -> float:
     return float(cka_matrix([x, y])[0, 1])
 
 
-def cka_matrix(found: Sequence[Tensor]) -> Tensor:
+def cka_matrix(features: Sequence[Tensor]) -> Tensor:
     """The linear CKA of every pair of feature matrices on the same samples."""
-    _same("cka_matrix", found)
-    centred = [x.double() - x.double().mean(dim=0) for x in found]
-    if len(found[0]) <= max(x.shape[1] for x in found):
+    _same("cka_matrix", features)
+    centred = [x.double() - x.double().mean(dim=0) for x in features]
+    if len(features[0]) <= max(x.shape[1] for x in features):
         grams = torch.stack([(x @ x.T).flatten() for x in centred])
         return normalise(grams @ grams.T)
-    inner = torch.empty(len(found), len(found), dtype=torch.float64)
+    inner = torch.empty(len(features), len(features), dtype=torch.float64)
     for i, x in enumerate(centred):
         for j, y in enumerate(centred[: i + 1]):
             inner[i, j] = inner[j, i] = (y.T @ x).square().sum()
     return normalise(inner)
 
 
-def hsic(found: Sequence[Tensor]) -> Tensor:
-    """The unbiased HSIC of every pair of feature matrices on one batch of samples, four at least.
+def hsic(features: Sequence[Tensor]) -> Tensor:
+    """The unbiased HSIC of every pair of feature matrices on one batch of at least four samples.
 
     1 / (n (n - 3)) * (<K, L> + sum K sum L / ((n - 1) (n - 2)) - 2 / (n - 2) * <K 1, L 1>)
 
-    K and L are the Gram matrices without their diagonals. Its mean over batches has no bias, whatever their size, so
-    that `CKAStream` needs no matrix of all samples.
+    K and L are the Gram matrices without their diagonals. The mean over batches is unbiased whatever their size, so
+    `CKAStream` needs no matrix of all samples.
     """
-    _same("hsic", found)
-    count = len(found[0])
+    _same("hsic", features)
+    count = len(features[0])
     if count < 4:
-        raise ValueError(f"hsic: a batch must have 4 samples or more, got {count}; leave out a last short one")
-    # Unbiased HSIC does not depend on the origin; centred features only round better.
-    centred = [x.double() - x.double().mean(dim=0) for x in found]
+        raise ValueError(f"hsic: a batch must have 4 samples or more, got {count}; drop a shorter last batch")
+    # Unbiased HSIC does not depend on the origin; centring only reduces rounding errors.
+    centred = [x.double() - x.double().mean(dim=0) for x in features]
     grams = torch.stack([(x @ x.T).fill_diagonal_(0) for x in centred])
     ones = grams.sum(dim=2)
     sums = ones.sum(dim=1)
@@ -185,15 +187,15 @@ def hsic(found: Sequence[Tensor]) -> Tensor:
 
 
 def normalise(inner: Tensor) -> Tensor:
-    """Inner products as cosines; zero where a length is zero (or, of unbiased estimates, not positive)."""
+    """Inner products as cosines; zero where a length is zero (or, for unbiased estimates, not positive)."""
     lengths = inner.diagonal().clamp(min=0).sqrt()
     scale = torch.outer(lengths, lengths)
     return torch.where(scale > 0, inner / torch.where(scale > 0, scale, 1.0), 0.0)
 
 
-def _same(name: str, found: Sequence[Tensor]) -> None:
-    """Refuse features that are not matrices over the same samples."""
-    shapes = [tuple(x.shape) for x in found]
+def _same(name: str, features: Sequence[Tensor]) -> None:
+    """Reject features that are not matrices over the same samples."""
+    shapes = [tuple(x.shape) for x in features]
     if not shapes or any(len(shape) != 2 for shape in shapes) or len({shape[0] for shape in shapes}) > 1:
         raise ValueError(f"{name}: features must be matrices with one row for each of the same samples, got {shapes}")
 
@@ -210,7 +212,7 @@ class CKAStream:
         self.batches = 0
 
     def add(self, features: Sequence[Tensor]) -> None:
-        """Take one batch: the features of every model on the same samples, four at least."""
+        """Add one batch: the features of every model on the same samples, at least four."""
         if len(features) != len(self.total):
             raise ValueError(f"CKAStream: expected the features of {len(self.total)} models, got {len(features)}")
         self.total += hsic(features)
@@ -227,7 +229,7 @@ class CKAStream:
     def matrix(self) -> Tensor:
         """The CKA of every pair of models."""
         if not self.batches:
-            raise ValueError("CKAStream: no batch was added yet")
+            raise ValueError("CKAStream: no batch has been added yet; call add first")
         return normalise(self.total)
 
 
@@ -242,16 +244,16 @@ class Alignment:
     matrices: Mapping[str, Tensor]
 
     def as_dict(self) -> dict[str, float]:
-        """For each layer the mean, the least and the largest CKA of two different clients: `stage1/mean`."""
-        told = {layer: off_diagonal(matrix) for layer, matrix in self.matrices.items()}
-        return {f"{layer}/{name}": told[layer][name] for layer in told for name in ("mean", "min", "max")}
+        """For each layer the mean, minimum and maximum CKA of two different clients: `stage1/mean`."""
+        summaries = {layer: off_diagonal(matrix) for layer, matrix in self.matrices.items()}
+        return {f"{layer}/{name}": summaries[layer][name] for layer in summaries for name in ("mean", "min", "max")}
 
 
 def align(clients: Sequence[Mapping[str, Tensor]]) -> Alignment:
     """Linear CKA between clients, layer by layer.
 
     Args:
-        clients: what `client_features` gave.
+        clients: the result of `client_features`.
     """
     if len(clients) < 2:
         raise ValueError(f"align: a pair needs the features of two clients, got {len(clients)}")

@@ -1,7 +1,7 @@
 """How sharp a minimum is: leading eigenvalues and trace of the Hessian, SAM's sharpness, the gradient's norm.
 
 The products with the Hessian are our own: curvlinops gives the same numbers at the same speed (a test compares them),
-but goes forwards over backwards, which PyTorch's LSTM cannot, and needs torchvision to import without fault.
+but uses forward-over-reverse differentiation, which PyTorch's LSTM does not support, and needs a working torchvision.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from undrift.core.random import derive
 from undrift.core.vector import unit
-from undrift.lens.landscape import Objective
+from undrift.lens.landscape import EmpiricalLoss
 
 _ORDERS = {"magnitude": "LM", "value": "LA"}
 
@@ -29,7 +29,7 @@ class Eigen:
     Args:
         values: the eigenvalues, the leading one first.
         vectors: their eigenvectors as rows of length one; the largest element of each is positive.
-        residuals: |H v - lambda v| of each, as a share of the leading |lambda|: an eigenvalue is not off by more.
+        residuals: |H v - lambda v| of each, relative to the leading |lambda|: a bound on the eigenvalue's error.
         products: how many products with the Hessian it took.
     """
 
@@ -49,7 +49,7 @@ class Estimate:
 
 
 def top(
-    objective: Objective,
+    objective: EmpiricalLoss,
     k: int = 2,
     *,
     order: str = "magnitude",
@@ -57,21 +57,21 @@ def top(
     restarts: int = 100,
     seed: int = 0,
 ) -> Eigen:
-    """The k leading eigenvalues of the Hessian, by Lanczos iteration in double precision; of a tiny model, exactly.
+    """The k leading eigenvalues of the Hessian, by Lanczos iteration in double precision; exact for tiny models.
 
     Args:
         objective: the loss.
         k: how many.
-        order: "magnitude", which power iteration finds as well, or "value", which leaves negative ones for last.
-        tolerance: how far an eigenpair may be off, as a share of its eigenvalue; 0 is as exact as doubles are, and
-            only a float64 objective gets there.
-        restarts: of the iteration, at most.
+        order: "magnitude", as power iteration, or "value", which puts negative eigenvalues last.
+        tolerance: the error of an eigenpair relative to its eigenvalue; 0 means the precision of doubles, which
+            only a float64 objective reaches.
+        restarts: the maximum number of restarts.
         seed: of the start vector.
 
     Example:
         >>> from undrift.testing.tasks import Quadratics
         >>> task = Quadratics.scalar([3.0], [0.0], 1.0, [1])
-        >>> top(Objective(task.model(), task.loss, [0], sizes=[1]), 1).values
+        >>> top(EmpiricalLoss(task.model(), task.loss, [0], sizes=[1]), 1).values
         (3.0,)
     """
     size = objective.layout.size
@@ -87,9 +87,9 @@ def top(
     return _lanczos(objective, k, order, tolerance, restarts, seed)
 
 
-def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
+def _lanczos(objective: EmpiricalLoss, k: int, order: str, tolerance: float, restarts: int, seed: int) -> Eigen:
     """SciPy's implicitly restarted Lanczos iteration, from a start vector of our own."""
-    # Here, so that only those who ask for eigenvalues wait for SciPy to load.
+    # Imported here, so that only callers that need eigenvalues wait for SciPy to load.
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     size, used = objective.layout.size, 0
@@ -103,7 +103,7 @@ def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restart
     operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
     draw = np.random.default_rng(derive(seed, "lanczos"))
     start = draw.standard_normal(size)
-    if not product(start).any():  # SciPy refuses a matrix of zeros
+    if not product(start).any():  # SciPy rejects a matrix of zeros
         return _eigen(objective, torch.zeros(k).double(), torch.eye(k, size).double(), k, order, used)
     try:
         values, vectors = eigsh(
@@ -125,17 +125,17 @@ def _lanczos(objective: Objective, k: int, order: str, tolerance: float, restart
 
 
 def _basis(k: int) -> int:
-    """How many vectors Lanczos keeps: for the top two of a small CNN 12 take 16 products, SciPy's own 20 take 24."""
+    """How many vectors Lanczos keeps: a small CNN's top two take 16 products with 12, and 24 with SciPy's 20."""
     return 2 * k + 8
 
 
 def _fresh(solver: Callable[..., Any], draw: np.random.Generator) -> dict[str, np.random.Generator]:
-    """What SciPy draws from where a low rank ends the iteration early; before 1.17 it had a fixed stream of its own."""
+    """The random stream for SciPy's restarts on low-rank matrices; before 1.17 SciPy used a fixed stream."""
     return {"rng": draw} if "rng" in signature(solver).parameters else {}
 
 
-def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:
-    """The first k pairs in their order, signed, with what is left of H v - lambda v."""
+def _eigen(objective: EmpiricalLoss, values: Tensor, rows: Tensor, k: int, order: str, used: int) -> Eigen:
+    """The first k pairs in order, signs fixed, with the residuals H v - lambda v."""
     rank = values.abs() if order == "magnitude" else values
     chosen = rank.argsort(descending=True, stable=True)[:k]
     values, rows = values[chosen], rows[chosen]
@@ -147,31 +147,31 @@ def _eigen(objective: Objective, values: Tensor, rows: Tensor, k: int, order: st
     return Eigen(tuple(values.tolist()), vectors, residuals, used + k)
 
 
-def hessian(objective: Objective) -> Tensor:
-    """The whole matrix, made symmetric: one product for each parameter, so for models of a few hundred."""
+def hessian(objective: EmpiricalLoss) -> Tensor:
+    """The full matrix, symmetrised: one product per parameter, so only for models with a few hundred."""
     rows = torch.stack([objective.product(e) for e in torch.eye(objective.layout.size).to(objective.w)])
     return (rows + rows.T) / 2
 
 
-def trace(objective: Objective, samples: int = 30, *, seed: int = 0) -> Estimate:
+def trace(objective: EmpiricalLoss, samples: int = 30, *, seed: int = 0) -> Estimate:
     """Hutchinson's estimate of the Hessian's trace: the mean of z^T H z over random signs z.
 
     Args:
         objective: the loss.
-        samples: how many draws, each one product with the Hessian; four times as many halve the error.
+        samples: how many draws, each costs one product with the Hessian; four times as many halve the error.
         seed: of the signs.
     """
     if samples < 2:
-        raise ValueError(f"trace: samples must be 2 or more, so that there is an error to tell, got {samples}")
+        raise ValueError(f"trace: samples must be 2 or more to estimate the error, got {samples}")
     draw = torch.Generator().manual_seed(derive(seed, "trace"))
-    found = []
+    products = []
     for _ in range(samples):
         z = torch.randint(0, 2, (objective.layout.size,), generator=draw).mul(2).sub(1).to(objective.w)
-        found.append(float(z.double() @ objective.product(z).double()))
-    return Estimate(fmean(found), stdev(found) / sqrt(samples), samples)
+        products.append(float(z.double() @ objective.product(z).double()))
+    return Estimate(fmean(products), stdev(products) / sqrt(samples), samples)
 
 
-def sharpness(objective: Objective, rho: float = 0.05) -> float:
+def sharpness(objective: EmpiricalLoss, rho: float = 0.05) -> float:
     """By how much the loss grows over SAM's ascent step: L(w + rho g / |g|) - L(w), g the gradient over all examples.
 
     Args:
@@ -183,13 +183,13 @@ def sharpness(objective: Objective, rho: float = 0.05) -> float:
     return objective.value(objective.w + rho * unit(objective.gradient())) - objective.value()
 
 
-def gradient_norm(objective: Objective) -> float:
+def gradient_norm(objective: EmpiricalLoss) -> float:
     """The length of the gradient over all examples."""
     return float(torch.linalg.vector_norm(objective.gradient()))
 
 
 def flatness(
-    objective: Objective, *, k: int = 2, samples: int = 30, rho: float = 0.05, seed: int = 0
+    objective: EmpiricalLoss, *, k: int = 2, samples: int = 30, rho: float = 0.05, seed: int = 0
 ) -> dict[str, float]:
     """All these numbers in one flat record: loss, slope, sharpness, leading eigenvalues, trace and its error.
 

@@ -1,4 +1,4 @@
-"""How far clients pull apart at one point: per layer, per client and in direction."""
+"""How far clients diverge at one point: per layer, per client and in direction."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ class Divergence:
 
     Args:
         layers: the names of the tensors.
-        distance: by layer the mean over clients of ||F(v_k) - F(mean v)||, F the filter.
-        squared: by layer the mean of the squares.
-        norm: by layer ||F(mean v)||.
-        clients: by client ||F(v_k) - F(mean v)|| over the whole model; of gradients, the gradient drift.
+        distance: per layer, the mean over clients of ||F(v_k) - F(mean v)||, F the filter.
+        squared: per layer, the mean of the squares.
+        norm: per layer, ||F(mean v)||.
+        clients: per client, ||F(v_k) - F(mean v)|| over the whole model; for gradients, the gradient drift.
         reading: how to read the numbers.
     """
 
@@ -32,7 +32,7 @@ class Divergence:
 
     @property
     def relative(self) -> Tensor:
-        """By layer the distance over the norm of the mean; infinite where clients differ and cancel out."""
+        """Per layer, the distance divided by the norm of the mean; infinite where clients cancel out."""
         return torch.where(self.distance > 0, self.distance / self.norm, 0.0)
 
     def as_dict(self) -> dict[str, float | str]:
@@ -48,13 +48,13 @@ class Divergence:
 def divergence_by_layer(vectors: Vectors, layout: Layout, *, filter: Filter | None = None, seed: int = 0) -> Divergence:
     """The mean distance of clients from their mean, layer by layer, before or after a filter.
 
-    For an orthogonal projection the distance after the filter is never larger than before, so that a decrease is no
-    evidence: read `relative`, too.
+    For an orthogonal projection the distance after the filter is never larger than before, so a decrease proves
+    nothing: read `relative` as well.
 
     Args:
         vectors: one per client, all taken at the same model.
         layout: names and shapes of the tensors.
-        filter: if given, acts on every vector and on their mean.
+        filter: if given, it is applied to every vector and to their mean.
         seed: for filters that draw at random.
     """
     matrix = rows("divergence_by_layer", vectors, layout).double()
@@ -72,7 +72,7 @@ def divergence_by_layer(vectors: Vectors, layout: Layout, *, filter: Filter | No
 
 
 def gradient_drift(gradients: Vectors) -> Tensor:
-    """By client how far its gradient is from the mean: ||g_k - mean g||."""
+    """Per client, the distance of its gradient from the mean: ||g_k - mean g||."""
     matrix = rows("gradient_drift", gradients).double()
     return (matrix - matrix.mean(dim=0)).square().sum(dim=1).sqrt()
 
@@ -80,11 +80,11 @@ def gradient_drift(gradients: Vectors) -> Tensor:
 def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0) -> dict[str, float]:
     """Whether a filter can help here: the agreement of clients in what it keeps and in what it removes.
 
-    The difference cannot be had by construction: a filter that removes at random leaves both alike on average. `gain`
-    is the agreement kept less that of the whole vector; positive means that it removes what clients disagree about.
+    The difference is not an artefact: a filter that removes at random leaves both equal on average. `gain` is the
+    agreement of what is kept minus that of the whole vector; positive means it removes what clients disagree about.
 
     Args:
-        vectors: one per client, two at least, all taken at the same model.
+        vectors: one per client, at least two, all taken at the same model.
         layout: names and shapes of the tensors.
         filter: the filter in question.
         seed: for filters that draw at random.
@@ -95,9 +95,9 @@ def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0
     energy = {name: x.square().sum(dim=1).mean() for name, x in parts.items()}
     ratio = {name: share_of(x.mean(dim=0).square().sum(), energy[name]) for name, x in parts.items()}
     out = {f"ratio/{name}": float(x) for name, x in ratio.items()}
-    # Where nothing is left there is nothing to agree about; a rounding error of the filter is nothing, too.
-    some = {name: bool(x > 1e-24 * energy["whole"]) for name, x in energy.items()}
-    agree = {name: float(agreement(x, len(matrix))) if some[name] else 0.0 for name, x in ratio.items()}
+    # Where no energy is left there is nothing to agree about; a rounding error of the filter counts as none.
+    present = {name: bool(x > 1e-24 * energy["whole"]) for name, x in energy.items()}
+    agree = {name: float(agreement(x, len(matrix))) if present[name] else 0.0 for name, x in ratio.items()}
     out |= {f"agreement/{name}": x for name, x in agree.items()}
     out["energy_removed"] = float(share_of(energy["removed"], energy["whole"]))
     return {**out, "gain": agree["kept"] - agree["whole"]}
@@ -105,7 +105,7 @@ def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """How far clients moved in a round, by layer and, in the last place, over the whole model.
+    """How far clients moved in a round, by layer; the last entry is the whole model.
 
     Args:
         layers: the names of the tensors.

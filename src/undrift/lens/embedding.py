@@ -13,7 +13,7 @@ from undrift.lens.spectrum import Vectors, rows
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Points of one or several groups (methods) in the same axes.
+    """Points of one or several groups (methods) on the same axes.
 
     Args:
         points: group -> its points, one row each.
@@ -26,13 +26,13 @@ class Embedding:
     spread: Mapping[str, float]
 
     def as_dict(self) -> dict[str, float]:
-        """What can be told without a picture."""
+        """The numbers: explained variance and spread."""
         shares = {f"explained/{i}": share for i, share in enumerate(self.explained)}
         return {**shares, **{f"spread/{group}": value for group, value in self.spread.items()}}
 
 
 def pca(groups: Mapping[str, Vectors], components: int = 2) -> Embedding:
-    """Principal components of several groups together: centred jointly, drawn in the same axes.
+    """Principal components of several groups together: centred jointly, on the same axes.
 
     The groups are methods, for example, and a row is a client's perturbation, its class means of features, or its
     parameters. Pictures mislead: `spread` compares the groups in the full space.
@@ -60,7 +60,7 @@ def pca(groups: Mapping[str, Vectors], components: int = 2) -> Embedding:
 
 
 def pca_of_gram(gram: Tensor, components: int = 2) -> tuple[Tensor, tuple[float, ...]]:
-    """Principal components from inner products alone, as a stream of vectors leaves them behind.
+    """Principal components from inner products alone, for vectors that came as a stream.
 
     Args:
         gram: the inner product of every pair of vectors; it is centred here.
@@ -77,13 +77,13 @@ def pca_of_gram(gram: Tensor, components: int = 2) -> tuple[Tensor, tuple[float,
 
 
 def _axes(components: int, largest: int) -> None:
-    """Refuse a number of axes that the data do not have."""
+    """Reject a number of axes that the data do not have."""
     if not 1 <= components <= largest:
         raise ValueError(f"pca: components must be between 1 and {largest}, got {components}")
 
 
 def _leading(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalues of a symmetric matrix, none below zero, and their vectors as columns."""
+    """The largest eigenvalues of a symmetric matrix, clipped at zero, and their vectors as columns."""
     values, vectors = torch.linalg.eigh(matrix)
     return values.flip(0)[:count].clamp(min=0), vectors.flip(1)[:, :count]
 
@@ -95,7 +95,7 @@ def _upright(points: Tensor) -> Tensor:
 
 
 def _shares(values: Tensor, total: Tensor) -> tuple[float, ...]:
-    """Variances as shares of all; zero if there is none."""
+    """Variances as shares of their total; zero if the total is zero."""
     return tuple((values / total).tolist()) if total > 0 else (0.0,) * len(values)
 
 
@@ -104,7 +104,7 @@ def tsne(features: Tensor, *, perplexity: float = 30.0, seed: int = 0) -> Tensor
 
     Args:
         features: one row per sample.
-        perplexity: how many neighbours count, about; it must be smaller than the number of rows.
+        perplexity: roughly the number of neighbours considered; it must be smaller than the number of rows.
         seed: of the optimisation.
     """
     matrix = rows("tsne", features, least=2)
@@ -127,7 +127,7 @@ def tensor_rows(vectors: Vectors, layout: Layout, name: str) -> Tensor:
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The mean feature of each class, one after the other in one vector; zero for a class without a sample.
+    """The mean feature of each class, concatenated into one vector; zero for a class without samples.
 
     Args:
         features: one row per sample.

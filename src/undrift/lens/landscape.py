@@ -1,4 +1,4 @@
-"""The loss as a function of a flat vector: its value, slope and curvature anywhere, and pictures of its surface."""
+"""The loss as a function of a flat vector: its value, gradient and curvature anywhere, and its surface."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ from undrift.core.vector import Vector, bind
 Array: TypeAlias = NDArray[np.float64]
 
 
-class Objective:
+class EmpiricalLoss:
     """The mean loss of a model over all examples of some batches, in evaluation mode.
 
-    It works on a copy: the model given is neither moved nor switched to another mode, and may go on training.
+    It works on a copy: the model's weights and mode do not change, and it may continue training.
 
     Args:
         module: the model; `w` holds its trainable parameters as they are now.
         loss: the mean loss of a model on a batch, for example the `loss` of a task.
-        batches: the data; a short batch counts by its examples.
-        sizes: examples of each batch; None takes the length of its first tensor.
-        dtype: the precision to work in, for example torch.float64; None leaves the model's.
+        batches: the data; batches are weighted by their number of examples.
+        sizes: the number of examples in each batch; None uses the length of its first tensor.
+        dtype: the precision to compute in, for example torch.float64; None keeps the model's.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Objective:
         counts = [_examples(batch) for batch in self.batches] if sizes is None else list(sizes)
         if not counts or min(counts) < 1 or len(counts) != len(self.batches):
             raise ValueError(
-                f"Objective: every batch must have one example or more, got {len(self.batches)} batches of {counts}"
+                f"EmpiricalLoss: every batch must have one example or more, got {len(self.batches)} batches of {counts}"
             )
         self.examples = sum(counts)
         self._shares = [count / self.examples for count in counts]
 
     def value(self, point: Vector | None = None) -> float:
-        """The loss at a point; None is `w`."""
+        """The loss at a point; None means `w`."""
         with self._at(self.w if point is None else point), torch.no_grad():
             pairs = zip(self._shares, self.batches, strict=True)
             return sum(share * float(self.loss(self.model.module, batch)) for share, batch in pairs)
@@ -63,9 +63,9 @@ class Objective:
         return self._mean(lambda loss: loss)
 
     def product(self, v: Vector) -> Vector:
-        """The Hessian at `w` times `v`: the gradient of the slope along `v`, backwards both times.
+        """The Hessian at `w` times `v`: the gradient of the slope along `v`, by two reverse passes.
 
-        Forwards over backwards is no faster on a CPU, and PyTorch's LSTM does not have it.
+        Forward-over-reverse is no faster on a CPU, and PyTorch's LSTM does not support it.
         """
         pieces = self.layout.split(v)
 
@@ -74,10 +74,12 @@ class Objective:
             pairs = zip(first, pieces, strict=True)
             return torch.stack([(x * piece).sum() for x, piece in pairs if x is not None]).sum()
 
-        found = self._mean(slope)
-        if not bool(found.isfinite().all()):
-            raise ValueError("Objective.product: the Hessian is not finite at these weights; has the model diverged?")
-        return found
+        product = self._mean(slope)
+        if not bool(product.isfinite().all()):
+            raise ValueError(
+                "EmpiricalLoss.product: the Hessian is not finite at these weights; has the model diverged?"
+            )
+        return product
 
     def _mean(self, of: Callable[[Tensor], Tensor]) -> Vector:
         """The gradient at `w` of `of` the loss, a mean over all examples; zero where nothing depends on `w`."""
@@ -91,7 +93,7 @@ class Objective:
 
     @contextmanager
     def _at(self, point: Vector) -> Iterator[None]:
-        """Stand at a point for a while; of the kernels for attention only the plain one can be derived twice."""
+        """Move the model to a point during the block; only attention's math kernel can be differentiated twice."""
         with sdpa_kernel(SDPBackend.MATH):
             self.model.place(point)
             try:
@@ -124,20 +126,24 @@ class Surface:
         return float(self.loss[len(self.a) // 2, len(self.b) // 2])
 
 
-def surface(objective: Objective, first: Vector, second: Vector, *, extent: float = 1.0, points: int = 41) -> Surface:
-    """The loss on a grid of points x points over [-extent, extent]^2; its cost is that of points^2 evaluations.
+def surface(
+    objective: EmpiricalLoss, first: Vector, second: Vector, *, extent: float = 1.0, points: int = 41
+) -> Surface:
+    """The loss on a grid of points x points over [-extent, extent]^2; it costs points^2 evaluations.
 
     Args:
         objective: the loss; 500 fixed test examples are usual.
         first: a direction, in the units of one step; see `random_directions` and `curvature.top`.
         second: another.
-        extent: how many steps to go each way.
-        points: odd, so that the middle one is the weights themselves.
+        extent: how many steps to go in each direction.
+        points: along each axis; odd, so that the middle point is the weights themselves.
     """
     if not 0 < extent < float("inf"):
         raise ValueError(f"surface: extent must be positive and finite, got {extent}")
     if points < 3 or points % 2 == 0:
-        raise ValueError(f"surface: points must be odd and 3 or more, so that the weights are one, got {points}")
+        raise ValueError(
+            f"surface: points must be odd and 3 or more, so that the weights are the middle point, got {points}"
+        )
     plane = torch.stack([first, second]).to(objective.w)
     if plane.shape[1:] != objective.w.shape:
         raise ValueError(
@@ -152,8 +158,8 @@ def surface(objective: Objective, first: Vector, second: Vector, *, extent: floa
 
 
 def surfaces(
-    objectives: Mapping[str, Objective],
-    directions: Callable[[Objective], Iterable[Vector]],
+    objectives: Mapping[str, EmpiricalLoss],
+    directions: Callable[[EmpiricalLoss], Iterable[Vector]],
     *,
     extent: float = 1.0,
     points: int = 41,
@@ -162,18 +168,18 @@ def surfaces(
 
     Args:
         objectives: name -> the loss of that model.
-        directions: gives two directions for a model: `random_directions`, or `lambda o: top(o).vectors`.
+        directions: returns two directions for a model: `random_directions`, or `lambda o: top(o).vectors`.
         extent: as in `surface`.
         points: as in `surface`.
     """
     counts = {name: objective.examples for name, objective in objectives.items()}
     if len(set(counts.values())) > 1:
-        raise ValueError(f"surfaces: all models must be judged on the same examples, got {counts}")
+        raise ValueError(f"surfaces: all models must be evaluated on the same examples, got {counts}")
     return {name: surface(own, *directions(own), extent=extent, points=points) for name, own in objectives.items()}
 
 
 def colour_range(drawn: Iterable[Surface]) -> tuple[float, float]:
-    """The lowest and the highest finite loss of all surfaces, for one scale of colours."""
+    """The lowest and highest finite loss of all surfaces, for one colour scale."""
     losses = np.concatenate([surface.loss.ravel() for surface in drawn])
     finite = losses[np.isfinite(losses)]
     if not len(finite):
@@ -181,14 +187,17 @@ def colour_range(drawn: Iterable[Surface]) -> tuple[float, float]:
     return float(finite.min()), float(finite.max())
 
 
-def random_directions(objective: Objective, seed: int = 0) -> tuple[Vector, Vector]:
-    """Two Gaussian directions, each filter of them as long as the model's own filter (Li et al. 2018).
+def random_directions(objective: EmpiricalLoss, seed: int = 0) -> tuple[Vector, Vector]:
+    """Two Gaussian directions, each filter scaled to the norm of the model's own filter (Li et al. 2018).
 
-    A filter is a row of the first axis; tensors of one axis (biases, norms) stand still. Models of one layout share the
-    draw and differ in the lengths only, so that a model with larger weights is not seen through a magnifying glass.
+    A filter is a slice along the first axis; tensors with one axis (biases, norms) are not moved. Models with the same
+    layout share the draw and differ only in the norms, so surfaces of models with different weight scales compare.
     """
     if all(len(shape) < 2 for shape in objective.layout.shapes):
-        raise ValueError("random_directions: no tensor of the model has two axes, so no filter gives a length")
+        raise ValueError(
+            "random_directions: no tensor of the model has two axes, so there is no filter to scale to; "
+            "take the eigenvectors of curvature.top instead"
+        )
     draw = torch.Generator().manual_seed(derive(seed, "directions"))
     normal = torch.randn(2, objective.layout.size, generator=draw, dtype=torch.float64).to(objective.w)
     weights = objective.layout.split(objective.w)
@@ -199,7 +208,7 @@ def random_directions(objective: Objective, seed: int = 0) -> tuple[Vector, Vect
 
 
 def _filters(drawn: Tensor, weight: Tensor) -> Tensor:
-    """A draw with the lengths of a weight's filters, flat."""
+    """A random tensor whose filters have the norms of a weight's filters, flattened."""
     if weight.dim() < 2:
         return torch.zeros_like(drawn).flatten()
     own, new = (torch.linalg.vector_norm(x.flatten(1), dim=1, keepdim=True) for x in (weight, drawn))
@@ -214,8 +223,8 @@ def _examples(batch: Any) -> int:
         first = next(iter(first.values() if isinstance(first, dict) else first))
     if not isinstance(first, Tensor) or first.dim() == 0:
         raise TypeError(
-            f"Objective: a batch must begin with a tensor that tells its examples, got {type(batch).__name__}; "
-            "or give sizes=[...]"
+            f"EmpiricalLoss: a batch must begin with a tensor whose length is its number of examples, "
+            f"got {type(batch).__name__}; or give sizes=[...]"
         )
     return len(first)
 

@@ -1,7 +1,7 @@
-"""Streams that need pairs of clients: they hold a short random sketch of each, by the same projection everywhere.
+"""Streams that compare pairs of clients: they hold a short random sketch of each, with the same projection everywhere.
 
-Sketches that were made on different workers compare. A sketch has the precision of its client's vector: that it is
-rounded disturbs no more than that the vector was.
+Sketches from different workers are therefore comparable. A sketch has the precision of its client's vector, so its
+rounding error is no larger than that of the vector.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ class _SketchStream(Stream):
         self.bits = _bits(sum(cells), derive(setting.seed, "lens/signs"))
 
     def sketch(self, x: Tensor, cell: int) -> Tensor:
-        """The sums, with signs, of every width-th element; a cell of no more than `width` elements is kept exactly."""
+        """Signed sums of every width-th element; a cell of at most `width` elements is kept exactly."""
         width, first = self.setting.width, self.cells[cell].start
         out = torch.zeros(width, dtype=torch.float64)
         step = max(CHUNK // width, 1) * width
         for start in range(0, len(x), step):
-            some = x[start : start + step]
-            part = some.double() * _signs(self.bits, first + start, len(some))
+            chunk = x[start : start + step]
+            part = chunk.double() * _signs(self.bits, first + start, len(chunk))
             whole = len(part) // width * width
             out += part[:whole].view(-1, width).sum(dim=0)
             out[: len(part) - whole] += part[whole:]
@@ -50,15 +50,15 @@ class _SketchStream(Stream):
 class SpreadStream(_SketchStream):
     """Estimates `lens.spread` from a sketch of each band of each client: `width` numbers for each.
 
-    One distance has a relative error of about 1 / sqrt(2 width); the means over pairs and layers have much less. Bands
-    with `width` numbers or fewer are exact.
+    A distance has a relative error of about 1 / sqrt(2 width), the means over pairs and layers a much smaller one.
+    Bands with `width` numbers or fewer are exact.
 
     Args:
         layout: names and shapes of the tensors.
         bands: how many bands of equal width.
         filter: if given, every vector is filtered first.
-        width: how many numbers stand for a band.
-        seed: of the projection, the same wherever a part of the clients is taken.
+        width: how many numbers represent a band.
+        seed: of the projection; streams to be merged must have the same.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class SpreadStream(_SketchStream):
         width, bands, clients = self.setting.width, self.setting.bands, len(self.clients)
         if clients < 2:
             raise ValueError(f"SpreadStream: a pair needs two clients, got {clients}")
-        found = torch.empty(len(self.cells), 3, dtype=torch.float64)
+        measures = torch.empty(len(self.cells), 3, dtype=torch.float64)
         for n, cell in enumerate(self.cells):
             numbers = cell.stop - cell.start
             pairs = torch.pdist(self.column(n))
             mean = pairs.mean() / (1 - max(0.0, 1 - width / numbers) / (4 * width))
             square = pairs.square_().mean()
-            found[n, 0], found[n, 1] = mean, (square - mean.square()).clamp(min=0).sqrt()
-            found[n, 2] = square * (clients - 1) / clients / numbers
-        distance, deviation, variance = found.view(-1, bands, 3).unbind(dim=2)
+            measures[n, 0], measures[n, 1] = mean, (square - mean.square()).clamp(min=0).sqrt()
+            measures[n, 2] = square * (clients - 1) / clients / numbers
+        distance, deviation, variance = measures.view(-1, bands, 3).unbind(dim=2)
         names = tuple(self.setting.layout.names[i] for i in self.kept)
         return Spread(names, distance, deviation, variance, PLAIN if self.setting.filter is None else FILTERED)
 
@@ -97,14 +97,14 @@ class SpreadStream(_SketchStream):
 class GramStream(_SketchStream):
     """Estimates inner products of all pairs of clients, by layer: cosines, divergence, points for `pca_of_gram`.
 
-    An inner product is off by about |x| |y| / sqrt(width) in a layer, and by less in the whole model; its expectation
-    is exact.
+    The error of an inner product is about |x| |y| / sqrt(width) in a layer and less in the whole model; the estimate is
+    unbiased.
 
     Args:
         layout: names and shapes of the tensors.
         filter: if given, every vector is filtered first.
-        width: how many numbers stand for a tensor.
-        seed: of the projection, the same wherever a part of the clients is taken.
+        width: how many numbers represent a tensor.
+        seed: of the projection; streams to be merged must have the same.
     """
 
     def __init__(self, layout: Layout, *, filter: Filter | None = None, width: int = 64, seed: int = 0) -> None:
@@ -124,7 +124,7 @@ class GramStream(_SketchStream):
         return normalise(self.gram())
 
     def divergence(self) -> Divergence:
-        """The distances of clients from their mean, estimated, with a filter taken as linear: F(mean v) = mean F(v)."""
+        """The estimated distances of clients from their mean; a filter must be linear: F(mean v) = mean F(v)."""
         squares, norm = [], []
         for i in range(len(self.cells)):
             cell = self.column(i)
@@ -142,17 +142,17 @@ class GramStream(_SketchStream):
 
 
 def _bits(count: int, seed: int) -> Tensor:
-    """So many random bits, eight in a byte: a vector of signs would be a quarter of the model."""
+    """Random bits, eight to a byte: a vector of signs would be a quarter of the model's size."""
     draw = torch.Generator().manual_seed(seed)
-    found = torch.empty(-(-count // 8), dtype=torch.uint8)
-    for part in torch.split(found, CHUNK // 8):
+    packed = torch.empty(-(-count // 8), dtype=torch.uint8)
+    for part in torch.split(packed, CHUNK // 8):
         drawn = torch.randint(0, 2, (len(part), 8), generator=draw, dtype=torch.uint8)
         part.copy_((drawn << torch.arange(8, dtype=torch.uint8)).sum(dim=1))
-    return found
+    return packed
 
 
 def _signs(bits: Tensor, start: int, count: int) -> Tensor:
-    """Some of the bits as 1 and -1."""
+    """A range of the bits as 1 and -1."""
     skipped = start % 8
     packed = bits[start // 8 : -(-(start + count) // 8)].unsqueeze(1)
     ones = (packed >> torch.arange(8, dtype=torch.uint8)).bitwise_and_(1).view(torch.int8).flatten()

@@ -22,20 +22,20 @@ FILTERED = (
     "`filtering` for what was removed."
 )
 
-LONG, BLOCK = 1 << 18, 16  # from so many elements on a sequence is transformed in blocks of so many rows
+LONG, BLOCK = 1 << 18, 16  # sequences of LONG or more elements are transformed in blocks of BLOCK rows
 
 Vectors = Tensor | Sequence[Vector]
 """Clients' vectors: one per row, or a sequence of them."""
 
 
 def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int = 1) -> Tensor:
-    """Clients' vectors as a matrix, one row each; refuse what is none.
+    """Clients' vectors as a matrix, one row each; anything else is rejected.
 
     Args:
-        name: who asks, for the message.
+        name: the calling function, for the message.
         vectors: the vectors.
         layout: if given, the rows must be as long as its vector.
-        least: how many there must be.
+        least: the minimum number of rows.
     """
     matrix = vectors if isinstance(vectors, Tensor) else torch.stack(list(vectors)) if len(vectors) else torch.empty(0)
     if matrix.dim() != 2 or len(matrix) < least or not matrix.is_floating_point():
@@ -49,7 +49,7 @@ def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int =
 
 
 def filtered(filter: Filter | None, v: Vector, layout: Layout, client: int, seed: int = 0) -> Vector:
-    """A client's vector after a filter; one that draws at random has a generator for every client."""
+    """A client's vector after a filter; a random filter gets a generator of its own for every client."""
     return v if filter is None else filter(v, layout, generator(seed, 0, client, "lens"))
 
 
@@ -60,16 +60,16 @@ def edges(size: int, bands: int) -> list[int]:
 
 
 def kept(layout: Layout, bands: int) -> list[int]:
-    """The tensors with a bin for every band, by their place in the layout; the others are skipped."""
+    """The positions in the layout of the tensors that have a bin for every band; the others are skipped."""
     if bands < 1:
         raise ValueError(f"bands must be 1 or more, got {bands}")
-    found = [i for i, size in enumerate(layout.sizes) if size // 2 + 1 >= bands]
-    if not found:
+    fitting = [i for i, size in enumerate(layout.sizes) if size // 2 + 1 >= bands]
+    if not fitting:
         raise ValueError(
             f"no tensor has the {2 * bands - 2} elements that {bands} bands need; the largest has {max(layout.sizes)}: "
             f"take bands={max(layout.sizes) // 2 + 1} or fewer"
         )
-    return found
+    return fitting
 
 
 def band_energy(power: Tensor, size: int, bands: int) -> tuple[Tensor, Tensor]:
@@ -87,11 +87,11 @@ def band_energy(power: Tensor, size: int, bands: int) -> tuple[Tensor, Tensor]:
 
 
 def long_band_energy(x: Tensor, bands: int) -> tuple[Tensor, Tensor]:
-    """`band_energy` of one long sequence, with memory for half of its spectrum and no more.
+    """`band_energy` of one long sequence, with memory for only half of its spectrum.
 
     The sequence is a matrix, the transform one of its columns, a rotation and one of its rows (Bailey's four steps):
     row k1 and column k2 are bin k1 + n1 k2. A real sequence needs the rows up to n1 / 2; all but the first and the last
-    of them stand for their mirrors, too.
+    of them also represent their mirror images.
     """
     size = len(x)
     n1 = next(n for n in range(isqrt(size), 0, -1) if size % n == 0)
@@ -106,18 +106,18 @@ def long_band_energy(x: Tensor, bands: int) -> tuple[Tensor, Tensor]:
     for r in range(0, len(work), BLOCK):
         row = torch.arange(r, min(r + BLOCK, len(work))).unsqueeze(1)
         angle = (row * place).double() * (-2 * pi / size)
-        found = _square(torch.fft.fft(work[r : r + BLOCK] * torch.polar(torch.ones_like(angle), angle)))
-        found *= torch.where((row == 0) | (2 * row == n1), 1.0, 2.0)
+        power = _square(torch.fft.fft(work[r : r + BLOCK] * torch.polar(torch.ones_like(angle), angle)))
+        power *= torch.where((row == 0) | (2 * row == n1), 1.0, 2.0)
         bin = row + n1 * place
         band = torch.searchsorted(cuts, torch.minimum(bin, size - bin), right=True)
-        energy += torch.bincount(band.flatten(), weights=found.flatten(), minlength=bands)
+        energy += torch.bincount(band.flatten(), weights=power.flatten(), minlength=bands)
         real = (bin == 0) | (2 * bin == size)
-        alone += torch.bincount(band[real], weights=found[real], minlength=bands)
+        alone += torch.bincount(band[real], weights=power[real], minlength=bands)
     return (energy + alone) / 2, energy / size
 
 
 def _square(bins: Tensor) -> Tensor:
-    """The squared magnitude of complex numbers, which are overwritten."""
+    """The squared magnitude of complex numbers; the input is overwritten."""
     return torch.view_as_real(bins).square_().sum(dim=-1)
 
 
@@ -149,7 +149,7 @@ class Spread:
 
     @property
     def normalised(self) -> Tensor:
-        """Each layer's distances over the root of the sum of their squares over the bands."""
+        """Each layer's distances divided by the root of the sum of their squares over the bands."""
         return _unit(self.distance)
 
     def as_dict(self) -> dict[str, float | str]:
@@ -161,28 +161,28 @@ class Spread:
 def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0) -> Spread:
     """How far apart clients' gradients, perturbations or updates are in each band of each tensor's spectrum.
 
-    A tensor is read as a sequence in (out, in, h, w) order. Tensors with fewer bins than bands are skipped. The work
+    A tensor is read as a sequence in (out, in, h, w) order. Tensors with fewer bins than bands are skipped. The cost
     grows with the square of the number of clients; `lens.sketch` estimates the same for many.
 
     An orthogonal projection (`high_pass`) lowers every one of these numbers by construction: a decrease after it is no
-    evidence that it helps. See `filtering`.
+    evidence that it helps; see `filtering`.
 
     Args:
-        vectors: one per client, two at least, all taken at the same model.
+        vectors: one per client, at least two, all taken at the same model.
         layout: names and shapes of the tensors.
         bands: how many bands of equal width.
         filter: if given, the vectors are filtered first.
         seed: for filters that draw at random.
     """
     matrix = rows("spread", vectors, layout, least=2)
-    found = [_spread(bins, size, bands) for _, bins, size in _spectra(matrix, layout, bands, filter, seed)]
-    distance, deviation, variance = (torch.stack(list(values)) for values in zip(*found, strict=True))
+    measures = [_spread(bins, size, bands) for _, bins, size in _spectra(matrix, layout, bands, filter, seed)]
+    distance, deviation, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
     names = tuple(layout.names[i] for i in kept(layout, bands))
     return Spread(names, distance, deviation, variance, PLAIN if filter is None else FILTERED)
 
 
 @dataclass(frozen=True, eq=False)
-class Consensus:
+class BandConsensus:
     """How much of each band clients share; rows are layers, columns bands.
 
     Args:
@@ -207,7 +207,7 @@ class Consensus:
 
     @property
     def ratio(self) -> Tensor:
-        """Energy of the mean over mean energy, by layer and band; 0 where there is none."""
+        """Energy of the mean divided by mean energy, by layer and band; 0 where there is none."""
         return share_of(self.shared, self.energy)
 
     @property
@@ -226,23 +226,23 @@ class Consensus:
 
 def consensus(
     vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0
-) -> Consensus:
-    """The energy of the clients' mean over their mean energy, per layer and band; arguments as for `spread`."""
+) -> BandConsensus:
+    """The energy of the clients' mean divided by their mean energy, per layer and band; arguments as for `spread`."""
     matrix = rows("consensus", vectors, layout)
-    found = []
+    measures = []
     for _, bins, size in _spectra(matrix, layout, bands, filter, seed):
         mean = bins.mean(dim=0)
         apart = band_energy(_square(bins - mean), size, bands)[0].mean(dim=0) / torch.tensor(edges(size, bands)).diff()
         energy, shared = (band_energy(_square(x), size, bands)[1] for x in (bins, mean))
-        found.append((energy.mean(dim=0), shared, apart))
-    energy, shared, variance = (torch.stack(list(values)) for values in zip(*found, strict=True))
-    return Consensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
+        measures.append((energy.mean(dim=0), shared, apart))
+    energy, shared, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
+    return BandConsensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
 
 
 def agreement(ratio: Tensor, clients: int) -> Tensor:
     """The mean inner product of two different clients over the mean energy: (C ratio - 1) / (C - 1).
 
-    Zero is expected of clients that share nothing, however many they are; one of equal clients.
+    It is 0 in expectation for clients that share nothing, however many, and 1 for identical clients.
     """
     return (clients * ratio - 1) / max(clients - 1, 1)
 
@@ -250,7 +250,7 @@ def agreement(ratio: Tensor, clients: int) -> Tensor:
 def _spectra(
     matrix: Tensor, layout: Layout, bands: int, filter: Filter | None, seed: int
 ) -> Iterator[tuple[int, Tensor, int]]:
-    """The clients' spectra of one tensor after the other, in double precision."""
+    """The clients' spectra, one tensor after the other, in double precision."""
     if filter is not None:
         matrix = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
     pieces = torch.split(matrix, list(layout.sizes), dim=1)
@@ -273,7 +273,7 @@ def _unit(values: Tensor) -> Tensor:
 
 
 def share_of(part: Tensor, whole: Tensor) -> Tensor:
-    """A part over the whole; zero of nothing."""
+    """A part divided by the whole; zero where the whole is zero."""
     return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 0.0)
 
 

@@ -1,6 +1,6 @@
-"""The instruments for many clients: each takes one vector or one tensor at a time, never holds all, and adds to others.
+"""Instruments for many clients: each takes one vector or tensor at a time, never holds all, and can be merged.
 
-`BandStream` is exact and holds one vector in double precision. `lens.sketch` has those that need pairs of clients and
+`BandStream` is exact and holds one vector in double precision. The streams in `lens.sketch` need pairs of clients and
 hold a short random sketch of each. `lens.alignment.CKAStream` runs over batches of samples instead of clients.
 """
 
@@ -18,14 +18,14 @@ from torch import Tensor
 from undrift.blocks.spectral import Filter
 from undrift.core.vector import Layout, Vector
 from undrift.lens.divergence import Drift
-from undrift.lens.spectrum import Consensus, edges, filtered, kept, long_band_energy
+from undrift.lens.spectrum import BandConsensus, edges, filtered, kept, long_band_energy
 
 CHUNK = 1 << 16  # elements that are copied in double precision at once
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What streams must share to be added: the layout, the bands, the filter, the width of a sketch and the seed."""
+    """What streams must share to be merged: the layout, the bands, the filter, the width of a sketch and the seed."""
 
     layout: Layout
     bands: int
@@ -43,17 +43,17 @@ class Stream(ABC):
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """Those taken so far, sorted."""
+        """The clients added so far, sorted."""
         return tuple(sorted(self.rows))
 
     def column(self, i: int) -> Tensor:
-        """Entry i of the clients' rows, in the order of their numbers, whatever the order in which they came."""
+        """Entry i of the clients' rows, ordered by client number whatever the order of arrival."""
         if not self.rows:
-            raise ValueError(f"{type(self).__name__}: no client was added yet")
+            raise ValueError(f"{type(self).__name__}: no client has been added yet; call add first")
         return torch.stack([self.rows[client][i] for client in self.clients]).double()
 
     def add(self, client: int, v: Vector) -> None:
-        """Take a client's vector."""
+        """Add a client's vector."""
         self._refuse_twice(client)
         layout = self.setting.layout
         pieces = layout.split(filtered(self.setting.filter, v.detach(), layout, client, self.setting.seed))
@@ -62,14 +62,14 @@ class Stream(ABC):
             self._put(row, i, piece.cpu().reshape(-1))
 
     def begin(self, client: int, dtype: torch.dtype = torch.float32) -> Callable[[int, Tensor], None]:
-        """Begin a client whose tensors come one at a time, in any order, each once; those that do not come are zero.
+        """Start a client whose tensors arrive one at a time, in any order, each once; missing tensors are zero.
 
         Args:
             client: its number.
             dtype: of its tensors.
 
         Returns:
-            What takes them: a tensor's place in the layout, and the tensor, which is not kept.
+            A function that takes a tensor's position in the layout and the tensor, which is not kept.
         """
         self._refuse_twice(client)
         if self.setting.filter is not None:
@@ -78,7 +78,7 @@ class Stream(ABC):
         return partial(self._take, row)
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream saw to this one; the clients must differ. The order of merging does not matter."""
+        """Add another stream's clients to this one; no client may be in both. The order of merging does not matter."""
         if type(other) is not type(self) or other.setting != self.setting:
             raise ValueError(f"{type(self).__name__}: only streams with the same arguments can be merged")
         twice = sorted(self.rows.keys() & other.rows.keys())
@@ -99,11 +99,11 @@ class Stream(ABC):
 
     @abstractmethod
     def _row(self, dtype: torch.dtype) -> Tensor:
-        """Zeros for the numbers of a client, made before its tensors' temporaries, whose room it would cut up later."""
+        """Zeros for a client's numbers, allocated before its temporary tensors so that memory is not fragmented."""
 
     @abstractmethod
     def _put(self, row: Tensor, i: int, piece: Tensor) -> None:
-        """Take tensor i of a client, flat, into its row."""
+        """Add tensor i of a client, flattened, to its row."""
 
 
 class BandStream(Stream):
@@ -119,7 +119,7 @@ class BandStream(Stream):
     def __init__(self, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0) -> None:
         super().__init__(Setting(layout, bands, filter, 0, seed))
         self.kept, self.parts = kept(layout, bands), slices(layout.sizes)
-        # NumPy's zeros take memory when they are first written, so that a model may be made in between.
+        # NumPy's zeros take memory only when first written, so a model may be made in between.
         self.total = torch.from_numpy(np.zeros(layout.size))
         self.sums = torch.zeros(2, len(self.kept), bands, dtype=torch.float64)
 
@@ -135,7 +135,7 @@ class BandStream(Stream):
             self.sums[1, place] += energy
 
     def merge(self, other: Self) -> Self:
-        """Add what another stream saw to this one."""
+        """Add another stream's clients to this one."""
         super().merge(other)
         self.total += other.total
         self.sums += other.sums
@@ -146,7 +146,7 @@ class BandStream(Stream):
         """The mean of the vectors, in double precision."""
         return self.total / len(self.column(0))
 
-    def consensus(self) -> Consensus:
+    def consensus(self) -> BandConsensus:
         """The same as `lens.consensus` of all vectors at once."""
         layout, bands, count = self.setting.layout, self.setting.bands, len(self.column(0))
         plain, energy = self.sums / count
@@ -157,7 +157,7 @@ class BandStream(Stream):
         widths = torch.tensor([edges(layout.sizes[i], bands) for i in self.kept]).diff(dim=1)
         variance = (plain - shared[0]).clamp(min=0) / widths
         names = tuple(layout.names[i] for i in self.kept)
-        return Consensus(names, count, energy, shared[1], variance)
+        return BandConsensus(names, count, energy, shared[1], variance)
 
     def drift(self, moved: Vector | None = None) -> Drift:
         """The same as `lens.client_drift` of all updates at once.
@@ -186,12 +186,12 @@ class BandStream(Stream):
 
 
 def slices(sizes: Sequence[int]) -> list[slice]:
-    """Where pieces of these sizes lie one after the other."""
+    """The slices of consecutive pieces of these sizes."""
     return [slice(a, b) for a, b in pairwise((0, *accumulate(sizes)))]
 
 
 def _add(total: Tensor, x: Tensor) -> Tensor:
-    """Add to a total, and give the norm of what was added; in pieces, since both need a copy in double precision."""
+    """Add to a total and return the norm of the addend; in chunks, since both need a copy in double precision."""
     square = torch.zeros((), dtype=torch.float64)
     for into, part in zip(torch.split(total, CHUNK), torch.split(x, CHUNK), strict=True):
         double = part.double()
@@ -201,5 +201,5 @@ def _add(total: Tensor, x: Tensor) -> Tensor:
 
 
 def _whole(layers: Tensor) -> Tensor:
-    """Numbers by layer, and their sum in the last place."""
+    """Numbers by layer, followed by their sum."""
     return torch.cat([layers, layers.sum(dim=0, keepdim=True)])

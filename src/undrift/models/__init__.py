@@ -1,7 +1,6 @@
 """The models of the field's papers, by name."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 
@@ -12,6 +11,7 @@ from undrift.models.lstm import CharLSTM
 from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
+from undrift.util.names import suggest
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": SmallCNN,
@@ -54,9 +54,7 @@ def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbol
         1258798
     """
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(MODELS)}"
-        raise ValueError(f"no model is named {name!r}; {hint}")
+        raise ValueError(f"no model is named {name!r}; {suggest(name, MODELS)}")
     data = "image" if symbols is None else "text"
     if INPUTS[name] != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)

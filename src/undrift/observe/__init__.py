@@ -1,1 +1,1 @@
-"""The lens on runs: looks at a checkpoint, rows while a run goes on."""
+"""The lens applied to runs: measurements of a checkpoint, and rows while a run is in progress."""

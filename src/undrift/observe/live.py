@@ -1,8 +1,7 @@
-"""The lens inside a run: every few rounds, a few clients' gradients at the new model, one tensor at a time.
+"""The lens during a run: every few rounds, the gradients of a few clients at the new model, one tensor at a time.
 
-It is the driver that looks, so that every engine is watched alike. Nothing is written but rows: no client's state, no
-random stream, no bit of the result. The clients and their examples are the same each time, so that a change from row to
-row is one of the model.
+The driver measures, so all engines are treated alike. Only rows are written: no client state, random stream or result
+changes. The clients and their examples are the same each time, so a change from row to row is a change of the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,23 +22,23 @@ from undrift.core.types import ServerState
 from undrift.core.vector import Bound, Layout, layout_of
 from undrift.engine.simulation import Record
 from undrift.engine.worker import Job
-from undrift.lens import BandStream, Consensus, Drift, sweep
+from undrift.lens import BandConsensus, BandStream, Drift, sweep
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
-"""From so many parameters on a look goes over the clients twice, each time with the sums of half of the model."""
+"""Models with at least this many parameters are measured in two passes over the clients, one for each half."""
 
 
 class Live:
-    """Watches a run as its settings ask for.
+    """Measures a run while it is in progress, as its settings say.
 
     Args:
         job: the method, the task and the clients' settings.
         path: the file of JSON lines.
-        every: after every so many rounds; 0 never looks.
-        clients: at how many clients.
-        parts: for what: "spectrum", "divergence".
-        model: a bound model to look with, unchanged afterwards; None makes one for every look.
+        every: measure after every this many rounds; 0 means never.
+        clients: how many clients to measure.
+        parts: what to measure: "spectrum", "divergence".
+        model: a bound model to compute with, restored afterwards; None makes one each time.
     """
 
     def __init__(
@@ -50,8 +49,8 @@ class Live:
 
     @cached_property
     def clients(self) -> list[int]:
-        """At whom it looks."""
-        return some(self.job.task, self.count, self.job.seed)
+        """The clients it measures."""
+        return sample_clients(self.job.task, self.count, self.job.seed)
 
     @cached_property
     def layout(self) -> Layout:
@@ -59,24 +58,24 @@ class Live:
         return layout_of(self.job.task.model()) if self.model is None else self.model.layout
 
     def rewind(self, round: int) -> None:
-        """Forget the row of this round and all after it, because they will be run again."""
+        """Drop the row of this round and all later ones, because they will be run again."""
         if self.rows.path.exists():
             self.rows.rewind(round)
 
     def after(self, state: ServerState, record: Record) -> dict[str, float]:
-        """Look at the state a round ended with, if it is time, and say how long that took.
+        """Measure the state after a round, if it is due, and return how long that took.
 
-        What cannot be looked at is told in the row and never ends a run.
+        A failure to measure is recorded in the row and never ends a run.
         """
         if not self.every or state.round % self.every:
             return {}
         begun = perf_counter()
         try:
-            told = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
+            row = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
         except (ValueError, TypeError, RuntimeError) as error:
-            told = {"skipped": str(error)}
+            row = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
-        self.rows.append({"round": record.round, "seconds": seconds, **told})
+        self.rows.append({"round": record.round, "seconds": seconds, **row})
         return {"lens_seconds": seconds}
 
 
@@ -88,31 +87,31 @@ def glance(
     parts: Sequence[str] = ("spectrum",),
     model: Bound | None = None,
 ) -> dict[str, Any]:
-    """What clients' gradients share at a state, from one batch of each; one tensor is held at a time.
+    """What clients' gradients share at a state, from one batch each; one tensor is held at a time.
 
     Args:
         job: the method, the task and the clients' settings.
-        state: where to look.
-        clients: at whom.
+        state: the server state to measure.
+        clients: the clients to measure.
         layout: the names and shapes of the model's tensors.
-        parts: "spectrum" tells the energy of the clients' mean over their mean energy, band by band; "divergence" the
-            root mean square distance of clients from their mean, over the whole model (`drift`) and, over the length
-            of the mean, by layer.
-        model: a bound model to look with, unchanged afterwards; None makes one.
+        parts: "spectrum" is the energy of the clients' mean divided by their mean energy, per band; "divergence" is the
+            root mean square distance of clients from their mean, for the whole model (`drift`) and, divided by the
+            length of the mean, per layer.
+        model: a bound model to compute with, restored afterwards; None makes one.
     """
-    found = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
-    told: dict[str, Any] = {}
+    measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
+    row: dict[str, Any] = {}
     if "spectrum" in parts:
-        told["consensus"] = plain(_joined([consensus for consensus, _ in found]).overall["ratio"])
+        row["consensus"] = jsonable(_joined([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
-        told |= _divergence([drift for _, drift in found])
-    return told
+        row |= _divergence([drift for _, drift in measured])
+    return row
 
 
 def halves(layout: Layout) -> list[slice]:
-    """The tensors of a large model in two groups of about as many parameters; of a small one, all in one group.
+    """The tensors of a large model in two groups of similar size; those of a small model in one group.
 
-    They stay together, too, where one of the groups would be less than a tenth: a second pass would gain little.
+    They also stay together if one group would have less than a tenth of the parameters: two passes would gain little.
     """
     tensors, ends = len(layout.sizes), list(accumulate(layout.sizes))
     cut = min(range(tensors), key=lambda i: abs(2 * ends[i] - layout.size)) + 1
@@ -123,8 +122,8 @@ def halves(layout: Layout) -> list[slice]:
 
 def _half(
     job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, model: Bound | None
-) -> tuple[Consensus, Drift]:
-    """What clients share in some of the tensors; the sums are gone when it is told."""
+) -> tuple[BandConsensus, Drift]:
+    """What clients share in a slice of the tensors; the sums are freed on return."""
     stream = BandStream(Layout(layout.names[part], layout.shapes[part]))
 
     def begin(client: int) -> Callable[[int, Tensor], None]:
@@ -135,34 +134,34 @@ def _half(
     return stream.consensus(), stream.drift()
 
 
-def _joined(found: Sequence[Consensus]) -> Consensus:
-    """The layers of all."""
+def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
+    """The layers of all parts together."""
     energy, shared, variance = (
-        torch.cat([getattr(x, name) for x in found]) for name in ("energy", "shared", "variance")
+        torch.cat([getattr(x, name) for x in parts]) for name in ("energy", "shared", "variance")
     )
-    return Consensus(tuple(layer for x in found for layer in x.layers), found[0].clients, energy, shared, variance)
+    return BandConsensus(tuple(layer for x in parts for layer in x.layers), parts[0].clients, energy, shared, variance)
 
 
-def _divergence(found: Sequence[Drift]) -> dict[str, Any]:
+def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
     """Distances from the mean, by layer and of the whole model."""
-    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in found])
-    drift = torch.stack([x.scatter[-1] for x in found]).sum().clamp(min=0).sqrt()
-    layers = [layer for x in found for layer in x.layers]
-    return {"divergence": {"layers": layers, "relative": plain(relative)}, "drift": plain(drift)}
+    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in drifts])
+    drift = torch.stack([x.scatter[-1] for x in drifts]).sum().clamp(min=0).sqrt()
+    layers = [layer for x in drifts for layer in x.layers]
+    return {"divergence": {"layers": layers, "relative": jsonable(relative)}, "drift": jsonable(drift)}
 
 
-def some(task: Task, count: int, seed: int) -> list[int]:
-    """So many clients that have examples, or all of them if they are fewer; the same at every call."""
+def sample_clients(task: Task, count: int, seed: int) -> list[int]:
+    """This many clients with examples, or all of them if there are fewer; the same at every call."""
     able = [client for client in range(task.population) if task.examples(client)]
     return [able[i] for i in cohort(derive(seed, "lens"), 0, len(able), min(count, len(able)))]
 
 
-def plain(value: Any) -> Any:
-    """Tensors, arrays, tuples and tables as JSON takes them; what is not finite becomes None."""
+def jsonable(value: Any) -> Any:
+    """Tensors, arrays, tuples and dicts as JSON values; numbers that are not finite become None."""
     if isinstance(value, Tensor | np.ndarray):
-        return plain(value.tolist())
+        return jsonable(value.tolist())
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [jsonable(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value

@@ -1,6 +1,6 @@
-"""A look at a scene: its parts measured one by one and kept in one JSON file.
+"""Measure a scene part by part and store the results in one JSON file.
 
-Runs seen with the same seed are judged on the same test examples.
+Runs measured with the same seed are evaluated on the same test examples.
 """
 
 import json
@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from undrift.compose.grammar import near
 from undrift.observe import parts as measured
-from undrift.observe.live import plain
-from undrift.observe.parts import DIRECTIONS, Told
+from undrift.observe.live import jsonable
+from undrift.observe.parts import DIRECTIONS, Measurements
 from undrift.observe.scene import Scene
 from undrift.util.files import write
+from undrift.util.names import suggest
 
-PARTS: Mapping[str, Callable[[Scene], Told]] = {
+PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "spectrum": measured.spectrum,
     "divergence": measured.divergence,
     "alignment": measured.alignment,
@@ -25,7 +25,7 @@ PARTS: Mapping[str, Callable[[Scene], Told]] = {
     "curvature": measured.curvature,
     "surface": measured.surface,
 }
-"""Name -> what measures it."""
+"""Part -> the function that measures it."""
 
 
 def measure(
@@ -36,18 +36,18 @@ def measure(
     points: int = 21,
     directions: str = DIRECTIONS[0],
     filter: str | None = None,
-) -> Told:
-    """Measure some parts of a scene and write them to a file, beside what it holds of an equal look.
+) -> Measurements:
+    """Measure parts of a scene and write them to a file; parts measured earlier with the same arguments are kept.
 
     A part that cannot be measured is left out, and `skipped` says why.
 
     Args:
-        scene: what to look at.
+        scene: what to measure.
         path: the file.
-        parts: some of `PARTS`; none takes all.
-        points: of the surface, each way; odd.
+        parts: names from `PARTS`; empty means all.
+        points: of the surface along each axis; odd.
         directions: of the surface, one of `DIRECTIONS`.
-        filter: what gradients are also seen after, as compositions write it; None takes the method's own filter.
+        filter: also measure gradients after this filter, written as in compositions; None uses the method's filter.
     """
     through = measured.read_filter(filter) if filter else None
     measures = dict(PARTS) | {
@@ -62,36 +62,37 @@ def measure(
         "directions": directions,
         "filter": filter,
     }
-    told: Told = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
-    told = _before(path, told) or told | {"seconds": {}, "skipped": {}}
+    measurements: Measurements = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
+    measurements = _before(path, measurements) or measurements | {"seconds": {}, "skipped": {}}
     for part in parts or measures:
         begun = perf_counter()
-        told["skipped"].pop(part, None)
+        measurements["skipped"].pop(part, None)
         try:
-            told[part] = plain(measures[part](scene))
-            told["skipped"] |= told[part].pop("skipped", {})
+            measurements[part] = jsonable(measures[part](scene))
+            measurements["skipped"] |= measurements[part].pop("skipped", {})
         except (ImportError, ValueError, TypeError, RuntimeError) as error:
-            told["skipped"][part] = str(error)
-        told["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
+            measurements["skipped"][part] = str(error)
+        measurements["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
     path.parent.mkdir(exist_ok=True)
-    write(path, json.dumps(told, indent=1, allow_nan=False) + "\n")
-    return told
+    write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n")
+    return measurements
 
 
-def _before(path: Path, told: Told) -> Told | None:
-    """What an earlier look at the same state with the same arguments has left, if there was one."""
+def _before(path: Path, request: Measurements) -> Measurements | None:
+    """The file's measurements, if they are of the same state with the same arguments."""
     try:
-        found: Told = json.loads(path.read_text(encoding="utf-8"))
+        earlier: Measurements = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and all(found.get(key) == value for key, value in told.items()) else None
+    same = isinstance(earlier, dict) and all(earlier.get(key) == value for key, value in request.items())
+    return earlier if same else None
 
 
 def check(clients: int, parts: Sequence[str], examples: int, directions: str) -> None:
-    """Refuse what cannot be asked for."""
+    """Reject arguments that cannot be used."""
     for part in parts:
         if part not in PARTS:
-            raise ValueError(f"look: no part is named {part!r}; {near(part, PARTS)}")
+            raise ValueError(f"look: no part is named {part!r}; {suggest(part, PARTS)}")
     if clients < 2:
         raise ValueError(f"look: clients must be 2 or more, since they are compared with each other, got {clients}")
     if examples < 8:

@@ -1,4 +1,4 @@
-"""What the lens measures of a scene, part by part, as plain tables."""
+"""What the lens measures of a scene, part by part, as dicts."""
 
 from typing import Any
 
@@ -12,45 +12,45 @@ from undrift.core.vector import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
 
-Told = dict[str, Any]
+Measurements = dict[str, Any]
 
-R = 0.05  # the share that is filtered away where the method does not say
+R = 0.05  # the share removed if the method has no filter of its own
 DIRECTIONS = ("top eigenvectors", "random")
-LONGEST = 16_384  # numbers of a client's row; longer ones are not kept for a picture
+LONGEST = 16_384  # numbers in a client's row; longer rows are not stored
 
 
-def spectrum(scene: Scene, filter: Filter | None = None) -> Told:
+def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
     rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
-    told = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
+    measurements = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
     filter = filter or usual(scene)
     gain = lens.filtering(scene.gradients, scene.layout, filter)
-    words = "less" if gain["gain"] > 0 else "no less"
-    told["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
+    comparison = "less" if gain["gain"] > 0 else "no less"
+    measurements["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
         "filter": repr(filter),
         "filtering": gain,
-        "reading": f"What {filter!r} removes of clients' gradients agrees {words} than what it keeps "
+        "reading": f"What {filter!r} removes of clients' gradients agrees {comparison} than what it keeps "
         f"({gain['agreement/removed']:.2f} and {gain['agreement/kept']:.2f}).",
     }
-    return {"bands": len(told["gradient"]["consensus"]), **told, "reading": lens.Consensus.reading}
+    return {"bands": len(measurements["gradient"]["consensus"]), **measurements, "reading": lens.BandConsensus.reading}
 
 
 def usual(scene: Scene) -> Filter:
-    """The method's own filter, or a high-pass that removes a usual share."""
+    """The method's own filter, or a high-pass with the usual share."""
     spectral = scene.simulation.algorithm.spectral
     own = (spectral.gradient or spectral.perturbation) if isinstance(spectral, Filters) else None
     return own or high_pass(R)
 
 
 def read_filter(text: str) -> Filter:
-    """A filter as compositions write it, "highpass(0.1)" for example."""
+    """Parse a filter written as in compositions, for example "highpass(0.1)"."""
     spectral = parse(f"fedavg + gradient:{text}").spectral
     if not isinstance(spectral, Filters) or spectral.gradient is None:
-        raise ValueError(f'look: filter must be one, for example "highpass(0.1)", got {text!r}')
+        raise ValueError(f'look: filter must be a filter, for example "highpass(0.1)", got {text!r}')
     return spectral.gradient
 
 
-def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Told:
+def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Measurements:
     """How far apart vectors are in each band, and how much of it they share."""
     apart = lens.spread(vectors, layout, filter=filter)
     shared = lens.consensus(vectors, layout, filter=filter).overall
@@ -69,8 +69,8 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Tol
     }
 
 
-def divergence(scene: Scene, filter: Filter | None = None) -> Told:
-    """How far clients are from their mean, layer by layer, gradients also after a filter; the angles between them."""
+def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
+    """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
     filter = filter or usual(scene)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
     gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
@@ -92,56 +92,60 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Told:
     }
 
 
-def alignment(scene: Scene) -> Told:
-    """Whether clients' models after the next round see the same test examples alike."""
-    found = lens.align(scene.features).matrices
-    means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in found.items()}
+def alignment(scene: Scene) -> Measurements:
+    """How similar the features of clients' models are after the next round, on the same test examples."""
+    matrices = lens.align(scene.features).matrices
+    means = {layer: lens.off_diagonal(matrix)["mean"] for layer, matrix in matrices.items()}
     worst = min(means, key=lambda layer: means[layer])
     return {
         "clients": scene.clients,
-        "matrix": found[PENULTIMATE],
+        "matrix": matrices[PENULTIMATE],
         "layers": means,
         "reading": f"After a round two clients' models see the same examples alike by {means[PENULTIMATE]:.2f} before "
         f"the classifier (CKA, 1 is alike), and least alike in {worst} ({means[worst]:.2f}).",
     }
 
 
-def embedding(scene: Scene) -> Told:
+def embedding(scene: Scene) -> Measurements:
     """Clients' updates, and the global model's features of test examples, in a plane."""
-    found = lens.pca({"update": scene.updates})
-    told: Told = {
-        "pca_update": {"points": found.points["update"], "clients": scene.clients, "explained": found.explained}
+    projection = lens.pca({"update": scene.updates})
+    measurements: Measurements = {
+        "pca_update": {
+            "points": projection.points["update"],
+            "clients": scene.clients,
+            "explained": projection.explained,
+        }
     }
     inputs, labels = scene.test
     features = lens.features(scene.module, inputs)[PENULTIMATE]
     try:
         points = lens.tsne(features, perplexity=min(30.0, len(features) / 4), seed=scene.seed)
     except ImportError as error:
-        return {**told, "skipped": {"tsne_features": str(error)}}
-    return {**told, "tsne_features": {"points": points, "labels": labels}}
+        return {**measurements, "skipped": {"tsne_features": str(error)}}
+    return {**measurements, "tsne_features": {"points": points, "labels": labels}}
 
 
-def views(scene: Scene) -> Told:
-    """One row per client of what a report draws in a plane, together with other runs'.
+def views(scene: Scene) -> Measurements:
+    """The rows, one per client, that a report projects onto a plane together with those of other runs.
 
-    They are the perturbation and the weights of the first tensor of weights, and the mean features of each class. Rows
-    of more than `LONGEST` numbers are left out.
+    They are the perturbation and the weights of the first weight matrix, and the mean features of each class. Rows of
+    more than `LONGEST` numbers are left out.
     """
     shapes = zip(scene.layout.names, scene.layout.shapes, scene.layout.sizes, strict=True)
     first = next((name for name, shape, size in shapes if len(shape) > 1 and size <= LONGEST), None)
-    found: dict[str, Tensor] = {}
+    tables: dict[str, Tensor] = {}
     if first is not None and scene.perturbations is not None:
-        found[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
+        tables[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
     if first is not None:
-        found[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
+        tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
     labels, classes = scene.test[1], scene.task.dataset.classes
-    means = torch.stack([lens.class_means(told[PENULTIMATE], labels, classes) for told in scene.features])
+    means = torch.stack([lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features])
     if means.shape[1] <= LONGEST:
-        found["features of each class"] = means
-    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in found.items()}
+        tables["features of each class"] = means
+    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in tables.items()}
 
 
-def curvature(scene: Scene) -> Told:
+def curvature(scene: Scene) -> Measurements:
     """How sharp the global model's minimum is."""
     objective = scene.objective()
     trace = lens.trace(objective, seed=scene.seed)
@@ -155,7 +159,7 @@ def curvature(scene: Scene) -> Told:
     }
 
 
-def surface(scene: Scene, points: int = 21, directions: str = DIRECTIONS[0]) -> Told:
+def surface(scene: Scene, points: int = 21, directions: str = DIRECTIONS[0]) -> Measurements:
     """The loss over a plane through the global model."""
     objective = scene.objective(2)
     plane = scene.eigen.vectors if directions == DIRECTIONS[0] else lens.random_directions(objective, scene.seed)

@@ -1,4 +1,4 @@
-"""A run where it stands: its state, a few of its clients and some test examples, only to be read."""
+"""A checkpoint of a run to measure, read-only: its state, a few of its clients and some test examples."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,15 +19,15 @@ from undrift.lens.alignment import PENULTIMATE
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What the parts of a look need of a run, each made when first asked for.
+    """What measurements need from a run, each computed on first use.
 
     Args:
         task: the data and the model.
-        simulation: an engine in this process that finds the clients' states.
+        simulation: an engine in this process that reads the clients' states.
         state: the server's, from the checkpoint.
-        clients: at whom to look.
+        clients: the clients to measure.
         seed: of the choice of examples and of all estimates.
-        examples: how many of the official test set the model is judged on.
+        examples: how many examples of the official test set are used.
     """
 
     task: DataTask
@@ -40,19 +40,19 @@ class Scene:
     @cached_property
     def gradients(self) -> Tensor:
         """The clients' gradients at the state's model, one per row."""
-        return lens.probe(self.simulation, self.state, self.clients)
+        return lens.client_vectors(self.simulation, self.state, self.clients)
 
     @cached_property
     def updates(self) -> Tensor:
         """What the clients would send in the next round."""
-        return lens.probe(self.simulation, self.state, self.clients, "update")
+        return lens.client_vectors(self.simulation, self.state, self.clients, "update")
 
     @cached_property
     def perturbations(self) -> Tensor | None:
         """The clients' perturbations; None if the method has none."""
         if not self.simulation.algorithm.fills("perturbation"):
             return None
-        return lens.probe(self.simulation, self.state, self.clients, "perturbation")
+        return lens.client_vectors(self.simulation, self.state, self.clients, "perturbation")
 
     @cached_property
     def models(self) -> Tensor:
@@ -61,7 +61,7 @@ class Scene:
 
     @cached_property
     def features(self) -> list[dict[str, Tensor]]:
-        """What each of these models makes of the test examples, before its classifier and after every stage."""
+        """The features of each of these models on the test examples, before the classifier and after every stage."""
         inputs = self.test[0]
         stages = lens.outlets(self.module, inputs[:2])
         return lens.client_features(self.module, self.models, inputs, [*stages[:-1], PENULTIMATE, *stages[-1:]])
@@ -78,16 +78,16 @@ class Scene:
 
     @cached_property
     def test(self) -> tuple[Tensor, Tensor]:
-        """Some examples of the official test set, as the model takes them."""
+        """Examples of the official test set, prepared for the model."""
         task = self.task
         draw = Generator().manual_seed(derive(self.seed, "lens/test"))
         chosen = torch.randperm(len(task.dataset.test), generator=draw)[: self.examples]
         return task.prepare(task.dataset.test.inputs[chosen]), task.dataset.test.targets[chosen]
 
-    def objective(self, share: int = 1) -> lens.Objective:
+    def objective(self, share: int = 1) -> lens.EmpiricalLoss:
         """The loss over these examples, or over the first half, third, ... of them."""
         pairs = zip(*(torch.split(x[: max(len(x) // share, 1)], BATCH) for x in self.test), strict=True)
-        return lens.Objective(self.module, self.task.loss, pairs)
+        return lens.EmpiricalLoss(self.module, self.task.loss, pairs)
 
     @cached_property
     def eigen(self) -> lens.Eigen:

@@ -2,7 +2,8 @@
 
 from undrift.report.collect import Material, ReportError, collect
 from undrift.report.page import render, write_page
-from undrift.report.prints import write_prints
+from undrift.report.partition import write_partition
+from undrift.report.prints import write_print, write_prints
 from undrift.report.sections import Section, sections
 from undrift.report.single import KINDS, draw_kind
 
@@ -16,5 +17,7 @@ __all__ = [
     "render",
     "sections",
     "write_page",
+    "write_partition",
+    "write_print",
     "write_prints",
 ]

@@ -1,4 +1,4 @@
-"""Figures from one body per method."""
+"""Figures from one line or one panel per method."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from undrift.report.drawing import Axis, Body, Curves, Figure, Grid, Series, slug
+from undrift.report.drawing import Axis, Figure, Line, Panel, line_panel, slug
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -14,49 +14,51 @@ LAYER = Axis("layer")
 
 
 def lines(
-    found: Sequence[Series | None], name: Sequence[str], title: str, reading: str, axes: tuple[Axis, Axis], tab: str
+    shown: Sequence[Line | None], name: Sequence[str], title: str, reading: str, axes: tuple[Axis, Axis], tab: str
 ) -> Iterator[Figure]:
     """A figure of the methods that have a line, or none.
 
     Args:
-        found: the line of each method; None where it has none.
-        name: words of the file's name.
+        shown: the line of each method; None where it has none.
+        name: parts of the file's name.
         title: what it shows.
         reading: how to read it.
         axes: x and y; `LAYER` is filled with the names of the layers.
         tab: see `Figure`.
     """
-    shown = tuple(line for line in found if line is not None)
-    if shown:
-        yield Figure(slug(*name), title, reading, (("", curves(*axes, shown)),), tab)
+    panel = dotted(*axes, shown)
+    if panel is not None:
+        yield Figure(slug(*name), title, reading, (("", panel),), tab)
 
 
-def curves(x: Axis, y: Axis, shown: tuple[Series, ...]) -> Curves:
-    """Lines with their values marked; `LAYER` is filled with the names of the layers."""
-    names = tuple(dict.fromkeys(str(label) for line in shown for label in line.y)) if y is LAYER else ()
-    return Curves(x, replace(y, labels=names), shown, True)
+def dotted(x: Axis, y: Axis, shown: Sequence[Line | None]) -> Panel | None:
+    """Lines with their values marked, or None without any; `LAYER` is filled with the names of the layers."""
+    present = [line for line in shown if line is not None]
+    names = tuple(dict.fromkeys(str(label) for line in present for label in line.y)) if y is LAYER else ()
+    return line_panel(x, replace(y, labels=names), present, True) if present else None
 
 
 def side_by_side(
-    found: Sequence[tuple[str, Body | None]], name: Sequence[str], title: str, reading: str, tab: str
+    panels: Sequence[tuple[str, Panel | None]], name: Sequence[str], title: str, reading: str, tab: str
 ) -> Iterator[Figure]:
-    """A figure with a part for each method that has one, all on one scale of colours; arguments as for `lines`."""
-    parts = [(label, body) for label, body in found if body is not None]
-    grids = [body for _, body in parts if isinstance(body, Grid)]
+    """A figure with one panel per method that has one, all on one colour scale; arguments as for `lines`."""
+    parts = [(label, panel) for label, panel in panels if panel is not None]
+    grids = [panel.grid for _, panel in parts if panel.grid is not None]
     if grids:
         low, high = min(grid.low for grid in grids), max(grid.high for grid in grids)
-        parts = [(label, replace(grid, low=low, high=high)) for (label, _), grid in zip(parts, grids, strict=True)]
+        shared = [replace(grid, low=low, high=high) for grid in grids]
+        parts = [(label, replace(panel, marks=(grid,))) for (label, panel), grid in zip(parts, shared, strict=True)]
     if parts:
         yield Figure(slug(*name), title, reading, tuple(parts), tab)
 
 
-def mean(found: Sequence[Any]) -> Matrix | None:
-    """The mean over seeds of those that have the shape of the first; None if there is nothing to show."""
-    arrays = [np.array(x, dtype=float) for x in found]
+def mean(seeds: Sequence[Any]) -> Matrix | None:
+    """The mean over the seeds whose shape is that of the first; None if there is nothing to show."""
+    arrays = [np.array(x, dtype=float) for x in seeds]
     alike = [x for x in arrays if x.shape == arrays[0].shape and x.size]
     return np.mean(alike, axis=0) if alike else None
 
 
 def numbers(values: Matrix) -> list[list[float | None]]:
-    """Plain numbers, None where there is none; six digits are enough for colours."""
+    """Lists of numbers with None for what is not finite; six digits are enough for colours."""
     return [[float(f"{x:.6g}") if np.isfinite(x) else None for x in row] for row in values]

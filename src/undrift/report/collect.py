@@ -1,4 +1,4 @@
-"""What a report tells of: runs found in folders, those of one method over seeds put together."""
+"""Collect the runs of a report from folders and group those of one method over seeds."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ _SINGLE = "single runs"
 
 
 class ReportError(ValueError):
-    """Something that cannot be told; the message names the folder or file and what to do."""
+    """A report that cannot be made; the message names the folder or file and what to do."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: where it is, what it is called in the report, its settings."""
+class LoadedRun:
+    """A run as the report reads it: its folder, its name in the report and its settings."""
 
     folder: Path
     name: str
@@ -33,46 +33,46 @@ class Run:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per round, of the rounds asked for."""
+        """One row per round, up to the requested number of rounds."""
         return Metrics(self.folder / "metrics.jsonl").rows()[: self.config.rounds]
 
     @cached_property
     def result(self) -> Result:
-        """What the table of a comparison tells of it."""
+        """Its entry in the table of a comparison."""
         return result(self.folder, self.config)
 
     @cached_property
     def lens(self) -> Any:
-        """What the instruments saw; None if they were not used."""
+        """The measurements at the end; None if there are none."""
         return self.read("lens.json")
 
     @cached_property
     def looks(self) -> list[Any]:
-        """What they saw after chosen rounds and at the end, in order."""
+        """The measurements after chosen rounds and at the end, in order."""
         names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
-        found = {told["round"]: told for name in names if (told := self.read(f"lens/{name}"))}
+        looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
         last = {self.lens["round"]: self.lens} if self.lens else {}
-        return [told for _, told in sorted({**found, **last}.items())]
+        return [measured for _, measured in sorted({**looks, **last}.items())]
 
     @cached_property
     def stream(self) -> list[dict[str, Any]]:
-        """What the instruments saw round by round."""
+        """The measurements taken during the run, one row each."""
         return Metrics(self.folder / "lens.jsonl").rows()
 
     def read(self, name: str) -> Any:
-        """A JSON file of the folder; None if there is none."""
+        """A JSON file in the folder; None if it does not exist."""
         path = self.folder / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError:
-            raise ReportError(f"{path}: damaged: it is not JSON; move it away and make it again") from None
+            raise ReportError(f"{path}: not valid JSON; delete the file and write it again") from None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one method in one setting, by seed: one line of every figure.
+    """The runs of one method in one setting, one per seed: one line in every figure.
 
     Args:
         setting: what the runs share; empty if the report has one setting only.
@@ -84,21 +84,21 @@ class Group:
     setting: str
     label: str
     style: int
-    runs: tuple[Run, ...]
+    runs: tuple[LoadedRun, ...]
 
     @property
     def results(self) -> dict[int, Result]:
-        """Seed -> what its run tells."""
+        """Seed -> the result of its run."""
         return {run.config.seed: run.result for run in self.runs}
 
     def lens(self, *keys: str) -> list[Any]:
-        """What the lens says under some keys, for each run that has it."""
-        return [found for run in self.runs if (found := dig(run.lens, *keys)) is not None]
+        """The measurements under nested keys, for each run that has them."""
+        return [value for run in self.runs if (value := lookup(run.lens, *keys)) is not None]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where runs come from: the command that makes them again, and the file it reads."""
+class Recipe:
+    """How to reproduce runs: the command, and the file it reads."""
 
     name: str
     command: str
@@ -113,7 +113,7 @@ class Material:
     title: str
     baseline: str
     groups: tuple[Group, ...]
-    sources: tuple[Source, ...]
+    recipes: tuple[Recipe, ...]
     notes: tuple[str, ...]
 
     @property
@@ -127,7 +127,7 @@ class Material:
         return list(dict.fromkeys(group.label for group in self.groups))
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[LoadedRun]:
         """All runs."""
         return [run for group in self.groups for run in group.runs]
 
@@ -136,15 +136,15 @@ class Material:
         return [group for group in self.groups if group.setting == setting]
 
 
-def dig(tree: Any, *keys: str) -> Any:
-    """What lies under some keys of nested tables; None if anything on the way is missing."""
+def lookup(tree: Any, *keys: str) -> Any:
+    """The value under keys of nested dicts; None if any of them is missing."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree
 
 
 def collect(paths: Sequence[Path]) -> Material:
-    """Find the runs in some folders.
+    """Find the runs in folders.
 
     Args:
         paths: folders of runs or of comparisons, or folders that have runs anywhere below them.
@@ -153,7 +153,7 @@ def collect(paths: Sequence[Path]) -> Material:
     compared = {path: Comparison.read(path / "compare.toml") for path in given if (path / "compare.toml").is_file()}
     alone = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
     many = len(compared) + bool(alone) > 1
-    runs = [run for path, it in compared.items() for run in _jobs(path, it, it.name if many else "")]
+    runs = [run for path, it in compared.items() for run in _trials(path, it, it.name if many else "")]
     single = _alone(alone, _SINGLE if many else "")
     runs += single
     notes = [note for path in compared for note in _failures(path)]
@@ -165,37 +165,39 @@ def collect(paths: Sequence[Path]) -> Material:
     labels = [group.label for group in groups]
     wanted = [*(it.baseline for it in compared.values()), "fedavg", labels[0]]
     title = next(iter(compared.values())).name if len(compared) == 1 else "Report"
-    sources = [_comparison_source(path, it) for path, it in compared.items()] + [_run_source(run) for run in single]
-    return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(sources), tuple(notes))
+    recipes = [_comparison_recipe(path, it) for path, it in compared.items()] + [_run_recipe(run) for run in single]
+    return Material(title, next(b for b in wanted if b in labels), tuple(groups), tuple(recipes), tuple(notes))
 
 
 def _below(path: Path) -> list[Path]:
     """The folders of runs at or below a path."""
     if (path / "config.toml").is_file():
         return [path]
-    found = sorted(file.parent for file in path.rglob("config.toml"))
-    if not found:
-        raise ReportError(f"{path} holds no run: there is neither a config.toml nor a compare.toml in it or below")
-    return found
+    folders = sorted(file.parent for file in path.rglob("config.toml"))
+    if not folders:
+        raise ReportError(
+            f"{path} holds no run (no config.toml or compare.toml in it or below); give the folder of a run"
+        )
+    return folders
 
 
-def _jobs(path: Path, comparison: Comparison, prefix: str) -> list[Run]:
+def _trials(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
     """The runs of a comparison that were started, in the order of its table."""
     order = [entry.label for entry in comparison.methods]
-    jobs = sorted(comparison.jobs(), key=lambda job: order.index(job.label))
+    trials = sorted(comparison.trials(), key=lambda trial: order.index(trial.label))
     runs = []
-    for job in jobs:
-        folder, setting = path / job.name, ": ".join(filter(None, (prefix, job.setting)))
+    for trial in trials:
+        folder, setting = path / trial.name, ": ".join(filter(None, (prefix, trial.setting)))
         if (folder / "config.toml").is_file():
-            asked = {"rounds": job.config.rounds, "target": job.config.target}
+            asked = {"rounds": trial.config.rounds, "target": trial.config.target}
             config = Config.read(folder / "config.toml").model_copy(update=asked)
-            name = f"{path.name}/{job.name}" if prefix else job.name
-            runs.append(Run(folder, name, setting, job.label, config))
+            name = f"{path.name}/{trial.name}" if prefix else trial.name
+            runs.append(LoadedRun(folder, name, setting, trial.label, config))
     return runs
 
 
-def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
-    """Runs named one by one: a setting is whatever they differ in, but for the method and the seed."""
+def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
+    """Runs given one by one: a setting is whatever they differ in except the method and the seed."""
     configs = {folder: Config.read(folder / "config.toml") for folder in folders}
     values = {folder: _shared(config) for folder, config in configs.items()}
     varying = [key for key in _shared(Config()) if len({str(value[key]) for value in values.values()}) > 1]
@@ -205,17 +207,17 @@ def _alone(folders: Sequence[Path], prefix: str) -> list[Run]:
         arguments = ", ".join(f"{name}={value}" for name, value in config.arguments.items())
         label = f"{config.method}({arguments})" if arguments else config.method
         name = folder.relative_to(root).as_posix()
-        runs.append(Run(folder, name, ": ".join(filter(None, (prefix, own))), label, config))
+        runs.append(LoadedRun(folder, name, ": ".join(filter(None, (prefix, own))), label, config))
     return runs
 
 
 def _shared(config: Config) -> dict[str, Any]:
-    """What runs of one setting share, flat."""
+    """What runs of one setting have in common, as a flat dict."""
     values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
     return values | {f"local.{name}": value for name, value in config.local}
 
 
-def _groups(runs: Sequence[Run]) -> list[Group]:
+def _groups(runs: Sequence[LoadedRun]) -> list[Group]:
     """Runs by setting and method, in order of appearance; a seed counts once."""
     styles = {label: n for n, label in enumerate(dict.fromkeys(run.label for run in runs))}
     groups: dict[tuple[str, str], Group] = {}
@@ -232,7 +234,7 @@ def _groups(runs: Sequence[Run]) -> list[Group]:
 
 
 def _failures(path: Path) -> list[str]:
-    """The runs of a comparison that failed, as its table tells."""
+    """The runs of a comparison that failed, according to its table."""
     try:
         table = json.loads((path / "table.json").read_text(encoding="utf-8"))
         return [f"{failure['run']} failed: {failure['error']}" for failure in table["failures"]]
@@ -240,15 +242,15 @@ def _failures(path: Path) -> list[str]:
         return []
 
 
-def _unfinished(run: Run) -> str:
+def _unfinished(run: LoadedRun) -> str:
     return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
 
 
-def _comparison_source(path: Path, comparison: Comparison) -> Source:
+def _comparison_recipe(path: Path, comparison: Comparison) -> Recipe:
     command = f"undrift compare compare.toml --out {quote(path.name)}"
-    return Source(path.name, command, "compare.toml", comparison.toml())
+    return Recipe(path.name, command, "compare.toml", comparison.toml())
 
 
-def _run_source(run: Run) -> Source:
+def _run_recipe(run: LoadedRun) -> Recipe:
     command = f"undrift run --config config.toml --out {quote(run.name)}"
-    return Source(run.name, command, "config.toml", run.config.toml())
+    return Recipe(run.name, command, "config.toml", run.config.toml())

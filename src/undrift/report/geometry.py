@@ -10,13 +10,13 @@ from torch import Tensor
 from undrift.lens import pca
 from undrift.report.assemble import Matrix, numbers, side_by_side
 from undrift.report.collect import Group, Material
-from undrift.report.drawing import Axis, Figure, Grid, Points, slug, titled
+from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, titled
 
-Kind = Literal["contour", "surface"]
+_Shape = Literal["contour", "surface"]
 
-_KINDS: tuple[tuple[Kind, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
-NAMED = 20  # classes; more are not told apart by colour
-WIDE = 20  # a landscape whose highest loss is so many times its lowest is drawn in logarithms
+_KINDS: tuple[tuple[_Shape, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
+NAMED = 20  # with more classes the legend is left out
+WIDE = 20  # a landscape with a larger ratio of highest to lowest loss is drawn on a log scale
 
 
 def plane(material: Material) -> Iterator[Figure]:
@@ -43,36 +43,37 @@ def plane(material: Material) -> Iterator[Figure]:
 
 def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Clients of all methods in the same two directions, of the first seed that has them."""
-    seen = [(group, told[0]) for group in groups if (told := group.lens("views"))]
-    for name in dict.fromkeys(name for _, told in seen for name in told):
-        rows = [(group, torch.tensor(told[name])) for group, told in seen if name in told]
+    seen = [(group, views[0]) for group in groups if (views := group.lens("views"))]
+    for name in dict.fromkeys(name for _, views in seen for name in views):
+        rows = [(group, torch.tensor(views[name])) for group, views in seen if name in views]
         if len({x.shape[1] for _, x in rows}) == 1:  # models of other shapes have no directions in common
-            body, apart = _together(rows)
+            panel, apart = _together(rows)
             yield Figure(
                 slug("pca", name, setting),
                 titled(f"Clients' {name}, all methods in the same directions", setting),
                 "Each point is a client and tight clouds are clients that agree; the mean distance from a method's own "
                 f"centre, in all directions, is: {apart}.",
-                (("", body),),
+                (("", panel),),
                 name.partition(" of ")[0],
             )
 
 
-def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Points, str]:
-    """All rows on their two main directions, and how far those of each method are from their own centre."""
-    found = pca({group.label: x for group, x in rows})
-    x, y = (Axis(f"direction {n + 1} ({share:.0%} of variance)") for n, share in enumerate(found.explained))
-    points = [point for group, _ in rows for point in found.points[group.label].tolist()]
+def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
+    """All rows projected on their two main directions, and each method's mean distance from its own centre."""
+    projection = pca({group.label: x for group, x in rows})
+    axes = [Axis(f"direction {n} ({share:.0%} of variance)") for n, share in enumerate(projection.explained, 1)]
+    points = [point for group, _ in rows for point in projection.points[group.label].tolist()]
     names = [f"{group.label}, client {client}" for group, own in rows for client in _clients(group, len(own))]
     styles = [group.style for group, own in rows for _ in own]
-    apart = ", ".join(f"{label} {value:.3g}" for label, value in found.spread.items())
-    return Points(x, y, points, names, styles, {group.style: group.label for group, _ in rows}), apart
+    apart = ", ".join(f"{label} {value:.3g}" for label, value in projection.spread.items())
+    labels = {group.style: group.label for group, _ in rows}
+    return point_panel((axes[0], axes[1]), points, names, styles, labels), apart
 
 
 def _clients(group: Group, count: int) -> Sequence[int]:
-    """Who was looked at."""
-    told: list[int] = next(iter(group.lens("clients")), [])
-    return told if len(told) == count else range(count)
+    """The clients that were measured."""
+    clients: list[int] = next(iter(group.lens("clients")), [])
+    return clients if len(clients) == count else range(count)
 
 
 def landscape(material: Material) -> Iterator[Figure]:
@@ -80,51 +81,52 @@ def landscape(material: Material) -> Iterator[Figure]:
     for setting in material.settings:
         groups = material.within(setting)
         log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
-        for kind, words in _KINDS:
+        for kind, view in _KINDS:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
                 ("landscape", kind, setting),
-                titled(f"Loss around the final model, {words}", setting),
+                titled(f"Loss around the final model, {view}", setting),
                 "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
                 "narrow one is sharp.",
-                words,
+                view,
             )
 
 
 def _wide(losses: list[Matrix]) -> bool:
-    """Whether losses differ by so much that only logarithms show the basins."""
+    """Whether losses differ so much that only a log scale shows the basins."""
     finite = np.concatenate([x[np.isfinite(x)] for x in losses]) if losses else np.array([])
     return bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > WIDE)
 
 
-def _scatter(group: Group, kind: str, key: str, direction: str) -> Points | None:
+def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     """The points of the first seed that has them; clients are named, labels are coloured."""
-    found = group.lens("embedding", kind)
-    if not found or not found[0].get("points"):
+    embeddings = group.lens("embedding", kind)
+    if not embeddings or not embeddings[0].get("points"):
         return None
-    points = found[0]["points"]
-    told = found[0].get(key) or range(len(points))
-    shares = [f"{share:.0%} of variance" for share in (found[0].get("explained") or [])[:2]]
-    x, y = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
+    points = embeddings[0]["points"]
+    names = embeddings[0].get(key) or range(len(points))
+    shares = [f"{share:.0%} of variance" for share in (embeddings[0].get("explained") or [])[:2]]
+    first, second = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
     if key != "labels":
-        return Points(x, y, points, [f"client {name}" for name in told], [group.style] * len(points))
-    classes = [int(label) for label in told]
-    known = sorted(set(classes)) if len(set(classes)) <= NAMED else []
-    return Points(x, y, points, [f"class {n}" for n in classes], classes, {n: f"class {n}" for n in known})
+        return point_panel((first, second), points, [f"client {name}" for name in names], [group.style] * len(points))
+    classes = [int(label) for label in names]
+    names = {n: f"class {n}" for n in classes}
+    labels = names if len(names) <= NAMED else {}
+    return point_panel((first, second), points, [names[n] for n in classes], classes, labels)
 
 
-def _loss(group: Group, kind: Kind, log: bool) -> Grid | None:
+def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
     """The landscape of the first seed that has one."""
-    found = group.lens("surface")
-    if not found:
+    surfaces = group.lens("surface")
+    if not surfaces:
         return None
-    values = np.array(found[0]["loss"], dtype=float)
+    values = np.array(surfaces[0]["loss"], dtype=float)
     values = np.log10(values) if log else values
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    word = " direction" if kind == "contour" else ""  # beside a surface there is little room
-    x, y = Axis(f"first{word} (weights)"), Axis(f"second{word} (weights)")
+    suffix = " direction" if kind == "contour" else ""  # beside a surface there is little room
+    x, y = Axis(f"first{suffix} (weights)"), Axis(f"second{suffix} (weights)")
     scale = "log10 of the loss (nats)" if log else "loss (nats)"
     low, high = float(finite.min()), float(finite.max())
-    return Grid(x, y, found[0]["a"], found[0]["b"], numbers(values.T), scale, low, high, kind)
+    return grid_panel(x, y, Grid(surfaces[0]["a"], surfaces[0]["b"], numbers(values.T), scale, low, high, kind))

@@ -1,4 +1,4 @@
-"""Figures of what the lens saw of clients: spectrum, layers and alignment."""
+"""Figures of what the lens measured of clients: spectrum, layers and alignment."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from undrift.report.assemble import LAYER, Matrix, curves, lines, mean, numbers, side_by_side
-from undrift.report.collect import Group, Material, dig
-from undrift.report.drawing import Axis, Figure, Grid, Series, titled
+from undrift.report.assemble import LAYER, Matrix, dotted, lines, mean, numbers, side_by_side
+from undrift.report.collect import Group, Material, lookup
+from undrift.report.drawing import Axis, Figure, Grid, Line, Panel, grid_panel, titled
 
 _FREQUENCY = Axis("frequency (share of the highest)")
 _SOURCES = {
@@ -17,6 +17,32 @@ _SOURCES = {
     "perturbation": "perturbations",
     "filtered": "filtered gradients",
 }
+_BANDS = (
+    (
+        "consensus",
+        ("consensus",),
+        "What clients' {} share",
+        "1 means that clients share all of a frequency and 1 / clients that they share nothing of it: a filter can "
+        "help where it removes what is low here.",
+        "energy of the mean / mean energy",
+    ),
+    (
+        "distance",
+        ("overall", "distance"),
+        "How far apart clients' {} are",
+        "A line that rises to the right belongs to clients that differ most in high frequencies; lines are scaled to "
+        "length one, so compare their shapes.",
+        "distance of clients (length one)",
+    ),
+    (
+        "variance",
+        ("overall", "variance"),
+        "Variance of clients' {}",
+        "The higher the line at a frequency, the more clients differ in it; it grows with the square of lengths.",
+        "variance over clients (weights squared)",
+    ),
+)
+"""Figures over frequencies: name, keys below the vectors' own, title, reading and axis."""
 _DIVERGENCE = {
     "relative": (
         "distance / length of the mean",
@@ -36,17 +62,23 @@ _DIVERGENCE = {
 
 def spectrum(material: Material) -> Iterator[Figure]:
     """Band by band: what clients share, how far apart they are, and the same by layer."""
-    for source, words in _SOURCES.items():
+    for source, vectors in _SOURCES.items():
         for setting in material.settings:
             groups = material.within(setting)
-            yield from _shared(groups, source, words, setting)
-            yield from _apart(groups, source, words, setting)
-            if source == "perturbation":
-                yield from _varying(groups, source, words, setting)
-            yield from _apart_by_layer(groups, source, words, setting)
+            for name, keys, title, reading, axis in _BANDS:
+                if name != "variance" or source == "perturbation":
+                    yield from lines(
+                        [_bands(group, name == "distance", "spectrum", source, *keys) for group in groups],
+                        (name, source, setting),
+                        titled(title.format(vectors), setting),
+                        reading,
+                        (_FREQUENCY, Axis(axis)),
+                        vectors,
+                    )
+            yield from _apart_by_layer(groups, source, vectors, setting)
     for setting in material.settings:
-        for source, words in _SOURCES.items():
-            yield from _kept_rounds(material.within(setting), source, words, setting)
+        for source, vectors in _SOURCES.items():
+            yield from _kept_rounds(material.within(setting), source, vectors, setting)
         yield from side_by_side(
             [(group.label, _over_rounds(group, "shared energy", "consensus")) for group in material.within(setting)],
             ("consensus-rounds", setting),
@@ -56,79 +88,43 @@ def spectrum(material: Material) -> Iterator[Figure]:
         )
 
 
-def _shared(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
-    return lines(
-        [_bands(group, False, "spectrum", source, "consensus") for group in groups],
-        ("consensus", source, setting),
-        titled(f"What clients' {words} share", setting),
-        "1 means that clients share all of a frequency and 1 / clients that they share nothing of it: a filter can "
-        "help where it removes what is low here.",
-        (_FREQUENCY, Axis("energy of the mean / mean energy")),
-        words,
-    )
-
-
-def _apart(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
-    return lines(
-        [_bands(group, True, "spectrum", source, "overall", "distance") for group in groups],
-        ("distance", source, setting),
-        titled(f"How far apart clients' {words} are", setting),
-        "A line that rises to the right belongs to clients that differ most in high frequencies; lines are scaled to "
-        "length one, so compare their shapes.",
-        (_FREQUENCY, Axis("distance of clients (length one)")),
-        words,
-    )
-
-
-def _varying(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
-    return lines(
-        [_bands(group, False, "spectrum", source, "overall", "variance") for group in groups],
-        ("variance", source, setting),
-        titled(f"Variance of clients' {words}", setting),
-        "The higher the line at a frequency, the more clients differ in it; it grows with the square of lengths.",
-        (_FREQUENCY, Axis("variance over clients (weights squared)")),
-        words,
-    )
-
-
-def _kept_rounds(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
-    """Distance and deviation after each of the rounds that were looked at, if they are several."""
-    found = []
+def _kept_rounds(groups: Sequence[Group], source: str, vectors: str, setting: str) -> Iterator[Figure]:
+    """Distance and deviation after each measured round, if there are several."""
+    panels = []
     for group in groups:
         looks = next((run.looks for run in group.runs if len(run.looks) > 1), [])
         for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
-            rows = [(told["round"], dig(told, "spectrum", source, "overall", key)) for told in looks]
+            rows = [(measured["round"], lookup(measured, "spectrum", source, "overall", key)) for measured in looks]
             drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
-            body = curves(_FREQUENCY, Axis(title), tuple(drawn)) if drawn else None
-            found.append((f"{group.label}, {title}", body))
+            panels.append((f"{group.label}, {title}", dotted(_FREQUENCY, Axis(title), drawn)))
     return side_by_side(
-        found,
+        panels,
         ("bands", source, setting),
-        titled(f"How far apart clients' {words} are, round by round", setting),
+        titled(f"How far apart clients' {vectors} are, round by round", setting),
         "As measured, so that large layers count most: a line that falls to the right means that clients differ most "
         "in low frequencies.",
         "over rounds",
     )
 
 
-def _apart_by_layer(groups: Sequence[Group], source: str, words: str, setting: str) -> Iterator[Figure]:
+def _apart_by_layer(groups: Sequence[Group], source: str, vectors: str, setting: str) -> Iterator[Figure]:
     return side_by_side(
         [(group.label, _by_layer(group, source)) for group in groups],
         ("spectrum-layers", source, setting),
-        titled(f"Distance of clients' {words} by layer", setting),
+        titled(f"Distance of clients' {vectors} by layer", setting),
         "Brighter cells are the frequencies in which clients differ most; each row is scaled to length one.",
-        words,
+        vectors,
     )
 
 
 def divergence(material: Material) -> Iterator[Figure]:
-    """Layer by layer how far clients are from their mean, over the rounds, too; and the angles between them."""
+    """How far clients are from their mean by layer, at the end and over the rounds, and the angles between them."""
     for setting in material.settings:
         groups = material.within(setting)
         for key, (axis, reading) in _DIVERGENCE.items():
-            found = [_layers(group, "divergence", key) for group in groups]
+            shown = [_layers(group, "divergence", key) for group in groups]
             title = titled(f"Divergence by layer, {key}", setting)
-            yield from lines(found, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
+            yield from lines(shown, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
         yield from side_by_side(
             [(group.label, _over_rounds(group, "distance / mean", "divergence", "relative")) for group in groups],
             ("divergence-rounds", setting),
@@ -141,7 +137,7 @@ def divergence(material: Material) -> Iterator[Figure]:
 
 
 def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
-    """Gradients' distance before and after a filter, as it is and over the length of the mean."""
+    """Distance of gradients before and after a filter, absolute and relative to the length of the mean."""
     for key, before, axis, reading in (
         (
             "gradient",
@@ -156,18 +152,18 @@ def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
             "A filter helps in layers whose points it moves to the left: clients agree more on what remains.",
         ),
     ):
-        found = []
+        panels = []
         for group in groups:
             pair = _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key))
-            found.append((group.label, curves(Axis(axis), LAYER, pair) if pair else None))
+            panels.append((group.label, dotted(Axis(axis), LAYER, pair)))
         name, title = ("divergence-filtered", key, setting), f"Divergence before and after a filter, {key}"
-        yield from side_by_side(found, name, titled(title, setting), reading, "through a filter")
+        yield from side_by_side(panels, name, titled(title, setting), reading, "through a filter")
 
 
-def _pair(before: Series | None, after: Series | None) -> tuple[Series, ...]:
-    """Two lines with names and colours of their own."""
-    found = zip(("before", "after"), (before, after), strict=True)
-    return tuple(replace(line, label=word, style=n) for n, (word, line) in enumerate(found) if line is not None)
+def _pair(before: Line | None, after: Line | None) -> tuple[Line, ...]:
+    """The lines before and after, with names and colours of their own."""
+    pairs = zip(("before", "after"), (before, after), strict=True)
+    return tuple(replace(line, label=label, style=n) for n, (label, line) in enumerate(pairs) if line is not None)
 
 
 def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
@@ -203,7 +199,7 @@ def alignment(material: Material) -> Iterator[Figure]:
         )
 
 
-def _bands(group: Group, unit: bool, *keys: str) -> Series | None:
+def _bands(group: Group, unit: bool, *keys: str) -> Line | None:
     """A value per band, over the bands' middles."""
     values = mean(group.lens(*keys))
     if values is None:
@@ -213,27 +209,27 @@ def _bands(group: Group, unit: bool, *keys: str) -> Series | None:
     return _line(group.label, group.style, values.tolist())
 
 
-def _line(label: str, style: int, values: Sequence[float]) -> Series:
+def _line(label: str, style: int, values: Sequence[float]) -> Line:
     """A line over the bands' middles."""
-    return Series(label, style, [(n + 0.5) / len(values) for n in range(len(values))], values)
+    return Line(label, style, [(n + 0.5) / len(values) for n in range(len(values))], values)
 
 
-def _layers(group: Group, part: str, *keys: str) -> Series | None:
+def _layers(group: Group, part: str, *keys: str) -> Line | None:
     """A value per layer."""
     values = mean(group.lens(part, *keys))
     names = (group.lens(part, "layers") or [[]])[0]
     if values is None or len(names) != len(values):
         return None
-    return Series(group.label, group.style, values.tolist(), [str(name) for name in names])
+    return Line(group.label, group.style, values.tolist(), [str(name) for name in names])
 
 
-def _aligned(group: Group) -> Series | None:
-    """The mean alignment of each layer; a layer may tell it or its whole matrix."""
+def _aligned(group: Group) -> Line | None:
+    """The mean alignment of each layer, given as a number or as the whole matrix."""
     layers = (group.lens("alignment", "layers") or [None])[0]
     if not isinstance(layers, dict) or not layers:
         return None
     values = [_off_diagonal(np.array(value, dtype=float)) for value in layers.values()]
-    return Series(group.label, group.style, values, list(map(str, layers)))
+    return Line(group.label, group.style, values, list(map(str, layers)))
 
 
 def _off_diagonal(value: Matrix) -> float:
@@ -242,7 +238,7 @@ def _off_diagonal(value: Matrix) -> float:
     return float(value[~np.eye(len(value), dtype=bool)].mean())
 
 
-def _by_layer(group: Group, source: str) -> Grid | None:
+def _by_layer(group: Group, source: str) -> Panel | None:
     """Layers by bands, each layer of length one."""
     values = mean(group.lens("spectrum", source, "normalised"))
     layers = (group.lens("spectrum", source, "layers") or [[]])[0]
@@ -253,34 +249,34 @@ def _by_layer(group: Group, source: str) -> Grid | None:
     return _cells(_FREQUENCY, columns.tolist(), "layer", list(layers), values, "distance (unit rows)", high)
 
 
-def _over_rounds(group: Group, scale: str, *keys: str) -> Grid | None:
-    """Rounds by layers or by bands, from the first run that was watched; rows of another length are left out."""
+def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
+    """Rounds by layers or by bands, from the first run with live measurements; rows of another length are left out."""
     watched = next((run.stream for run in group.runs if run.stream), [])
-    rows = [(row, found) for row in watched if (found := dig(row, *keys))]
+    rows = [(row, column) for row in watched if (column := lookup(row, *keys))]
     if not rows:
         return None
     first, shown = rows[0]
-    layers = dig(first, "divergence", "layers") if "divergence" in keys else None
+    layers = lookup(first, "divergence", "layers") if "divergence" in keys else None
     names = list(layers or [f"{(n + 0.5) / len(shown):.2g}" for n in range(len(shown))])
-    kept = [(row["round"] + 1, found) for row, found in rows if len(found) == len(names)]
-    values = np.array([found for _, found in kept], dtype=float).T
+    kept = [(row["round"] + 1, column) for row, column in rows if len(column) == len(names)]
+    values = np.array([column for _, column in kept], dtype=float).T
     high = float(np.max(values, initial=0, where=np.isfinite(values)))
     title = "layer" if layers else _FREQUENCY.title
     return _cells(Axis("round"), [round for round, _ in kept], title, names, values, scale, high) if high else None
 
 
-def _square(group: Group, scale: str, low: float, keys: tuple[str, ...], names: tuple[str, ...]) -> Grid | None:
+def _square(group: Group, scale: str, low: float, keys: tuple[str, ...], names: tuple[str, ...]) -> Panel | None:
     """Clients by clients, of the first seed that has them."""
-    found = group.lens(*keys)
-    if not found:
+    matrices = group.lens(*keys)
+    if not matrices:
         return None
-    values = np.array(found[0], dtype=float)
-    told = (group.lens(*names) or [[]])[0]
-    clients = [str(name) for name in (told if len(told) == len(values) else range(len(values)))]
+    values = np.array(matrices[0], dtype=float)
+    known = (group.lens(*names) or [[]])[0]
+    clients = [str(name) for name in (known if len(known) == len(values) else range(len(values)))]
     axis, rows = Axis("client", tuple(clients)), numbers(values)
-    return Grid(axis, axis, clients, clients, rows, scale, low, 1, diverging=low < 0)
+    return grid_panel(axis, axis, Grid(clients, clients, rows, scale, low, 1, diverging=low < 0))
 
 
-def _cells(x: Axis, columns: list[Any], title: str, rows: list[Any], values: Matrix, scale: str, high: float) -> Grid:
+def _cells(x: Axis, columns: list[Any], title: str, rows: list[Any], values: Matrix, scale: str, high: float) -> Panel:
     names = [str(name) for name in rows]
-    return Grid(x, Axis(title, tuple(names)), columns, names, numbers(values), scale, 0, high)
+    return grid_panel(x, Axis(title, tuple(names)), Grid(columns, names, numbers(values), scale, 0, high))

@@ -36,17 +36,17 @@
   const buttons = (layout) => [["toImage", layout.scene ? "resetCameraDefault3d" : "resetScale2d"]];
 
   function draw(plot) {
-    const told = JSON.parse(plot.nextElementSibling.textContent);
-    if (told.layout.scene && !webgl()) {
+    const figure = JSON.parse(plot.nextElementSibling.textContent);
+    if (figure.layout.scene && !webgl()) {
       plot.classList.add("none");
       plot.textContent = "This browser cannot draw surfaces: WebGL is off.";
       return;
     }
     const settings = {
-      responsive: true, displaylogo: false, displayModeBar: !narrow.matches, modeBarButtons: buttons(told.layout),
+      responsive: true, displaylogo: false, displayModeBar: !narrow.matches, modeBarButtons: buttons(figure.layout),
     };
-    Plotly.react(plot, told.data, dressed(told.layout), settings);
-    drawn.set(plot, Boolean(told.layout.scene));
+    Plotly.react(plot, figure.data, dressed(figure.layout), settings);
+    drawn.set(plot, Boolean(figure.layout.scene));
   }
 
   // A figure is drawn when it comes near; a surface is let go again, since browsers keep few of them alive.

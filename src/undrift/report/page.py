@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, asks for nothing and runs no script but its own."""
+"""The page: one self-contained HTML file that makes no request and runs no script but its own."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from undrift.algorithms import ALGORITHMS
 from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
-from undrift.report.collect import Material, ReportError, Run
-from undrift.report.drawing import Table
-from undrift.report.figures import colour, plotly
+from undrift.report.collect import LoadedRun, Material, ReportError
+from undrift.report.drawing import Table, style
+from undrift.report.figures import plotly
 from undrift.report.sections import Section, sections
 from undrift.util.files import write
 
-SHORT = 16  # digits of a hash that are shown
+SHORT = 16  # digits shown of a hash
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Method:
 
 
 def write_page(material: Material, path: Path, parts: Sequence[Section] | None = None) -> Path:
-    """Write the report of some runs.
+    """Write the report of runs to a file.
 
     Args:
-        material: what `collect` found.
+        material: the result of `collect`.
         path: the HTML file.
-        parts: what `sections(material)` gave, for those who have it already.
+        parts: the result of `sections(material)`, if it is known already.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, render(material, parts))
@@ -74,14 +74,14 @@ def methods(material: Material) -> list[Method]:
     """The methods with their cards; settings share them, so the first one's arguments are shown."""
     first = {group.label: group for group in reversed(material.groups)}
     return [
-        Method(label, colour(first[label].style), _card(config), dict(config.arguments))
+        Method(label, style(first[label].style).colour, _card(config), dict(config.arguments))
         for label in material.labels
         for config in [first[label].runs[0].config]
     ]
 
 
 def _card(config: Config) -> Card:
-    """The card of a method; a composition has none of its own, but blocks and a cost."""
+    """The card of a method; for a composition, one with its blocks and cost only."""
     if config.method in ALGORITHMS:
         return card(config.method)
     algorithm = config.algorithm()
@@ -90,30 +90,30 @@ def _card(config: Config) -> Card:
 
 
 def _configs(material: Material) -> list[tuple[str, str]]:
-    """Name and settings of the runs that are not shown as a source of their own."""
-    shown = {source.name for source in material.sources}
+    """Name and settings of the runs that have no recipe of their own."""
+    shown = {recipe.name for recipe in material.recipes}
     return [(run.name, run.config.toml()) for run in material.runs if run.name not in shown]
 
 
-def _runs(runs: Sequence[Run]) -> Table:
-    """Every run with the hashes that tell whether another one is the same to the bit."""
+def _runs(runs: Sequence[LoadedRun]) -> Table:
+    """Every run with its hashes, which show whether another run is identical to the bit."""
     rows = []
     for run in runs:
         summary, split = run.read("summary.json") or {}, run.read("partition.json") or {}
-        hashes = [str(told.get("sha256", "-"))[:SHORT] for told in (split, summary)]
+        hashes = [str(record.get("sha256", "-"))[:SHORT] for record in (split, summary)]
         rows.append([run.name, run.label, str(run.config.seed), str(len(run.rows)), *hashes])
     headings = ["run", "method", "seed", "rounds", "sha256 of the partition", "sha256 of the final state"]
     reading = "A run made again is the same if its hashes are, given the same torch, kind of device and threads."
     return Table(headings, rows, reading, keys=2)
 
 
-def _environments(runs: Sequence[Run]) -> list[tuple[list[str], dict[str, str]]]:
-    """What the runs ran on, each kind once: the names of the runs, and what is known."""
-    found: dict[str, tuple[list[str], dict[str, str]]] = {}
+def _environments(runs: Sequence[LoadedRun]) -> list[tuple[list[str], dict[str, str]]]:
+    """The distinct environments of the runs, each with the names of its runs."""
+    kinds: dict[str, tuple[list[str], dict[str, str]]] = {}
     for run in runs:
-        told = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}
-        found.setdefault(str(sorted(told.items())), ([], told))[0].append(run.name)
-    return [(names, told) for names, told in found.values() if told]
+        environment = {str(name): str(value) for name, value in (run.read("environment.json") or {}).items()}
+        kinds.setdefault(str(sorted(environment.items())), ([], environment))[0].append(run.name)
+    return [(names, environment) for names, environment in kinds.values() if environment]
 
 
 def _file(name: str) -> str:

@@ -20,7 +20,7 @@ class Section:
         text: what it is about, in a sentence or two.
         tables: shown first.
         figures: shown below, one tab at a time.
-        missing: a command that would give its figures, or more of them; empty if it was given.
+        missing: the command that would produce its figures, or more of them; empty if it has been run.
     """
 
     key: str
@@ -56,22 +56,22 @@ _LENS: tuple[tuple[str, str, str, Figures], ...] = (
 
 
 def sections(material: Material) -> list[Section]:
-    """All parts that have something to show, or a command that would give it."""
+    """All parts that have something to show, or a command that would produce it."""
     learning = tuple(training.learning(material))
     split, clients = tuple(training.partitions(material)), tuple(training.fairness(material))
-    found = [
+    parts = [
         Section("summary", "Summary", _facts(material), (summary(material),)),
         Section("curves", "Learning curves", "How fast each method learns, by what it costs.", (), learning),
         Section("target", "Rounds to a target", "What it takes to be good enough.", (reach(material),)),
         Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
         Section("clients", "Clients", "A mean hides whom a model fails: here is every client.", (), clients),
-        *(_seen(material, *told) for told in _LENS),
+        *(_seen(material, *section) for section in _LENS),
     ]
-    return _distinct([part for part in found if part.tables or part.figures or part.missing])
+    return _distinct([part for part in parts if part.tables or part.figures or part.missing])
 
 
 def _seen(material: Material, key: str, title: str, text: str, draw: Figures) -> Section:
-    """A part that the lens gives, or the command that would give it."""
+    """A part made of lens measurements, or the command that would take them."""
     figures = tuple(draw(material))
     sharp = curvature(material) if key == "landscape" else None
     looked = figures and any(run.lens for run in material.runs)

@@ -1,15 +1,15 @@
-"""One kind of figure from runs: the lens looks at what is missing, and only this figure is drawn."""
+"""Draw one kind of figure from runs, after measuring what it needs and is missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from undrift.compose.grammar import near
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
-from undrift.report.collect import Material, ReportError, Run, collect
+from undrift.report.collect import LoadedRun, Material, ReportError, collect
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections
+from undrift.util.names import suggest
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Kind:
     Args:
         shows: what it shows.
         names: how the names of its files begin.
-        part: the part of a look that it needs; empty if a run's own rows do.
-        rounds: whether it shows every round that was kept, and not only the last.
+        part: the lens measurement it needs; empty if the run's own rows are enough.
+        rounds: whether it shows every kept round and not only the last.
     """
 
     shows: str
@@ -51,17 +51,17 @@ KINDS: Mapping[str, Kind] = {
 def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 10, seed: int = 0) -> list[Path]:
     """Write the figures of one kind as PNG and PDF and return their paths.
 
-    What a run has been looked at for already is not measured again, and what it lacks is measured as that was.
+    What has been measured is not measured again; what is missing is measured with the same settings.
 
     Args:
         kind: one of `KINDS`.
         runs: as `collect` takes them.
         folder: where to write.
-        clients: at how many clients to look, of runs that have not been looked at.
-        seed: of the choice of clients and examples, the same.
+        clients: how many clients to measure, for runs without measurements.
+        seed: of the choice of clients and examples, likewise.
     """
     if kind not in KINDS:
-        raise ReportError(f"no figure is named {kind!r}; {near(kind, KINDS)}")
+        raise ReportError(f"no figure is named {kind!r}; {suggest(kind, KINDS)}")
     wanted = KINDS[kind]
     for run in collect(runs).runs if wanted.part else ():
         _look(run, wanted, clients, seed)
@@ -72,8 +72,8 @@ def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 1
     return write_prints(drawn, folder)
 
 
-def _look(run: Run, wanted: Kind, clients: int, seed: int) -> None:
-    """Measure what is missing, beside what an earlier look has left and as it was asked for."""
+def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
+    """Measure what is missing, with the settings of earlier measurements."""
     rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
     for round in [*rounds, None]:
         before = run.read(str(place(Path(), round))) or {}
@@ -86,8 +86,8 @@ def _look(run: Run, wanted: Kind, clients: int, seed: int) -> None:
 
 def _why(kind: str, material: Material) -> str:
     """The reason the lens gives, or what such a figure needs."""
-    told = [run.lens["skipped"] for run in material.runs if run.lens]
-    reasons = [skipped[KINDS[kind].part] for skipped in told if KINDS[kind].part in skipped]
+    skips = [run.lens["skipped"] for run in material.runs if run.lens]
+    reasons = [skipped[KINDS[kind].part] for skipped in skips if KINDS[kind].part in skipped]
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
         "variance": "a method that perturbs",

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from undrift.experiment.run import rounds_to
 from undrift.experiment.statistics import LEVEL, cells, summarise
-from undrift.report.collect import Group, Material, Run
+from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Table
 
 
@@ -53,8 +53,8 @@ def target(groups: Sequence[Group]) -> float | None:
 
 def _rounds(group: Group, wanted: float | None) -> float | None:
     """The mean number of rounds to a target."""
-    found = [count for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
-    return fmean(found) if found else None
+    counts = [count for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
+    return fmean(counts) if counts else None
 
 
 def _reached(group: Group, wanted: float | None, before: float | None) -> list[str]:
@@ -77,8 +77,8 @@ def _reached(group: Group, wanted: float | None, before: float | None) -> list[s
 _SPENT = (("bytes_up", "bytes_down"), ("seconds",))
 
 
-def _sum(run: Run, count: int | None, *keys: str) -> float:
-    """What the first rounds took: megabytes for bytes, seconds for seconds."""
+def _sum(run: LoadedRun, count: int | None, *keys: str) -> float:
+    """The total over the first rounds, in megabytes or seconds."""
     total = sum(row[key] for row in run.rows[:count] for key in keys)
     return float(total) / 1e6 if keys[0].startswith("bytes") else float(total)
 
@@ -88,20 +88,20 @@ def _number(value: float) -> str:
 
 
 def curvature(material: Material) -> Table | None:
-    """How sharp the final models are; None if nobody looked."""
+    """How sharp the final models are; None if curvature was not measured."""
     several, rows = len(material.settings) > 1, []
     for group in material.groups:
-        for found in group.lens("curvature")[:1]:
-            error = found.get("trace_error")
-            trace = _told(found, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
-            top = ", ".join(f"{value:.3g}" for value in found.get("top") or []) or "-"
-            numbers = [top, trace, _told(found, "sharpness"), _told(found, "gradient_norm"), _told(found, "examples")]
+        for measurement in group.lens("curvature")[:1]:
+            error = measurement.get("trace_error")
+            trace = _cell(measurement, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
+            top = ", ".join(f"{value:.3g}" for value in measurement.get("top") or []) or "-"
+            numbers = [top, trace, *(_cell(measurement, key) for key in ("sharpness", "gradient_norm", "examples"))]
             rows.append([*[group.setting] * several, group.label, *numbers])
     headings = ["method", "largest eigenvalues", "trace", "sharpness", "gradient norm", "examples"]
     reading = "Lower is flatter: eigenvalues and trace of the Hessian, and how much one step uphill raises the loss."
     return Table([*["setting"] * several, *headings], rows, reading, keys=1 + several) if rows else None
 
 
-def _told(found: dict[str, float], key: str) -> str:
-    value = found.get(key)
+def _cell(measurement: dict[str, float], key: str) -> str:
+    value = measurement.get(key)
     return f"{value:.4g}" if isinstance(value, float | int) else "-"

@@ -1,6 +1,6 @@
 """Figures of what every run has: learning curves, who has what, and how clients fare."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import isfinite
@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from undrift.experiment.statistics import spread
-from undrift.report.collect import Group, Material, Run
-from undrift.report.drawing import Axis, Boxes, Curves, Figure, Grid, Series, slug, titled
+from undrift.report.collect import Group, LoadedRun, Material
+from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
+from undrift.report.partition import partition_figure, thin
 
 Row = dict[str, Any]
-Indices = np.ndarray[Any, np.dtype[np.int64]]
 
-ORDERED, SHOWN = 200, 400  # above so many clients they are ordered by their largest class; so many are drawn
-VALUES = 400  # of a distribution; more are thinned out evenly
+VALUES = 400  # at most, of a distribution; more are thinned out evenly
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """A number of a row, over one of the axes."""
+    """A number of a row and how its figures are labelled."""
 
     key: str
     title: str
@@ -65,24 +64,24 @@ def learning(material: Material) -> Iterator[Figure]:
     for measure, across in _MEASURES:
         for name in across:
             for setting in material.settings:
-                found = [series(group, measure.key, name) for group in material.within(setting)]
-                lines = tuple(line for line in found if line is not None)
+                groups = material.within(setting)
+                lines = [line for group in groups if (line := series(group, measure.key, name)) is not None]
                 if lines:
                     yield _curves(measure, name, setting, lines)
 
 
-def _curves(measure: _Measure, across: str, setting: str, lines: tuple[Series, ...]) -> Figure:
+def _curves(measure: _Measure, across: str, setting: str, lines: Sequence[Line]) -> Figure:
     band = f"; {_BAND}" if any(line.low for line in lines) else ""
     return Figure(
         name=slug("curve", measure.key, across, setting),
         title=titled(f"{measure.title} over {across}", setting),
         reading=f"{measure.reading}{band}.",
-        parts=(("", Curves(_ACROSS[across][0], measure.axis, lines)),),
+        parts=(("", line_panel(_ACROSS[across][0], measure.axis, lines)),),
         tab=across if measure.key == "accuracy" else measure.title.lower(),
     )
 
 
-def series(group: Group, key: str, across: str) -> Series | None:
+def series(group: Group, key: str, across: str) -> Line | None:
     """The line of a method: mean and deviation over the seeds, at the rounds that all of them have.
 
     Args:
@@ -91,19 +90,19 @@ def series(group: Group, key: str, across: str) -> Series | None:
         across: "rounds", "traffic" or "seconds".
     """
     points = [_points(run, key, across) for run in group.runs]
-    rounds = sorted(set.intersection(*(set(found) for found in points)))
+    rounds = sorted(set.intersection(*(set(run) for run in points)))
     if not rounds:
         return None
-    x = [spread([found[n][0] for found in points])[0] for n in rounds]
-    y = [spread([found[n][1] for found in points]) for n in rounds]
+    x = [spread([run[n][0] for run in points])[0] for n in rounds]
+    y = [spread([run[n][1] for run in points]) for n in rounds]
     middle, half = [mean for mean, _ in y], [deviation for _, deviation in y if deviation is not None]
     if not half:
-        return Series(group.label, group.style, x, middle)
+        return Line(group.label, group.style, x, middle)
     low, high = [m - h for m, h in zip(middle, half, strict=True)], [m + h for m, h in zip(middle, half, strict=True)]
-    return Series(group.label, group.style, x, middle, low, high)
+    return Line(group.label, group.style, x, middle, low, high)
 
 
-def _points(run: Run, key: str, across: str) -> dict[int, tuple[float, float]]:
+def _points(run: LoadedRun, key: str, across: str) -> dict[int, tuple[float, float]]:
     """Round -> how far along the axis it ends, and its value."""
     places = accumulate(_ACROSS[across][1](row) for row in run.rows)
     return {
@@ -117,65 +116,32 @@ def partitions(material: Material) -> Iterator[Figure]:
     """Who has how many examples of which class, once for every setting: methods share it."""
     for setting in material.settings:
         run = material.within(setting)[0].runs[0]
-        told = run.read("partition.json")
-        if told and told.get("histogram"):
-            counts = np.array(told["histogram"])
-            body = _histogram(counts)
-            drawn = len(body.columns)
-            share = f"; {drawn} of {len(counts)} clients are drawn" if drawn < len(counts) else ""
-            scheme = told.get("scheme", run.config.partition)
-            yield Figure(
-                name=slug("partition", setting),
-                title=titled(f"Examples of each class at each client, {scheme}", setting),
-                reading="Brighter is more, empty is none: the emptier a column, the more its client's labels are "
-                f"skewed (seed {run.config.seed}{share}).",
-                parts=(("", body),),
-            )
-
-
-def _histogram(counts: Indices) -> Grid:
-    """Classes by clients."""
-    order = _order(counts)
-    clients = tuple(str(client) for client in order)
-    classes = tuple(str(number) for number in range(counts.shape[1]))
-    x = Axis("client" if len(counts) <= ORDERED else "clients, by their largest class", clients)
-    cells = [[int(count) or None for count in row] for row in counts[order].T]
-    return Grid(x, Axis("class", classes), clients, classes, cells, "examples", 0, int(counts.max()), root=True)
-
-
-def _order(counts: Indices) -> Indices:
-    """Clients by number or, if there are many, by their largest class, thinned out evenly."""
-    order = np.arange(len(counts))
-    if len(order) > ORDERED:
-        order = np.lexsort((-counts.max(axis=1), counts.argmax(axis=1)))
-    return order[thin(len(order), SHOWN)]
-
-
-def thin(count: int, most: int) -> Indices:
-    """Places in a list, evenly spread from the first to the last: all, or as many as are shown."""
-    return np.arange(count) if count <= most else np.linspace(0, count - 1, most).round().astype(int)
+        partition = run.read("partition.json")
+        if partition and partition.get("histogram"):
+            scheme = partition.get("scheme", run.config.partition)
+            title = titled(f"Examples of each class at each client, {scheme}", setting)
+            counts = np.array(partition["histogram"])
+            yield partition_figure(counts, slug("partition", setting), title, run.config.seed)
 
 
 def fairness(material: Material) -> Iterator[Figure]:
     """How accuracy is spread over the clients at the end, all seeds together."""
     for setting in material.settings:
-        boxes = [(group.label, group.style, _accuracies(group)) for group in material.within(setting)]
-        shown = tuple(box for box in boxes if box[2])
+        boxes = [Box(group.label, group.style, _accuracies(group)) for group in material.within(setting)]
+        shown = [box for box in boxes if box.values]
         if shown:
             yield Figure(
                 name=slug("clients", setting),
                 title=titled("Accuracy of each client at the end", setting),
                 reading="A box holds the middle half of the clients and its line the median: a short box far to the "
                 "right serves all of them well.",
-                parts=(
-                    ("", Boxes(Axis("accuracy on the client's own test (%)", percent=True), Axis("method"), shown)),
-                ),
+                parts=(("", box_panel(Axis("accuracy on the client's own test (%)", percent=True), "method", shown)),),
             )
 
 
 def _accuracies(group: Group) -> list[float]:
     """Every client's accuracy, sorted; many are thinned out evenly, which keeps their distribution."""
-    told: Iterable[Any] = (run.read("clients.json") or {} for run in group.runs)
-    found = np.sort([x for one in told for x in one.get("accuracy", []) if x is not None and isfinite(x)])
-    values: list[float] = found[thin(len(found), VALUES)].tolist()
+    clients = [x for run in group.runs for x in (run.read("clients.json") or {}).get("accuracy", [])]
+    known = np.sort([x for x in clients if x is not None and isfinite(x)])
+    values: list[float] = known[thin(len(known), VALUES)].tolist()
     return values

@@ -1,12 +1,13 @@
 """Small rounds that the contract's checks take apart."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError
-from undrift.core.gate import Gate
+from undrift.core.gate import Gate, Reason
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Layout, Vector
 from undrift.core.wire import fingerprint
@@ -60,26 +61,32 @@ def play(algorithm: Algorithm, task: Clinic) -> Round:
 
 def visit(simulation: Simulation, client: int, broadcast: Broadcast, state: ServerState, gate: Gate) -> Upload:
     """Train one client that has examples; a broken promise inside a verb is raised as such."""
-    try:
-        upload = simulation.worker.visit(client, broadcast, state.accepted.get(client), gate)
-    except ClientError as error:
-        raise _breach(error) from error
-    demand(upload is not None, f"client {client} failed: {gate.rejections}")
-    assert upload is not None
+    worker = simulation.worker
+    upload = worker.visit(client, broadcast, state.accepted.get(client), gate)
+    if upload is None:
+        failure, worker.failure = worker.failure, None
+        raise _breach(failure or ContractError(f"client {client}: {gate.rejections}"))
     return upload
 
 
-def run(simulation: Simulation, rounds: int, state: ServerState | None = None) -> ServerState:
-    """Some rounds; a broken promise inside a verb is raised as such."""
+def run(
+    simulation: Simulation, rounds: int, state: ServerState | None = None, clients: Sequence[int] | None = None
+) -> ServerState:
+    """Some rounds, of the clients given or of those drawn; a broken promise inside a verb is raised as such."""
+    state = state or simulation.start()
     try:
-        return simulation.run(rounds, state)
+        for _ in range(rounds):
+            state, record = simulation.round(state, simulation.sample(state.round) if clients is None else clients)
+            rejected = [str(r) for r in record.rejections if r.reason is not Reason.EMPTY]
+            demand(not rejected, f"an honest upload was rejected: {'; '.join(rejected)}")
     except ClientError as error:
         raise _breach(error) from error
+    return state
 
 
 def simulate(algorithm: Algorithm, task: Clinic | None = None) -> Simulation:
     """A small run with odd clients; None takes the model that fits."""
-    return Simulation(algorithm, task or clinic(algorithm), LOCAL, cohort=5, seed=7)
+    return Simulation(algorithm, task or clinic(algorithm), LOCAL, cohort=5, seed=7, failures="raise")
 
 
 def states_of(simulation: Simulation) -> dict[int, dict[int, ClientState]]:
@@ -99,7 +106,11 @@ def _kept(simulation: Simulation, round: int) -> dict[int, ClientState]:
     return {client: held[round] for client, held in states_of(simulation).items() if round in held}
 
 
-def _breach(error: ClientError) -> Exception:
+def _breach(error: BaseException) -> ContractError:
     """The broken promise behind a failed training, or the failure itself as one."""
-    cause = error.__cause__
-    return cause if isinstance(cause, ContractError) else ContractError(f"training failed: {error}")
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ContractError):
+            return cause
+        cause = cause.__cause__
+    return ContractError(f"training failed: {error}")

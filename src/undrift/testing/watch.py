@@ -6,9 +6,9 @@ gradient, so that a block that keeps one without cloning it computes something e
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from typing import Any, cast
 
@@ -19,7 +19,8 @@ from torch import Tensor
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock, Block
 from undrift.core.oracle import Oracle
-from undrift.core.view import Samples, View
+from undrift.core.samples import Samples
+from undrift.core.view import View
 
 GIVEN = {"mix": 0, "correct": 0, "add": 0}
 """Verbs that may change one argument in place: which one."""
@@ -82,6 +83,7 @@ def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
 
     @wraps(call)
     def watched(self: AnyBlock, *args: Any) -> Any:
+        args = tuple(_restricted(x, block, where) if isinstance(x, View) else x for x in args)
         before = list(_held(self, verb, names, args))
         streams = _streams()
         try:
@@ -112,6 +114,33 @@ def _held(self: AnyBlock, verb: str, names: tuple[str, ...], args: tuple[Any, ..
                     yield f"{name}.{f.name}", _copy(getattr(value, f.name))
         elif GIVEN.get(verb) != i and name != "state":
             yield name, _copy(value)
+
+
+def _restricted(view: View, block: AnyBlock, where: str) -> View:
+    """A view that shows of labels and other slots only what the block declares to need."""
+    needs = block.needs
+    if not needs.labels:
+        view = replace(view, _label_counts=partial(_undeclared, f"{where} counts labels: declare Needs(labels=True)"))
+    return replace(view, _states=_Peers(view._states, {*needs.slots, *needs.reads}, where))
+
+
+def _undeclared(message: str) -> Tensor | None:
+    """What an undeclared need meets."""
+    raise ContractError(message)
+
+
+class _Peers(dict[str, object]):
+    """The states of other slots, of which only declared ones may be read."""
+
+    def __init__(self, states: Mapping[str, object], allowed: set[str], where: str) -> None:
+        super().__init__(states)
+        self.allowed, self.where = allowed, where
+
+    def get(self, slot: str, default: Any = None) -> Any:
+        """The state of a declared slot."""
+        if slot not in self.allowed:
+            _undeclared(f'{self.where} reads the {slot} slot: declare Needs(reads=("{slot}",))')
+        return super().get(slot, default)
 
 
 def _declared(where: str, block: AnyBlock, verb: str, out: Any) -> None:

@@ -1,4 +1,8 @@
-"""Terms and arguments written as text: split, read and checked against what a function takes. Nothing is evaluated."""
+"""Names with arguments, written as text: read, and checked against what a function takes. Nothing is evaluated.
+
+There are two ways to write arguments: `name(0.1, key=value)` with Python's literals, read by `bracketed`, and the short
+form `name:0.1,key=value` without brackets and quotes, read by `short`. Both are checked and passed on by `called`.
+"""
 
 import ast
 import warnings
@@ -10,6 +14,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 LONGEST = 2000
 """Characters of a text; Python's own parser needs a bound on what it is given."""
+
+Arguments = tuple[list[object], dict[str, object]]
+"""Positional and named arguments."""
 
 T = TypeVar("T")
 
@@ -36,15 +43,78 @@ def split(text: str) -> list[str]:
     return terms
 
 
-def called(make: Callable[..., T], arguments: str, source: str) -> T:
-    """The result of a call whose arguments are written as literals.
+def bracketed(text: str, source: str) -> Arguments:
+    """Arguments in brackets, read as Python reads them but only as literals; "" has none.
+
+    Args:
+        text: "" or arguments in brackets, positional or named.
+        source: what to call it in errors.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a literal that Python would warn about is none of ours
+            call = ast.parse(f"f{text or '()'}", mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ValueError(f"{source!r}: cannot be read: {str(error).partition(' (')[0]}") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(f"{source!r}: write one pair of brackets, for example sam(rho=0.05)")
+    named = {word.arg or "**": _literal(word.value, source) for word in call.keywords}
+    if len(named) < len(call.keywords):
+        raise ValueError(f"{source!r}: an argument is named twice; name it once")
+    return [_literal(value, source) for value in call.args], named
+
+
+def short(text: str, source: str, rest: str = "") -> tuple[str, Arguments]:
+    """A name and its arguments in the short form `name[:value][,key=value...]`; white space does not matter.
+
+    A value is a number, true or false, or else a text, written without quotes.
+
+    Args:
+        text: what is read.
+        source: what to call it in errors.
+        rest: the key whose value is all that follows it, commas included.
+
+    Example:
+        >>> short("dirichlet: 0.1, balance=false", "the partition")
+        ('dirichlet', ([0.1], {'balance': False}))
+    """
+    own, separator, inner = "".join(text.split()).partition(f",{rest}=" if rest else "\0")
+    head, *settings = own.split(",")
+    name, colon, value = head.partition(":")
+    named: dict[str, object] = {}
+    for setting in settings:
+        key, equals, given = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{source!r}: {setting!r} is no setting; write key=value")
+        if key in named:
+            raise ValueError(f"{source!r}: {key} is named twice; name it once")
+        named[key] = _scalar(given)
+    if separator:
+        named[rest] = inner
+    return name, ([_scalar(value)] if colon else [], named)
+
+
+def _scalar(text: str) -> object:
+    """A value written without quotes: a truth value or a number if it can be one, else a text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def called(make: Callable[..., T], arguments: Arguments, source: str) -> T:
+    """The result of a call, its arguments checked against the annotations.
 
     Args:
         make: what is called; its annotations say what it takes.
-        arguments: "" or arguments in brackets, positional or named.
+        arguments: as `bracketed` or `short` read them.
         source: what to call it in errors.
     """
-    positional, named = _arguments(arguments or "()", source)
+    positional, named = arguments
     takes = signature(make)
     try:
         bound = takes.bind(*positional, **named)
@@ -79,6 +149,9 @@ def written(value: object) -> str:
     return repr(value)
 
 
+_BUILTIN = (bool, int, float, str, tuple, object)  # their instances are told apart by their exact type
+
+
 @lru_cache(maxsize=256)
 def _hints(make: Callable[..., object]) -> dict[str, Any]:
     """What each argument takes."""
@@ -90,6 +163,8 @@ def _as(value: object, hint: Any) -> object:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if (NoneType if value is None else type(value)) in kinds:
         return value
+    if isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type) and kind not in _BUILTIN)):
+        return value
     if float in kinds and type(value) is int:
         return value
     if float in kinds and isinstance(value, float):
@@ -98,22 +173,6 @@ def _as(value: object, hint: Any) -> object:
     if sequences and isinstance(value, tuple):
         return tuple(_as(item, get_args(sequences[0])[0]) for item in value)
     raise TypeError
-
-
-def _arguments(text: str, source: str) -> tuple[list[object], dict[str, object]]:
-    """The arguments of a call, read as Python but only as literals."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a literal that Python would warn about is none of ours
-            call = ast.parse(f"f{text}", mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"{source!r}: cannot be read: {str(error).partition(' (')[0]}") from None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise ValueError(f"{source!r}: write one pair of brackets, for example sam(rho=0.05)")
-    named = {word.arg or "**": _literal(word.value, source) for word in call.keywords}
-    if len(named) < len(call.keywords):
-        raise ValueError(f"{source!r}: an argument is named twice")
-    return [_literal(value, source) for value in call.args], named
 
 
 def _literal(node: ast.expr, source: str) -> object:

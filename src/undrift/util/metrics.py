@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from undrift.util.files import replacing, write
+
 Row = dict[str, Any]
 
 
@@ -38,16 +40,13 @@ class Metrics:
     def rewind(self, round: int) -> None:
         """Forget this round and all after it, because they will be run again."""
         kept = [row for row in self.rows() if row["round"] < round]
-        aside = self.path.with_suffix(".new")
-        aside.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        aside.chmod(0o600)
-        os.replace(aside, self.path)
+        write(self.path, "".join(json.dumps(row) + "\n" for row in kept), sync=False)
 
     def write_parquet(self) -> Path:
         """Write all rows as Parquet, a column for every key."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        path, aside = self.path.with_suffix(".parquet"), self.path.with_suffix(".parquet.new")
-        pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), aside)
-        os.replace(aside, path)
+        path = self.path.with_suffix(".parquet")
+        with replacing(path) as temporary:
+            pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), temporary)
         return path

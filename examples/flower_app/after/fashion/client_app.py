@@ -5,7 +5,7 @@ from flwr.clientapp import ClientApp
 
 from fashion import task
 from undrift import make
-from undrift.engine.flower.client_app import host, open_visit
+from undrift.flower import host, open_visit
 
 app = ClientApp()
 host(app)

@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fashion import task
 from undrift import Local, make
-from undrift.engine.flower.strategy import UndriftStrategy
+from undrift.flower import UndriftStrategy
 
 app = ServerApp()
 
@@ -17,11 +17,11 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     nodes, rounds = int(config["num-nodes"]), int(config["num-rounds"])
     lr, epochs, size = float(config["lr"]), int(config["epochs"]), int(config["batch-size"])
-    told = ConfigRecord({"lr": lr, "epochs": epochs, "batch-size": size})
+    settings = ConfigRecord({"lr": lr, "epochs": epochs, "batch-size": size})
     torch.manual_seed(0)
     model = task.Net()
     strategy = UndriftStrategy(make("fedfft-d"), model, Local(lr, epochs=epochs, batch_size=size), population=nodes)
-    strategy.start(grid, ArrayRecord(model.state_dict()), rounds, train_config=told, evaluate_fn=evaluate)
+    strategy.start(grid, ArrayRecord(model.state_dict()), rounds, train_config=settings, evaluate_fn=evaluate)
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -16,11 +16,11 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     nodes, rounds = int(config["num-nodes"]), int(config["num-rounds"])
     lr, epochs, size = float(config["lr"]), int(config["epochs"]), int(config["batch-size"])
-    told = ConfigRecord({"lr": lr, "epochs": epochs, "batch-size": size})
+    settings = ConfigRecord({"lr": lr, "epochs": epochs, "batch-size": size})
     torch.manual_seed(0)
     model = task.Net()
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
-    strategy.start(grid, ArrayRecord(model.state_dict()), rounds, train_config=told, evaluate_fn=evaluate)
+    strategy.start(grid, ArrayRecord(model.state_dict()), rounds, train_config=settings, evaluate_fn=evaluate)
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -58,7 +58,7 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
         return Skew(skew(*self._shares(end), self.metric)), None
 
     def weigh(self, upload: Upload, up: Skew) -> float:
-        """The number of examples, which weighs running statistics; an impossible skew is refused."""
+        """The number of examples, which weighs running statistics; an impossible skew is rejected."""
         if up.d < 0:
             raise ValueError(f"ByDiscrepancy: a discrepancy is 0 or more, got {up.d}")
         return float(upload.examples)
@@ -82,7 +82,7 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
             raise ValueError("ByDiscrepancy: the examples have no class labels; give the task label_counts(client)")
         if not self.reference and not end.knows_classes:
             raise ValueError(
-                "ByDiscrepancy: the batches do not tell how many classes there are; "
+                "ByDiscrepancy: the number of classes cannot be read from the batches; "
                 "give the task label_counts(client), or reference= one share per class"
             )
         classes = len(self.reference) or len(counts)

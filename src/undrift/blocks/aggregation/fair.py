@@ -38,8 +38,8 @@ class QFair(Summing[None, None, None, Fair, float]):
         return start.mean_loss_at(start.w0) + 1e-10
 
     def finish(self, state: float, end: End) -> tuple[Fair, None]:
-        """The weight, and the state bound on the curvature of the objective times the learning rate."""
-        # In tensors an overflow is an infinity, which the gate refuses, and no error that ends the end.
+        """The weight, and the local bound on the curvature of the objective times the learning rate."""
+        # In tensors an overflow is an infinity, which the gate rejects, and no error that ends the run.
         loss = torch.tensor(state, dtype=torch.float64)
         weight, square = loss**self.q, end.delta.double().square().sum().cpu()
         return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / end.lr)), None

@@ -149,10 +149,10 @@ def cluster(points: Tensor, count: int) -> Tensor:
     centres = points[order[:count]].clone()
     labels = torch.full((len(points),), -1)
     for _ in range(100):
-        found = torch.cdist(points, centres).argmin(dim=1)
-        if torch.equal(found, labels):
+        nearest = torch.cdist(points, centres).argmin(dim=1)
+        if torch.equal(nearest, labels):
             break
-        labels = found
+        labels = nearest
         for k in range(len(centres)):
             if bool((labels == k).any()):
                 centres[k] = points[labels == k].mean(dim=0)

@@ -78,7 +78,7 @@ class ScaffoldI(_ControlVariates[Variate]):
     """
 
     def finish(self, state: Variates, end: End) -> tuple[Variate, Variate]:
-        """One pass over the data at the received model; the change travels, since the displacement does not tell it."""
+        """One pass over the data at the received model; the change travels, which the displacement does not show."""
         gradient = end.mean_gradient_at(end.w0)
         return Variate(gradient - state.c_i), Variate(gradient)
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from undrift.core.block import Personalization
+from undrift.core.samples import examples_of
 from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
-from undrift.core.view import End, Start, examples_of
+from undrift.core.view import End, Start
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
 

@@ -77,9 +77,9 @@ class ProximalAscent(Perturbation):
         """What the model gave out in the last forward pass."""
         z = step.seen.get("")
         if not isinstance(z, Tensor) or z.dim() < 2:
-            found = f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+            given = f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
             raise TypeError(
-                f"ProximalAscent: the model must give out scores, one row an example, got {found}; "
+                f"ProximalAscent: the model must give out scores, one row an example, got {given}; "
                 f'distance="weights" needs none'
             )
         return z

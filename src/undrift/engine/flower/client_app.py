@@ -18,6 +18,7 @@ node's disk, below `state-dir` of its node config, so that they survive the proc
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,9 +29,9 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.random import generator
 from undrift.core.types import Local
 from undrift.core.wire import WireError
-from undrift.engine.flower.node import Resident, check_same, serve, state_folder
+from undrift.engine.flower.node import check_same, serve, state_folder
 from undrift.engine.flower.records import Order, asked_population, claim, refusal
-from undrift.engine.worker import Job
+from undrift.engine.worker import Job, Worker
 
 try:
     from flwr.app import ConfigRecord, Context, Message
@@ -45,7 +46,7 @@ Epoch: TypeAlias = Callable[[Generator], Iterable[Any]]
 """One epoch of batches, shuffled by the generator."""
 
 _RESIDENT = 4  # workers held by a process: a simulation sends many nodes through one
-_workers: dict[tuple[object, ...], "Resident"] = {}
+_workers: dict[tuple[object, ...], Worker] = {}
 
 
 def client_app(
@@ -64,6 +65,13 @@ def client_app(
         root: folder of the clients' states; None takes `state-dir` of the node config, or a temporary folder.
         threads: torch threads; one by default, so that all nodes agree to the bit. None leaves them as they are.
     """
+    return build_app(job, partial(state_folder, root), clients, threads)
+
+
+def build_app(
+    job: Job | Callable[[Context], Job], folder: Callable[[Context, str], Path], clients: Hosted, threads: int | None
+) -> ClientApp:
+    """`client_app`, with a function that gives the folder of the clients' states for a context and a run's name."""
     app = ClientApp()
     host(app, clients)
 
@@ -71,7 +79,7 @@ def client_app(
     def train(message: Message, context: Context) -> Message:
         try:
             order = Order.read(message.content)
-            worker = _resident(job, order, context, root, threads)
+            worker = _resident(job, order, context, folder(context, order.run), threads)
             return serve(worker, order, message)
         except WireError as error:
             return Message(refusal(str(error)), reply_to=message)
@@ -93,8 +101,8 @@ def host(app: ClientApp, clients: Hosted = None) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnVisit:
-    """One client's round inside a train function of one's own.
+class OpenVisit:
+    """One client's part in one round, inside a train function of one's own; `open_visit` makes it.
 
     Args:
         order: what the server asks for.
@@ -150,7 +158,7 @@ class OwnVisit:
         """
         task = _OwnTask(self.client, model, loss, batches, examples)
         job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound)
-        worker = Resident.on_disk(job, self.folder)
+        worker = Worker.on_disk(job, self.folder)
         try:
             return serve(worker, self.order, self.message)
         except WireError as error:
@@ -159,7 +167,7 @@ class OwnVisit:
 
 def open_visit(
     message: Message, context: Context, algorithm: Algorithm, state_dir: str | Path | None = None
-) -> OwnVisit:
+) -> OpenVisit:
     """What the server asks of the one client on this node.
 
     Args:
@@ -172,7 +180,7 @@ def open_visit(
     check_same(order, algorithm)
     if len(order.clients) > 1:
         raise WireError(f"this node was asked for {len(order.clients)} clients; one that hosts many uses client_app")
-    return OwnVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
+    return OpenVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
 
 
 class _OwnTask:
@@ -210,11 +218,10 @@ def _resident(
     job: Job | Callable[[Context], Job],
     order: Order,
     context: Context,
-    root: str | Path | None,
+    folder: Path,
     threads: int | None,
-) -> Resident:
+) -> Worker:
     """The worker of a run and a node, made when it is first needed; the last few are held."""
-    folder = state_folder(root, context, order.run)
     partition = str(sorted(context.node_config.items())) if callable(job) else ""
     key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
     if key not in _workers:
@@ -225,7 +232,7 @@ def _resident(
         while len(_workers) >= _RESIDENT:
             del _workers[next(iter(_workers))]
         ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound)
-        _workers[key] = Resident.on_disk(ordered, folder)
+        _workers[key] = Worker.on_disk(ordered, folder)
     return _workers[key]
 
 

@@ -9,13 +9,10 @@ from torch import Tensor
 
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
-from undrift.core.client import ClientError
-from undrift.core.gate import Gate, Reason
-from undrift.core.types import Broadcast, Upload
-from undrift.core.vector import Vector
+from undrift.core.gate import Gate
+from undrift.core.types import Broadcast
 from undrift.core.wire import WireError
 from undrift.engine.flower.records import Answer, Order, decode
-from undrift.engine.store import StoreError
 from undrift.engine.worker import Partial, Visit, Worker
 
 try:
@@ -24,21 +21,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 
-class Resident(Worker):
-    """A worker whose clients' states lie on disk; a client that fails is set aside and the others go on."""
-
-    def visit(
-        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None
-    ) -> Upload | None:
-        """Train one client; its failure is its own."""
-        try:
-            return super().visit(client, broadcast, accepted, gate, out)
-        except (ClientError, StoreError) as error:
-            gate.reject(client, Reason.FAILED, str(error))
-            return None
-
-
-def serve(worker: Resident, order: Order, message: Message) -> Message:
+def serve(worker: Worker, order: Order, message: Message) -> Message:
     """Train the clients asked for: one gives its upload, several their partial sum."""
     model, algorithm = worker.model, worker.job.algorithm
     arrays = message.content.get("arrays")
@@ -54,19 +37,20 @@ def serve(worker: Resident, order: Order, message: Message) -> Message:
                 f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
             )
     if len(order.clients) > 1:
-        tensors, told = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
     else:
-        tensors, told = _alone(worker, broadcast, order)
-    return Message(Answer(order.round, told, tensors).content(), reply_to=message)
+        tensors, summary = _alone(worker, broadcast, order)
+    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
 
 
-def _alone(worker: Resident, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
+def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
     """Train one client: its upload is smaller than a sum, and the server checks it itself."""
     job, (client,) = worker.job, order.clients
     gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort)
     partial = Partial(gate.total(), rejections=gate.rejections)
     started = perf_counter()
     upload = worker.visit(client, broadcast, order.accepted.get(client), gate)
+    worker.failure = None  # the reason travels in the rejection
     if upload is not None:
         partial.visits.append(Visit(client, upload.examples, upload.loss, perf_counter() - started))
     return {} if upload is None else wire.flatten(upload), partial.flatten()[1]

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import numpy as np
 
 from undrift.core.wire import WireError
-from undrift.engine.flower.records import claimed, plain, question
+from undrift.engine.flower.records import claimed, one_line, question
 
 try:
     from flwr.app import Message, MessageType
@@ -24,6 +24,9 @@ _log = logging.getLogger("flwr")  # Flower shows what is logged here
 
 SKEW = 600.0
 """Seconds by which the clocks of server and nodes may differ: a message lives so much longer than its deadline."""
+
+LATE = "no reply in time"
+"""Why there is no reply, if the deadline has passed."""
 
 
 class TooFewNodes(RuntimeError):  # noqa: N818  the name says it
@@ -91,17 +94,17 @@ def receive(
             break
         sleep(min(pause(poll, now - began), end - now))
     for message in waiting.values():
-        yield Reply(message, None, "no reply in time")
+        yield Reply(message, None, LATE)
 
 
 def pull(grid: Grid, key: str, sent: Message) -> Reply | None:
     """The reply to one message, None while there is none; one that cannot be read is given up."""
     try:
-        found = list(grid.pull_messages([key]))
+        pulled = list(grid.pull_messages([key]))
     except Exception as error:
         # A malformed body raises in here, after the grid has let go of it; a lost connection comes back.
-        return None if _passing(error) else Reply(sent, None, f"unreadable reply: {plain(repr(error))}")
-    for message in found:
+        return None if _passing(error) else Reply(sent, None, f"unreadable reply: {one_line(repr(error))}")
+    for message in pulled:
         if message.metadata.reply_to_message_id == key:
             return settle(sent, message)
     return None
@@ -110,7 +113,7 @@ def pull(grid: Grid, key: str, sent: Message) -> Reply | None:
 def settle(sent: Message, message: Message) -> Reply:
     """A reply that came, with its error as the reason if it is one."""
     if message.has_error():
-        return Reply(sent, None, f"error {message.error.code}: {plain(message.error.reason)}")
+        return Reply(sent, None, f"error {message.error.code}: {one_line(message.error.reason)}")
     if not message.has_content():
         return Reply(sent, None, "empty reply")
     return Reply(sent, message)
@@ -140,10 +143,11 @@ class Roster:
 
     Args:
         population: how many clients there are.
+        stopped: says whether waiting has become pointless.
     """
 
-    def __init__(self, population: int) -> None:
-        self.population = population
+    def __init__(self, population: int, stopped: Callable[[], bool] = lambda: False) -> None:
+        self.population, self.stopped = population, stopped
         self.begun = False
         self.claims: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
         self._pending: dict[int, tuple[str, Message]] = {}
@@ -193,7 +197,7 @@ class Roster:
         while True:
             self.refresh(grid)
             waited = monotonic() - began
-            if ready() or waited >= seconds:
+            if ready() or waited >= seconds or self.stopped():
                 return ready()
             sleep(min(pause(poll, waited), seconds - waited))
 
@@ -262,7 +266,7 @@ def _present(grid: Grid) -> set[int] | None:
     except Exception as error:
         if not _passing(error):
             raise
-        _log.warning("the nodes cannot be listed just now: %s", plain(repr(error)))
+        _log.warning("the nodes cannot be listed just now: %s", one_line(repr(error)))
         return None
 
 
@@ -273,7 +277,7 @@ def _push(grid: Grid, message: Message) -> tuple[str | None, str]:
             if key:
                 return str(key), ""
     except Exception as error:
-        return None, f"not sent: {plain(repr(error))}"
+        return None, f"not sent: {one_line(repr(error))}"
     return None, "not sent: the grid refused the message"
 
 

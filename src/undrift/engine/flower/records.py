@@ -66,7 +66,7 @@ def decode(record: ArrayRecord, limit: int | None = None, *, keep: bool = True) 
     return {name: _tensor(name, record[name] if keep else record.pop(name)) for name in list(record)}
 
 
-def plain(text: object) -> str:
+def one_line(text: object) -> str:
     """Someone else's text as one printable line of bounded length, fit for a log."""
     line = str(text)[:_LINE]
     return "".join(c if c.isprintable() else " " for c in line)
@@ -75,7 +75,7 @@ def plain(text: object) -> str:
 def check_name(run: str) -> str:
     """A run's name, if it may be part of a path on every node."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", run):
-        raise WireError(f"{plain(run[:100])!r} is no name for a run: use letters, digits, dot, dash and underscore")
+        raise WireError(f"{one_line(run[:100])!r} is no name for a run: use letters, digits, dot, dash and underscore")
     return run
 
 
@@ -148,15 +148,15 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a node replies: the tensors of an upload or of a partial sum, and what it tells about its clients."""
+    """What a node replies: the tensors of an upload or of a partial sum, and a summary of its clients in JSON."""
 
     round: int
-    told: str
+    summary: str
     tensors: Mapping[str, Tensor]
 
     def content(self) -> RecordDict:
         """The answer as records."""
-        head = ConfigRecord({"version": VERSION, "round": self.round, "told": self.told})
+        head = ConfigRecord({"version": VERSION, "round": self.round, "summary": self.summary})
         return RecordDict({"undrift": head, "arrays": encode(self.tensors)})
 
     @classmethod
@@ -166,16 +166,16 @@ class Answer:
         Args:
             content: the reply's records.
             limit: most bytes of all arrays together.
-            most: most characters it may tell.
+            most: most characters of the summary.
         """
         record = _config(content)
-        told = _scalar(record, "told", str)
-        if len(told) > most:
-            raise WireError(f"it tells {len(told)} characters, at most {most} were expected")
+        summary = _scalar(record, "summary", str)
+        if len(summary) > most:
+            raise WireError(f"the summary has {len(summary)} characters, at most {most} were expected")
         arrays = content.get("arrays")
         if not isinstance(arrays, ArrayRecord):
             raise WireError("there is no array record named 'arrays'")
-        return cls(_scalar(record, "round", int), told, decode(arrays, limit, keep=False))
+        return cls(_scalar(record, "round", int), summary, decode(arrays, limit, keep=False))
 
 
 def refusal(why: str) -> RecordDict:
@@ -196,8 +196,8 @@ def asked_population(content: RecordDict) -> int:
 def claim(clients: Iterable[int]) -> RecordDict:
     """The clients a node hosts: a range as three numbers, anything else as a list."""
     if isinstance(clients, range):
-        told = {"start": clients.start, "stop": clients.stop, "step": clients.step}
-        return RecordDict({"undrift": ConfigRecord({"version": VERSION, **told})})
+        bounds = {"start": clients.start, "stop": clients.stop, "step": clients.step}
+        return RecordDict({"undrift": ConfigRecord({"version": VERSION, **bounds})})
     listed = sorted({int(client) for client in clients})
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "clients": listed})})
 
@@ -233,19 +233,19 @@ def _array(name: str, x: Tensor) -> Array:
 def _tensor(name: str, array: Array) -> Tensor:
     """One tensor from its raw bytes, which must be exactly as many as shape and dtype say."""
     if array.stype != STYPE:
-        raise WireError(f"{plain(name)}: serialised as {plain(array.stype)!r}, only {STYPE!r} is read")
+        raise WireError(f"{one_line(name)}: serialised as {one_line(array.stype)!r}, only {STYPE!r} is read")
     if array.dtype not in _DTYPES:
-        raise WireError(f"{plain(name)}: dtype {plain(array.dtype)!r} is not known")
+        raise WireError(f"{one_line(name)}: dtype {one_line(array.dtype)!r} is not known")
     shape = array.shape
     if len(shape) > _DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
-        raise WireError(f"{plain(name)}: {plain(shape)} is no shape")
+        raise WireError(f"{one_line(name)}: {one_line(shape)} is no shape")
     dtype, layout = _DTYPES[array.dtype]
     if len(array.data) != prod(shape) * np.dtype(layout).itemsize:
-        raise WireError(f"{plain(name)}: {len(array.data)} bytes for shape {plain(shape)} of {array.dtype}")
+        raise WireError(f"{one_line(name)}: {len(array.data)} bytes for shape {one_line(shape)} of {array.dtype}")
     raw = np.frombuffer(array.data, dtype=layout)
     x = torch.from_numpy(raw.astype(raw.dtype.newbyteorder("=")).reshape(shape))  # a copy that may be written
     if array.dtype == "bool" and int(raw.max(initial=0)) > 1:
-        raise WireError(f"{plain(name)}: a truth value that is neither 0 nor 1")
+        raise WireError(f"{one_line(name)}: a truth value that is neither 0 nor 1")
     return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
 
 
@@ -255,9 +255,9 @@ def _config(content: RecordDict) -> ConfigRecord:
     if not isinstance(record, ConfigRecord):
         raise WireError("there is no config record named 'undrift'")
     if record.get("version") != VERSION:
-        raise WireError(f"message version {plain(record.get('version'))}, expected {VERSION}: update undrift there")
+        raise WireError(f"message version {one_line(record.get('version'))}, expected {VERSION}: update undrift there")
     if "refused" in record:
-        raise WireError(f"refused: {plain(record['refused'])}")
+        raise WireError(f"refused: {one_line(record['refused'])}")
     return record
 
 
@@ -265,7 +265,7 @@ def _scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
     """A value of exactly one kind."""
     value: Any = record.get(name)
     if type(value) is not kind:
-        raise WireError(f"{name}: expected one {kind.__name__}, got {plain(repr(value))}")
+        raise WireError(f"{name}: expected one {kind.__name__}, got {one_line(repr(value))}")
     return value
 
 

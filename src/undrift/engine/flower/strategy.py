@@ -4,7 +4,7 @@
     result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=50)
 
 Every node gets one message with the numbers of its clients and replies with their partial sum, which goes through the
-gate straight into the exact sum of the round. The result is the same to the bit as that of `engine.local`.
+gate straight into the exact sum of the round. The result is the same to the bit as in one process.
 """
 
 import logging
@@ -16,13 +16,15 @@ from math import ceil, isfinite
 
 from torch import nn
 
-from undrift.core import server, wire
+from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import cohort as draw
 from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
-from undrift.engine.flower.receive import SKEW, Reply, Roster, TooFewNodes, receive, settle
-from undrift.engine.flower.records import Order, check_name, encode
+from undrift.engine.failures import check_failures
+from undrift.engine.flower.orders import Orders
+from undrift.engine.flower.receive import LATE, Reply, Roster, TooFewNodes, receive, settle
+from undrift.engine.flower.records import check_name
 from undrift.engine.flower.tally import RoundRecord, Tally
 
 try:
@@ -96,7 +98,7 @@ class UndriftStrategy(Strategy):
         if algorithm.needs.proxy:
             raise TypeError(
                 f"aggregation={type(algorithm.aggregation).__name__} judges models on proxy data at the server, and "
-                f"a Flower strategy has none: use undrift.Simulation or RaySimulation, or another aggregation"
+                f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
             )
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
         self.size = min(population, ceil((cohort or population) * over_selection))
@@ -150,9 +152,9 @@ class UndriftStrategy(Strategy):
             result.arrays = arrays
             asked = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
             replies = [r.message for r in receive(grid, asked, seconds, poll=self.poll) if r.message is not None]
-            told = self.aggregate_evaluate(round, replies)
-            if told is not None:
-                result.evaluate_metrics_clientapp[round] = told
+            metrics = self.aggregate_evaluate(round, replies)
+            if metrics is not None:
+                result.evaluate_metrics_clientapp[round] = metrics
             self._assess(evaluate_fn, round, arrays, result)
         return result
 
@@ -174,11 +176,11 @@ class UndriftStrategy(Strategy):
         for message in replies:
             question = sent.pop(message.metadata.reply_to_message_id, None)
             if question is None:
-                _log.warning("a reply to no message of this round, or a second one, is set aside")
+                _log.warning("a reply to no message of this round, or a second one, is ignored")
             else:
                 self._tally.take(settle(question, message))
         for question in sent.values():
-            self._tally.take(Reply(question, None, "no reply in time"))
+            self._tally.take(Reply(question, None, LATE))
         return self._close()
 
     def configure_evaluate(
@@ -232,20 +234,8 @@ class UndriftStrategy(Strategy):
         state = self.state
         drawn = draw(self.seed, state.round, self.population, self.size)
         groups, lost = self._roster.find(grid, drawn, self._need, self.nodes, self.wait, self.poll)
-        broadcast = server.send(self.algorithm, state)
-        arrays = encode(wire.flatten(broadcast))
-        asked, count = [], sum(map(len, groups.values()))
-        for node, clients in groups.items():
-            accepted = {client: state.accepted[client] for client in clients if client in state.accepted}
-            method = repr(self.algorithm)
-            order = Order(self.run, state.round, self.seed, method, count, clients, accepted, self.local, self.bound)
-            content = RecordDict({"arrays": arrays, "undrift": order.record()})
-            if config is not None:
-                content["config"] = config
-            ttl = seconds + SKEW
-            asked.append(Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=str(state.round)))
-        members = dict(zip(map(id, asked), groups.values(), strict=True))
-        self._tally = Tally(self.algorithm, self.local, self.bound, broadcast, drawn, asked, members)
+        orders = Orders(self.run, self.algorithm, self.local, self.seed, self.bound)
+        self._tally = orders.write(server.send(self.algorithm, state), groups, state.accepted, seconds, config)
         self._tally.leave(lost, "no node hosts it")
         return self._tally
 
@@ -270,6 +260,8 @@ class UndriftStrategy(Strategy):
         self._idle = 0 if record.visits else self._idle + 1
         if self.on_round is not None:
             self.on_round(self.state, record)
+        if not record.absent:  # nodes that are gone may come back
+            check_failures(len(record.visits), record.rejections, {})
         if self._idle >= self.patience:
             raise TooFewNodes(f"no upload was accepted in {self._idle} rounds; the last: {record}")
         return self.arrays(), MetricRecord({**record.metrics()})
@@ -282,7 +274,7 @@ class UndriftStrategy(Strategy):
         result: Result,
     ) -> None:
         """Evaluate the global model here."""
-        told = evaluate(round, arrays) if evaluate is not None else None
-        if told is not None:
-            _log.info("round %d, evaluated here: %s", round, told)
-            result.evaluate_metrics_serverapp[round] = told
+        metrics = evaluate(round, arrays) if evaluate is not None else None
+        if metrics is not None:
+            _log.info("round %d, evaluated here: %s", round, metrics)
+            result.evaluate_metrics_serverapp[round] = metrics

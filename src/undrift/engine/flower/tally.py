@@ -15,7 +15,7 @@ from undrift.core.reduce import Total
 from undrift.core.types import Broadcast, Local, Upload
 from undrift.core.wire import WireError
 from undrift.engine.flower.receive import Reply
-from undrift.engine.flower.records import Answer, plain
+from undrift.engine.flower.records import Answer, one_line
 from undrift.engine.simulation import Record
 from undrift.engine.worker import Partial, Visit
 
@@ -24,7 +24,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
-_TOLD = 4096  # characters a node may tell about one client
+_SUMMARY = 4096  # characters of a summary about one client
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,24 @@ class RoundRecord(Record):
     """What happened in a round on Flower.
 
     Args:
-        absent: the clients nothing was heard of, each with the reason.
         abandoned: whether too few uploads were accepted, so that the model stayed as it was.
         seconds: how long the round took.
     """
 
-    absent: tuple[tuple[int, str], ...] = ()
     abandoned: bool = False
     seconds: float = 0.0
 
     def metrics(self) -> dict[str, int | float]:
         """The round in numbers."""
         counts = {"clients": len(self.visits), "rejected": len(self.rejections), "absent": len(self.absent)}
-        told: dict[str, int | float] = {**counts, "abandoned": int(self.abandoned), "seconds": self.seconds}
-        return {"loss": self.loss, **told} if self.visits else told
+        numbers: dict[str, int | float] = {**counts, "abandoned": int(self.abandoned), "seconds": self.seconds}
+        return {"loss": self.loss, **numbers} if self.visits else numbers
 
     def __str__(self) -> str:
         """One line for a log."""
         line = f"round {self.round}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
         if self.rejections:
-            line += f"; {len(self.rejections)} set aside, the first: {self.rejections[0]}"
+            line += f"; {len(self.rejections)} rejected, the first: {self.rejections[0]}"
         if self.absent:
             line += f"; {len(self.absent)} absent, the first: client {self.absent[0][0]}, {self.absent[0][1]}"
         return line + ("; ABANDONED, the model stays as it was" if self.abandoned else "")
@@ -66,7 +64,6 @@ class Tally:
         local: the settings all clients share.
         bound: largest norm of a client's displacement.
         broadcast: what was sent.
-        drawn: all clients of the round.
         asked: the messages to the nodes.
         members: for the `id` of every message, the clients it asks.
     """
@@ -75,7 +72,6 @@ class Tally:
     local: Local
     bound: float | None
     broadcast: Broadcast
-    drawn: Sequence[int]
     asked: Sequence[Message]
     members: Mapping[int, list[int]]
     visits: list[Visit] = field(default_factory=list)
@@ -96,27 +92,31 @@ class Tally:
         return len(self.total.clients) >= uploads
 
     def leave(self, clients: Iterable[int], why: str) -> None:
-        """Note clients nothing was heard of."""
+        """Note clients that sent no reply, with the reason."""
         self.absent.update(dict.fromkeys(clients, why))
 
     def take(self, reply: Reply) -> None:
-        """Fold a reply into the sum, or set it aside: whatever it holds, the round goes on."""
+        """Fold a reply into the sum, or reject it: whatever it holds, the round goes on."""
         clients = self.members[id(reply.sent)]
         if reply.message is None:
             return self.leave(clients, f"node {reply.sent.metadata.dst_node_id}: {reply.why}")
         gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=self.cohort)
         try:
-            told, refused = self._enter(reply.message, clients, gate)
+            part, refused = self._enter(reply.message, clients, gate)
         except Exception as error:  # a hostile reply may fail in any way
-            told, refused = self._blank(), gate.reject(clients[0], Reason.TREE, plain(error))
+            part, refused = self._blank(), gate.reject(clients[0], Reason.TREE, one_line(error))
         if refused is not None:
             self.rejections += [Rejection(client, refused.reason, refused.detail) for client in clients]
             return None
-        heard = {visit.client for visit in told.visits}
-        own = [r for r in told.rejections if r.client in clients and r.client not in heard]
-        self.visits += told.visits
-        self.rejections += [Rejection(r.client, r.reason, plain(r.detail)) for r in own]
-        return self.leave(set(clients) - heard - {r.client for r in own}, "left out of its node's reply")
+        heard = {visit.client for visit in part.visits}
+        rejected = [r for r in part.rejections if r.client in clients and r.client not in heard]
+        self.visits += part.visits
+        self.rejections += [Rejection(r.client, r.reason, one_line(r.detail)) for r in rejected]
+        return self.leave(set(clients) - heard - {r.client for r in rejected}, "left out of its node's reply")
+
+    def partial(self) -> Partial:
+        """The round as a backend hands it over."""
+        return Partial(self.total, self.visits, self.rejections, self.absent)
 
     def record(self, *, abandoned: bool) -> RoundRecord:
         """The round as it ended, in the order of the clients."""
@@ -132,15 +132,15 @@ class Tally:
 
     def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
         """Read a reply and let it through the gate: one client's upload, or the partial sum of several."""
-        answer = Answer.read(message.content, self._limit(len(clients)), _TOLD * len(clients))
+        answer = Answer.read(message.content, self._limit(len(clients)), _SUMMARY * len(clients))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         size = len(self.broadcast.params)
         if len(clients) > 1:
-            told = self._blank().restore(_indexed(answer.tensors), answer.told, size)
+            told = self._blank().restore(_indexed(answer.tensors), answer.summary, size)
             _check_visits(told, told.total.clients)
             return told, gate.merge(told.total, self.total)
-        told = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.told, size)
+        told = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
         spent = [visit.seconds for visit in told.visits if isfinite(visit.seconds)]
         told.visits = []
         if not answer.tensors:
@@ -169,10 +169,9 @@ def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return tensors
 
 
-def _check_visits(told: Partial, clients: Sequence[int]) -> None:
-    """What a node tells is about the clients in its sum, and in numbers."""
-    if sorted(visit.client for visit in told.visits) != sorted(clients):
-        raise WireError("what is told is not about the clients that were summed")
-    numbers = [(visit.loss, visit.seconds, visit.weight, visit.norm) for visit in told.visits]
-    if not all(isfinite(number) for told_of_one in numbers for number in told_of_one):
-        raise WireError("what is told is not finite")
+def _check_visits(part: Partial, clients: Sequence[int]) -> None:
+    """A node's summary is about the clients in its sum, and its numbers are finite."""
+    if sorted(visit.client for visit in part.visits) != sorted(clients):
+        raise WireError("the summary is not about the clients that were summed")
+    if not all(isfinite(x) for visit in part.visits for x in (visit.loss, visit.seconds, visit.weight, visit.norm)):
+        raise WireError("a number in the summary is not finite")

@@ -1,4 +1,4 @@
-"""Clients' vectors at one model: gradients, perturbations and updates, taken without a trace."""
+"""Clients' vectors at one model: gradients, perturbations and updates, computed without side effects."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,22 +13,23 @@ from torch.utils.hooks import RemovableHandle
 
 from undrift.core import server
 from undrift.core.block import Spectral
-from undrift.core.client import train
+from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
+from undrift.core.samples import Samples
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
-from undrift.core.view import Samples, Step
+from undrift.core.view import Step
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
 from undrift.engine.worker import Job, Worker
 
 Take = Callable[[int, Tensor], None]
-"""Takes a tensor of a client's vector: its place in the layout, and the values."""
+"""Takes a tensor of a client's vector: its position in the layout, and its values."""
 
 
-def probe(
+def client_vectors(
     run: Simulation | Job,
     state: ServerState,
     clients: Sequence[int],
@@ -37,19 +38,19 @@ def probe(
     samples: int | None = 1024,
     store: Store | None = None,
 ) -> Tensor:
-    """Clients' vectors at the model that a state broadcasts, one per row. Nothing changes: no state, no store.
+    """Clients' vectors at the model that a state broadcasts, one per row, without side effects.
 
     A gradient is that of the mean data loss at this model. A perturbation is the offset of the first local step, after
-    the method's filter. An update is the displacement of the round that would come next, the same to the bit.
+    the method's filter. An update is the displacement of the next round, identical to the bit.
 
     Args:
         run: the method, the task and the settings.
-        state: where to look.
-        clients: at whom; each must have data.
+        state: the server state whose model is used.
+        clients: the clients; each must have data.
         what: "gradient", "perturbation" or "update".
-        samples: at most so many of a client's examples for a gradient (in whole batches) or a perturbation (in one),
+        samples: at most this many of a client's examples for a gradient (in whole batches) or a perturbation (in one),
             the same in every round; None takes all.
-        store: where the clients' states are, if the method has any; None takes that of a simulation.
+        store: where the clients' states are, if the method has any; None uses the simulation's store.
     """
     job = run if isinstance(run, Job) else run.job
     _allow(job, clients, what, samples)
@@ -72,18 +73,18 @@ def sweep(
     begin: Callable[[int], Take],
     model: Bound | None = None,
 ) -> None:
-    """Clients' gradients of one batch each, handed over tensor by tensor while the backward pass makes them.
+    """Clients' gradients of one batch each, passed on tensor by tensor during the backward pass.
 
-    They are those of `probe` with as many samples as a batch has, but nothing as long as the model is held: the model
-    that takes them stands in the state's own vector meanwhile. Nothing changes.
+    The gradients equal those of `client_vectors` for one batch, but no vector as long as the model is allocated: during
+    the call the model uses the state's own vector as its weights. There are no side effects.
 
     Args:
         run: the method, the task and the settings.
-        state: where to look.
-        clients: at whom; each must have data.
-        begin: called with each client; what it returns takes the client's tensors, the last layers' first. A tensor
-            that the loss does not depend on does not come. `BandStream.begin` is one.
-        model: the one that takes them, and is as before in the end; None makes one.
+        state: the server state whose model is used.
+        clients: the clients; each must have data.
+        begin: called with each client; returns a function that takes the client's tensors, last layers first, except
+            tensors that the loss does not depend on. `BandStream.begin` is one.
+        model: a bound model to compute with, restored afterwards; None makes one.
     """
     job = run if isinstance(run, Job) else run.job
     _allow(job, clients, "gradient", None)
@@ -95,24 +96,24 @@ def sweep(
 
 
 def _allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
-    """Refuse what cannot be probed."""
+    """Reject what cannot be measured."""
     if what not in ("gradient", "perturbation", "update"):
-        raise ValueError(f'probe: what must be "gradient", "perturbation" or "update", got {what!r}')
+        raise ValueError(f'client_vectors: what must be "gradient", "perturbation" or "update", got {what!r}')
     if what == "perturbation" and not job.algorithm.fills("perturbation"):
         raise ValueError(
-            f"probe: {job.algorithm!r} has no perturbation; fill the slot, for example perturbation=SAM(0.1)"
+            f"client_vectors: {job.algorithm!r} has no perturbation; fill the slot, for example perturbation=SAM(0.1)"
         )
     if samples is not None and samples < 1:
-        raise ValueError(f"probe: samples must be 1 or more, or None for all, got {samples}")
+        raise ValueError(f"client_vectors: samples must be 1 or more, or None for all, got {samples}")
     empty = [client for client in clients if job.task.examples(client) == 0]
     if empty or not clients:
-        told = f"client {empty[0]} has none: leave it out" if empty else "got no client"
-        raise ValueError(f"probe: clients must be some that have examples; {told}")
+        problem = f"client {empty[0]} has none: leave it out" if empty else "got no client"
+        raise ValueError(f"client_vectors: clients must be some that have examples; {problem}")
 
 
 @dataclass(frozen=True, eq=False)
 class _Frozen:
-    """A store that is only read."""
+    """A read-only store."""
 
     store: Store
 
@@ -125,7 +126,7 @@ class _Frozen:
 
 
 def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None) -> Vector:
-    """The gradient at the model sent, over whole batches of training's size."""
+    """The gradient at the model sent, over whole batches of the training size."""
     job, model, random = worker.job, worker.model, partial(generator, worker.job.seed, 0, client)
     model.buffers.copy_(sent.buffers)
     model.counts.copy_(sent.counts)
@@ -138,7 +139,7 @@ def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None)
 
 @contextmanager
 def _standing(model: Bound, w: Vector) -> Iterator[None]:
-    """A model in training at a vector that is not its own; weights, statistics and modes come back."""
+    """A model in training mode at a vector that is not its own; weights, statistics and modes are restored."""
     modes = [(part, part.training) for part in model.module.modules()]
     buffers, counts = model.buffers.clone(), model.counts.clone()
     try:
@@ -154,20 +155,20 @@ def _standing(model: Bound, w: Vector) -> Iterator[None]:
 
 
 def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take) -> None:
-    """One backward pass that forgets each tensor's gradient as soon as it was taken."""
+    """One backward pass that frees each tensor's gradient as soon as it is passed on."""
     random = partial(generator, job.seed, 0, client)
     model.buffers.copy_(sent.buffers)
     model.counts.copy_(sent.counts)
 
     def hand(place: int, parameter: Tensor) -> None:
-        found, parameter.grad = parameter.grad, None
-        assert found is not None
-        take(place, found)
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
+        take(place, gradient)
 
     before: Callable[..., RemovableHandle] = Tensor.register_hook
     after: Callable[..., RemovableHandle] = Tensor.register_post_accumulate_grad_hook
     hooks = [after(p, partial(hand, i)) for i, p in enumerate(model.parameters)]
-    # A convolution's gradient may lie in the order of its input: copied before autograd keeps it, the first is gone.
+    # A convolution's gradient may have its input's memory order: copied before autograd keeps it, the first is freed.
     hooks += [before(p, Tensor.contiguous) for p in model.parameters]
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -196,7 +197,7 @@ def _noting(
 
 
 def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | None, accepted: int | None) -> Vector:
-    """The offset of one step on one batch, zero if the method gives none there."""
+    """The offset of one step on one batch, or zero if the method computes none there."""
     job, model, examples = worker.job, worker.model, worker.job.task.examples(client)
     size = examples if samples is None else min(samples, examples)
     offsets: list[tuple[Vector, Vector]] = []
@@ -225,8 +226,9 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
 
 
 def _update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) -> Vector:
-    """The displacement of a client in the round that comes next."""
+    """The displacement of a client in the next round."""
     gate = Gate(worker.job.algorithm, worker.job.local, sent, [client])
     upload = worker.visit(client, sent, accepted, gate)
-    assert upload is not None
+    if upload is None:
+        raise ClientError(gate.rejections[0].detail) from worker.failure
     return upload.delta

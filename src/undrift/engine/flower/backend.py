@@ -1,0 +1,166 @@
+"""A simulation's clients on Flower's own simulation: its SuperNodes host them, each a share.
+
+It is for people who want to see their method on Flower's engine before they deploy it; `RayBackend` is faster.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from concurrent.futures import thread as pool
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+from undrift.core.types import Broadcast
+from undrift.engine.backend import DiskBackend
+from undrift.engine.flower.client_app import build_app
+from undrift.engine.flower.orders import Orders
+from undrift.engine.flower.receive import LATE, Roster, receive
+from undrift.engine.worker import Job, Partial
+
+try:
+    from flwr.app import Context
+    from flwr.serverapp import Grid, ServerApp
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_RUN = "simulation"  # a run's name matters on real nodes only: here the folder of the states is given
+_START = 600.0  # seconds Flower's workers may take to start, torch and all, on a busy machine
+_POLL = 0.02  # longest pause between two looks for replies
+_LOOK = 0.5  # seconds between two looks whether the other thread is still there
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """A round to play, and where its result goes."""
+
+    broadcast: Broadcast
+    clients: list[int]
+    accepted: dict[int, int]
+    result: "Future[Partial]" = field(default_factory=Future)
+
+
+class FlowerBackend(DiskBackend):
+    """Trains clients on Flower's simulation, which starts with the first round and ends when this backend is closed.
+
+    Args:
+        workers: how many SuperNodes, each in a process of its own; no result depends on it.
+        deadline: seconds after which a round is closed with the clients that replied; the others are in the record as
+            absent.
+        root: folder of the clients' states; None makes one that ends with this backend.
+    """
+
+    def __init__(self, workers: int = 2, deadline: float = 3600.0, root: str | Path | None = None) -> None:
+        super().__init__(root)
+        if workers < 1:
+            raise ValueError(f"FlowerBackend: workers must be 1 or more, got {workers}")
+        if not 0 < deadline < float("inf"):
+            raise ValueError(f"FlowerBackend: deadline must be a positive number of seconds, got {deadline}")
+        self.workers, self.deadline = workers, deadline
+        self._requests: Queue[_Request | None] = Queue()
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._error: BaseException | None = None
+
+    def open(self, job: Job) -> None:
+        """Take the job."""
+        if not -(2**63) <= job.seed < 2**63:
+            raise ValueError(
+                f"FlowerBackend: seed must fit into 64 bits to travel in Flower's messages, got {job.seed}"
+            )
+        super().open(job)
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Send the clients of a round to their nodes and add the replies up."""
+        if self.closed or (self._stopped.is_set() and self._error is None):
+            raise RuntimeError("FlowerBackend is closed; make a new one for a new Simulation")
+        if not self._threads:
+            self._start()
+        known = {client: accepted[client] for client in clients if client in accepted}
+        request = _Request(broadcast, list(clients), known)
+        self._requests.put(request)
+        thread = self._threads[0]
+        while not request.result.done() and thread.is_alive():
+            wait([request.result], timeout=_LOOK)
+        if self._error is not None or not request.result.done():
+            raise RuntimeError(f"Flower's simulation has ended: {self._error!r}") from self._error
+        return request.result.result()
+
+    def close(self) -> None:
+        """End Flower's simulation, once the clients in training are done, and wait for its threads."""
+        self._stopped.set()
+        self._requests.put(None)
+        for thread in self._threads:  # grows by Flower's server while the first is waited for
+            thread.join()
+        self._threads.clear()
+        super().close()
+
+    def _start(self) -> None:
+        """Start Flower's simulation in a thread."""
+        try:
+            import ray  # here, because real nodes have none
+        except ImportError as error:  # pragma: no cover
+            raise ImportError("FlowerBackend needs Ray: pip install 'undrift[ray]'") from error
+        if ray.is_initialized():
+            raise RuntimeError(
+                "FlowerBackend: Ray is running in this process, and Flower's simulation would use it and shut it down "
+                "at its end; call ray.shutdown() first, or use RayBackend"
+            )
+        thread = threading.Thread(target=self._simulate, name="undrift-flower", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _simulate(self) -> None:
+        """Run Flower's simulation until the last request."""
+        log = logging.getLogger("flwr")
+        level = log.level
+        log.setLevel(logging.WARNING)  # what it says about rounds is in the records, too
+        resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
+        try:
+            from flwr.simulation import run_simulation
+
+            app, states = ServerApp(), self.states
+            app.main()(self._serve)
+            nodes = build_app(self.job, lambda *_: states, None, threads=1)
+            run_simulation(app, nodes, self.workers, backend_config=resources)
+        except BaseException as error:
+            self._error = error
+        finally:
+            log.setLevel(level)
+            self._stopped.set()  # if Flower failed, its server still waits for replies or for a request
+            self._requests.put(None)
+
+    def _serve(self, grid: Grid, _: Context) -> None:
+        """The ServerApp: play one round for every request."""
+        self._threads.append(threading.current_thread())  # Flower does not wait for it, `close` does
+        roster = Roster(self.job.task.population, self._stopped.is_set)
+        while (request := self._next()) is not None:
+            try:
+                request.result.set_result(self._round(grid, roster, request))
+            except BaseException as error:
+                request.result.set_exception(error)
+
+    def _next(self) -> _Request | None:
+        """The next request; None if there will be none, also because the program ends without `close`."""
+        while not getattr(pool, "_shutdown", False):  # true once Python waits for Flower's threads to end
+            try:
+                return self._requests.get(timeout=_LOOK)
+            except Empty:
+                continue
+        return None
+
+    def _round(self, grid: Grid, roster: Roster, request: _Request) -> Partial:
+        """Send the orders of a round, and take the replies."""
+        job, round = self.job, request.broadcast.round
+        groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
+        orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
+        tally = orders.write(request.broadcast, groups, request.accepted, self.deadline)
+        for reply in receive(grid, tally.asked, self.deadline, poll=_POLL, enough=self._stopped.is_set):
+            if reply.message is None and reply.why != LATE:
+                raise RuntimeError(f"a worker of Flower's simulation failed in round {round}: {reply.why}")
+            tally.take(reply)
+        if self._stopped.is_set():
+            raise RuntimeError(f"FlowerBackend was closed during round {round}")
+        return tally.partial()

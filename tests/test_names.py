@@ -1,0 +1,10 @@
+"""Unknown names: one wording, spelling habits do not matter."""
+
+from undrift.util.names import normalized, suggest
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    assert suggest("Res-Net_2O", ["resnet20", "cnn"]) == "did you mean 'resnet20'?"
+    assert suggest("bert", ["resnet20", "cnn"]) == "known are resnet20, cnn"
+    assert suggest("bert", []) == "there are none"
+    assert normalized("Fed-Avg_M") == "fedavgm"

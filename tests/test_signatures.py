@@ -1,0 +1,31 @@
+"""What strict typing sees: no verb of any block takes or gives Any, and declarations follow from type parameters."""
+
+import inspect
+from typing import Any, get_args
+
+import pytest
+
+from registry import BLOCKS
+from undrift.core.algorithm import SLOTS
+from undrift.core.block import Block
+
+PAIRS = {type(block): slot for slot, blocks in BLOCKS.items() for block in blocks}
+
+
+def verbs(kind: type) -> list[Any]:
+    """The public functions of a class and its bases that a block may write."""
+    members = inspect.getmembers(kind, inspect.isfunction)
+    return [function for name, function in members if not name.startswith("_")]
+
+
+def mentions_any(hint: Any) -> bool:
+    """Whether Any stands anywhere in a type."""
+    return hint is Any or any(map(mentions_any, get_args(hint)))
+
+
+@pytest.mark.parametrize("kind", [Block, *set(SLOTS.values()), *PAIRS], ids=lambda kind: kind.__name__)
+def test_no_verb_takes_or_gives_any(kind: type) -> None:
+    for verb in verbs(kind):
+        hints = inspect.get_annotations(verb, eval_str=True)
+        assert set(hints) >= {*inspect.signature(verb).parameters, "return"} - {"self"}, f"{verb.__qualname__}: untyped"
+        assert not any(map(mentions_any, hints.values())), f"{verb.__qualname__} mentions Any: {hints}"
