@@ -11,7 +11,7 @@ import torch
 import quick
 
 torch.set_num_threads(1)
-USED: dict[str, set[str]] = {}
+USED: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,8 +22,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what belongs to `make quick`."""
-    for item in quick.chosen(items):
+    chosen = quick.chosen(items)
+    for item in chosen.values():
         item.add_marker(pytest.mark.quick)
+    missing = sorted(set(quick.TESTS) - set(chosen))
+    if config.getoption("--used") and missing:
+        raise pytest.UsageError(f"tests/quick.py names tests that are not there: {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -31,11 +35,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note the files whose functions a test calls, in this process."""
     if not item.config.getoption("--used"):
         return (yield)
-    called: set[str] = set()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if frame.f_code.co_flags & 1:  # a function, not the body of a module or a class
-            called.add(frame.f_code.co_filename)
+            USED.add(frame.f_code.co_filename)
 
     before = sys.gettrace()
     sys.settrace(note)
@@ -43,24 +46,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         sys.settrace(before)
-        USED[item.nodeid] = {found for name in called if (found := quick.module(name))}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells the controller what it called; the controller fails if some module was left out."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["used"] = {test: sorted(found) for test, found in USED.items()}
-    elif session.config.getoption("--used") and quick.untouched(set().union(*USED.values())):
+        session.config.workeroutput["used"] = sorted(USED)
+    elif session.config.getoption("--used") and quick.untouched(USED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    USED.update({test: set(found) for test, found in getattr(node, "workeroutput", {}).get("used", {}).items()})
+    USED.update(getattr(node, "workeroutput", {}).get("used", ()))
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     if config.getoption("--used"):
-        for name in quick.untouched(set().union(*USED.values())):
-            terminalreporter.write_line(f"no function of undrift/{name} was called", red=True)
+        for path in quick.untouched(USED):
+            terminalreporter.write_line(f"no function of {path} was called", red=True)
