@@ -9,8 +9,7 @@ from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
 from undrift.engine.backend import InProcess
 from undrift.engine.simulation import Record, Simulation
-
-__version__ = "0.1.0"
+from undrift.util.version import __version__ as __version__
 
 __all__ = [
     "Algorithm",

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from undrift import __version__
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
@@ -22,6 +21,7 @@ from undrift.experiment.setup import Setup, engine, environment, prepare
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
 from undrift.util.files import write
+from undrift.util.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
 

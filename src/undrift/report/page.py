@@ -8,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from undrift import __version__
 from undrift.algorithms import ALGORITHMS
 from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
@@ -18,6 +17,7 @@ from undrift.report.drawing import Table, style
 from undrift.report.figures import plotly
 from undrift.report.sections import Section, sections
 from undrift.util.files import write
+from undrift.util.version import __version__
 
 SHORT = 16  # digits shown of a hash
 
