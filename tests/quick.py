@@ -38,6 +38,7 @@ TESTS = (
     "test_data::test_parquet_of_the_hub_s_schema",
     "test_data::test_shakespeare_from_a_text",
     "test_models::test_output",
+    "test_models::test_resnet_size",
     "test_models::test_the_lstm_reads_integers",
     "test_moon::test_blobs_are_skewed_and_the_same_at_every_call",
     "test_partition::test_every_sample_has_one_client",
