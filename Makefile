@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test slow kills format cards golden benchmark
+.PHONY: install check lint types test quick slow kills format cards golden benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -17,6 +17,9 @@ types:
 
 test:
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow"
+
+quick:  ## a promise of every kind and a call into every module, in two minutes; see tests/quick.py
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick --used
 
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow

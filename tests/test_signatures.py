@@ -23,7 +23,7 @@ def mentions_any(hint: Any) -> bool:
     return hint is Any or any(map(mentions_any, get_args(hint)))
 
 
-@pytest.mark.parametrize("kind", [Block, *set(SLOTS.values()), *PAIRS], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Block, *dict.fromkeys(SLOTS.values()), *PAIRS], ids=lambda kind: kind.__name__)
 def test_no_verb_takes_or_gives_any(kind: type) -> None:
     for verb in verbs(kind):
         hints = inspect.get_annotations(verb, eval_str=True)

@@ -19,9 +19,9 @@ from undrift.core.block import Correction, Objective
 from undrift.core.client import ClientError
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
+from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Array
 from undrift.core.vector import Vector, bind
-from undrift.core.view import Samples, examples_of
 from undrift.testing import Clinic, Quadratics, check_block
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])

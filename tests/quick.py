@@ -1,0 +1,107 @@
+"""The selection of `make quick`: a promise of every kind and a call into every module, in two minutes.
+
+Tests are named, not copied: of the contract one block per signature of declarations, of the methods one per family,
+and of everything else the tests in `TESTS`.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import undrift
+from undrift.algorithms import make
+from undrift.compose.cards import family
+from undrift.core.block import AnyBlock
+from undrift.core.types import kinds
+
+ROOT = Path(undrift.__file__).parent
+
+TESTS = (
+    # the core
+    "test_golden::test_hashes_are_those_written_down",
+    "test_client::test_an_error_names_round_client_step_and_block",
+    "test_contract::test_filter_keeps_the_contract",
+    "test_contract::test_contract_catches",
+    "test_gate::test_a_client_counts_once",
+    "test_imports::test_no_files_import_in_a_circle",
+    "test_wire::test_damage_is_found",
+    # engines
+    "test_backends::test_a_client_that_fails_is_rejected_and_the_round_goes_on",
+    "test_flower::test_methods_that_gather_or_upload_every_kind_of_field",
+    "test_flower_backend::test_every_option_of_a_simulation_works",
+    "test_ray::test_equals_the_reference_to_the_bit",
+    # data and models
+    "test_corruption::test_a_data_set_is_corrupted_sample_by_sample",
+    "test_data::test_parquet_of_the_hub_s_schema",
+    "test_data::test_shakespeare_from_a_text",
+    "test_models::test_output",
+    "test_models::test_resnet_size",
+    "test_models::test_the_lstm_reads_integers",
+    "test_moon::test_blobs_are_skewed_and_the_same_at_every_call",
+    "test_partition::test_every_sample_has_one_client",
+    "test_vision::test_output",
+    # runs, comparisons and what is seen of them
+    "test_compare::test_the_command",
+    "test_config::test_a_config_survives_its_file",
+    "test_figure::test_the_command",
+    "test_lens_curvature::test_flatness_is_a_flat_record_of_all",
+    "test_lens_stream::test_sketches_of_small_cells_are_exact",
+    "test_look::test_the_command",
+    "test_report_page::test_command",
+    "test_run::test_a_run_explains_itself",
+    "test_run::test_partition_and_doctor",
+    "test_run::test_run_and_resume_from_the_command_line",
+    "test_tune::test_tune_judges_on_held_out_examples_and_runs_nothing_twice",
+    # the command line, texts and helpers
+    "test_cards::test_show_prints_a_card",
+    "test_face::test_a_face_exports_what_it_says",
+    "test_files::test_a_file_is_replaced_with_its_permissions",
+    "test_literals::test_both_forms_say_the_same",
+    "test_names::test_the_nearest_name_is_suggested",
+    "test_new::test_an_empty_folder_is_filled_and_this_one_may_be_meant",
+)
+"""Tests by file and function; of one with parameters the first."""
+
+
+def signature(slot: str, block: AnyBlock) -> tuple[object, ...]:
+    """What a block declares, and its kind: blocks that agree in it take the same way through the core."""
+    trees = (tuple(kinds(tree).values()) for tree in (block.Server, block.Client, block.Sent, block.Up))
+    kind = next(base for base in type(block).__mro__ if base.__module__.startswith("undrift.core"))
+    flags = (sorted(block.uses), block.keeps_buffers, block.personalizes, block.gradients > 0)
+    return slot, kind, *trees, str(block.needs), str(flags)
+
+
+def chosen(items: Iterable[pytest.Item]) -> dict[object, pytest.Item]:
+    """The tests of the selection, by what each stands for: a signature, a family or a name."""
+    found: dict[object, pytest.Item] = {}
+    for item in items:
+        key = _key(item)
+        if key is not None:
+            found.setdefault(key, item)
+    return found
+
+
+def _key(item: pytest.Item) -> object:
+    """What a test stands for in the selection; None if it is not in it."""
+    function = getattr(item, "originalname", None) or item.name
+    given: Mapping[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    if function == "test_block_keeps_the_contract":
+        return signature(given["slot"], given["block"])
+    if function == "test_the_order_and_the_names_of_clients_change_nothing":
+        return family(make(given["name"]))
+    name = f"{item.path.stem}::{function}"
+    return name if name in TESTS else None
+
+
+def untouched(used: Iterable[str]) -> list[str]:
+    """The files of undrift that define functions of which none was called.
+
+    Args:
+        used: the files of all functions that were called.
+    """
+    trees = {str(path): ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+    defining = {path for path, tree in trees.items() if any(isinstance(x, ast.FunctionDef) for x in ast.walk(tree))}
+    return sorted(defining - set(used))
