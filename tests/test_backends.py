@@ -13,7 +13,7 @@ from undrift.core.gate import Reason, Rejection
 from undrift.engine.backend import DiskBackend, InProcess
 from undrift.engine.failures import check_failures
 from undrift.engine.store import MemoryStore, StoreError
-from undrift.lens import probe
+from undrift.lens import client_vectors
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, batch_size=4)
@@ -84,7 +84,7 @@ def test_a_client_without_its_state_is_treated_like_one_that_fails(tmp_path: Pat
 def test_a_probe_of_a_client_that_fails_raises() -> None:
     simulation = Simulation(make("fedavg"), Failing(), LOCAL)
     with pytest.raises(ClientError, match="client 3, step 0: the disk is gone"):
-        probe(simulation, simulation.start(), [0, 3], "update")
+        client_vectors(simulation, simulation.start(), [0, 3], "update")
 
 
 def test_what_counts_as_a_failure() -> None:
