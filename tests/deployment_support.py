@@ -104,18 +104,18 @@ class Deployment:
         """What a run's ServerApp has said so far."""
         return self.flwr("log", run, "tls", "--show")
 
-    def finish(self, end: str, seconds: float) -> str:
-        """Wait until a end is over; its log."""
+    def finish(self, run: str, seconds: float) -> str:
+        """Wait until a run is over; its log."""
         status = ""
 
         def over() -> bool:
             nonlocal status
-            status = json.loads(self.flwr("list", "tls", "--end-id", end, "--format=json"))["runs"][0]["status"]
+            status = json.loads(self.flwr("list", "tls", "--run-id", run, "--format=json"))["runs"][0]["status"]
             return status.startswith("finished")
 
         until(over, seconds, pause=1.0)
-        assert status == "finished:completed", f"{status}\n{self.log(end)}"
-        return self.log(end)
+        assert status == "finished:completed", f"{status}\n{self.log(run)}"
+        return self.log(run)
 
     def reaches(self, run: str, node: str, round: int, seconds: float = 90) -> None:
         """Wait until a SuperNode has begun to train in a round of a run."""

@@ -28,7 +28,7 @@ from undrift.experiment.config import Config
 from undrift.experiment.folder import read_summary
 from undrift.util import files, metrics
 
-ROUNDS = 10
+ROUNDS = 6
 PLACES: dict[str, tuple[object, str, bool]] = {
     "before send": (server, "send", False),
     "after send": (server, "send", True),
@@ -47,7 +47,7 @@ PLACES: dict[str, tuple[object, str, bool]] = {
 
 
 def config(method: str) -> Config:
-    """A run of ten short rounds."""
+    """A run of six short rounds."""
     return Config.build(
         {
             "method": method,

@@ -228,7 +228,7 @@ def test_a_task_must_tell_its_labels() -> None:
     class Silent(Clinic):
         label_counts = None
 
-    with pytest.raises(ClientError, match="the batches do not tell how many classes there are"):
+    with pytest.raises(ClientError, match="the number of classes cannot be read from the batches"):
         Simulation(make("feddisco"), Silent(), LOCAL).round(Simulation(make("feddisco"), Silent()).start(), [3, 4])
     thirds = (1 / 3, 1 / 3, 1 / 3)
     a, b = (Simulation(make("feddisco", reference=thirds), task, LOCAL).run(2).params for task in (Silent(), Clinic()))

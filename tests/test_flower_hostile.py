@@ -30,7 +30,7 @@ def edited(name: str, change):
 
     def fault(message: Message, reply: Message) -> Message:
         arrays = reply.content["arrays"]
-        place = name if name != MAIN else "delta" if "delta" in arrays else "total/delta/coarse"
+        place = name if name != MAIN else "delta" if "delta" in arrays else "delta/coarse"
         arrays[place] = change(arrays[place])
         return reply
 
@@ -73,7 +73,7 @@ def renamed(old: str, new: str):
 
     def fault(message: Message, reply: Message) -> Message:
         arrays = reply.content["arrays"]
-        place = old if old != MAIN else "delta" if "delta" in arrays else "total/delta/coarse"
+        place = old if old != MAIN else "delta" if "delta" in arrays else "delta/coarse"
         arrays[new] = arrays.pop(place)
         return reply
 
@@ -96,7 +96,7 @@ def posing(*clients: int):
 
     def fault(message: Message, reply: Message) -> Message:
         reply = headed(summary=summary)(message, reply)
-        return valued("total/clients", lambda x: torch.tensor(clients))(message, reply)
+        return valued("clients", lambda x: torch.tensor(clients))(message, reply)
 
     return fault
 
@@ -138,7 +138,7 @@ ANY = {
     "infinite": (valued(MAIN, put(0, float("inf"))), None),
     "1e35": (valued(MAIN, put(0, 1e35)), Reason.SIZE),
     "missing": (renamed(MAIN, "other"), Reason.TREE),
-    "undeclared": (added("total/other/coarse", torch.zeros(3)), Reason.TREE),
+    "undeclared": (added("other/coarse", torch.zeros(3)), Reason.TREE),
     "stale": (headed(round=0), Reason.ROUND),
     "future": (headed(round=9), Reason.ROUND),
     "version": (headed(version=0), Reason.TREE),
@@ -178,10 +178,10 @@ UPLOAD = {
 }
 SUM = {
     "unsound coarse": (valued(MAIN, lambda x: x + 0.3), Reason.SIZE),
-    "unsound fine": (valued("total/delta/fine", lambda x: x + 1.0), Reason.SIZE),
+    "unsound fine": (valued("delta/fine", lambda x: x + 1.0), Reason.SIZE),
     "oversized": (valued(MAIN, lambda x: x + 2.0**41), Reason.SIZE),
-    "NaN fine": (valued("total/delta/fine", put(1, NAN)), Reason.SIZE),
-    "negative weight": (valued("total/weight/coarse", lambda x: -x), Reason.WEIGHT),
+    "NaN fine": (valued("delta/fine", put(1, NAN)), Reason.SIZE),
+    "negative weight": (valued("weight/coarse", lambda x: -x), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
     "client twice": (posing(3, 3, 5), Reason.DUPLICATE),
     "summary of others": (headed(summary='{"visits": [[3, 9, 1.0, 1.0]], "rejections": []}'), Reason.TREE),
@@ -189,10 +189,10 @@ SUM = {
         headed(summary='{"visits": [[3,9,NaN,1], [5,5,1,1], [7,7,1,1]], "rejections": []}'),
         Reason.TREE,
     ),
-    "clients as floats": (valued("total/clients", lambda x: x.double()), Reason.TREE),
-    "clients in a table": (valued("total/clients", lambda x: x.reshape(1, -1)), Reason.TREE),
-    "half a sum": (renamed("total/weight/fine", "total/other"), Reason.TREE),
-    "no counts": (renamed("total/counts", "total/tnuoc"), Reason.SHAPE),
+    "clients as floats": (valued("clients", lambda x: x.double()), Reason.TREE),
+    "clients in a table": (valued("clients", lambda x: x.reshape(1, -1)), Reason.TREE),
+    "half a sum": (renamed("weight/fine", "other"), Reason.TREE),
+    "no counts": (renamed("counts", "tnuoc"), Reason.TREE),
     "an upload too many": (added("upload0/client", torch.zeros(1, dtype=torch.int64)), Reason.TREE),
 }
 CASES = (
