@@ -93,7 +93,7 @@ def test_what_does_not_belong_is_refused(kept: Checkpoints, states) -> None:
     check(lambda s, m: shutil.copy(other.folder / m.name, m), "belongs to another run")
     for round in (2, 3):
         (kept.folder / f"000000{round}.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"0000002.json: damaged: it is no manifest"):
+    with pytest.raises(CheckpointError, match=r"0000002.json: damaged: it is not a manifest"):
         kept.latest()
 
 

@@ -439,7 +439,7 @@ def test_available(tmp_path: Path) -> None:
     found = {row.name: row for row in available()}
     assert time.perf_counter() - start < 0.5
     assert list(found) == list(SOURCES)
-    assert [name for name, row in found.items() if row.found] == ["cifar10", "femnist"]
+    assert [name for name, row in found.items() if row.available] == ["cifar10", "femnist"]
     assert found["cifar10"].where == str(tmp_path / "data/cifar10")
     assert "train.parquet (columns image, character, writer_id)" in found["femnist"].how_to_get
 

@@ -33,7 +33,7 @@ def test_arguments_are_checked_against_annotations() -> None:
         ("area:wide", "'area:wide': width takes float, got 'wide'"),
         ("area:1,height=2.5", "height takes int, got 2.5"),
         ("area:1,depth=2", "unexpected keyword argument 'depth'; it takes width: float, height: int = 2"),
-        ("area:1,height", "'height' is no setting; write key=value"),
+        ("area:1,height", "'height' is not a setting; write key=value"),
         ("area:1,height=1,height=2", "height is named twice; name it once"),
     ]:
         with pytest.raises(ValueError, match=message):

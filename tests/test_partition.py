@@ -122,7 +122,7 @@ def test_texts_are_tidied() -> None:
         ("iid,a=3", "unexpected keyword argument 'a'; it takes no arguments"),
         ("iid,over=iid", "unexpected keyword argument 'over'; it takes no arguments"),
         ("classes:2.5", "'classes:2.5': count takes int, got 2.5"),
-        ("dirichlet:1,balance", "'balance' is no setting; write key=value"),
+        ("dirichlet:1,balance", "'balance' is not a setting; write key=value"),
         ("classes:0", "classes: count must be between 1 and inf, got 0"),
         ("classes:11", "classes: count must be at most the 10 classes there are, got 11"),
         ("longtail:0.5", "longtail: factor must be between 1 and 1000000000, got 0.5"),

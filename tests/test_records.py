@@ -37,7 +37,7 @@ def test_arrays_that_are_not_as_declared_are_refused() -> None:
         ({"stype": "numpy.ndarray"}, "serialised as 'numpy.ndarray'"),
         ({"dtype": "object"}, "dtype 'object' is not known"),
         ({"data": bytes(7)}, r"7 bytes for shape \(2,\) of float32"),
-        ({"shape": (-2,)}, "is no shape"),
+        ({"shape": (-2,)}, "is not a shape"),
         ({"shape": (2**62, 2**62)}, "8 bytes for shape"),
         ({"dtype": "bool", "data": b"\x01\x02"}, "neither 0 nor 1"),
     ]:
