@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from oracle import cr as slow
 from oracle.methods import Settings
-from support import close, flat, path, rounds_to, watch
-from test_family_personal import Wide, own_models
+from round_support import close, flat, path, rounds_to, watch
+from test_personal_methods import Wide, own_models
 from undrift import Local, Simulation, TensorTask, cost
 from undrift.algorithms import fedcr, make
 from undrift.blocks import SAM, CommonRepresentation, Private, Uniform

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support import PLAIN, beginning, close, optimum, path
+from round_support import PLAIN, beginning, close, optimum, path
 from undrift.algorithms import (
     fedasam,
     fedavg,

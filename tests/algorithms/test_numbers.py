@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from support import close, path, spy, watch
+from round_support import close, path, spy, watch
 from undrift.algorithms import fedavg, make
 from undrift.blocks import Uniform
 from undrift.core.algorithm import Algorithm, cost

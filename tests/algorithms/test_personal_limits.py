@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support import beginning, close, path, watch
-from test_family_personal import BOWLS, COHORT, FEDAVG, LOCAL, Q2, SEED, TASKS, own_models, pictures
+from round_support import beginning, close, path, watch
+from test_personal_methods import BOWLS, COHORT, FEDAVG, LOCAL, Q2, SEED, TASKS, own_models, pictures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import SAM, Moreau, Private, Uniform

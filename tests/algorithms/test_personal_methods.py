@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from oracle import personal as slow
 from oracle.methods import Params, Settings
-from support import View, close, flat
+from round_support import View, close, flat
 from undrift import Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import Private, PrivateNorms, Tuned

@@ -1,6 +1,6 @@
 """`undrift new`: the template in the package is the deployment example, file by file.
 
-After a change of the example: `python tests/test_new.py` copies it into the package.
+After a change of the example: `python tests/cli/test_new.py` copies it into the package.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE, TEMPLATE = ROOT / "examples" / "deployment", ROOT / "src" / "undrift" / "templates" / "deployment"
 
 
@@ -33,9 +33,9 @@ def test_the_template_is_the_example(tmp_path: Path) -> None:
     result = new(tmp_path / "here", "--name", "undrift-deployment")
     assert result.exit_code == 0, result.output
     written, example = contents(tmp_path / "here"), contents(EXAMPLE)
-    assert sorted(written) == sorted(example), "run: python tests/test_new.py"
+    assert sorted(written) == sorted(example), "run: python tests/cli/test_new.py"
     for name, content in example.items():
-        assert written[name] == content, f"{name} differs; run: python tests/test_new.py"
+        assert written[name] == content, f"{name} differs; run: python tests/cli/test_new.py"
 
 
 def test_every_file_of_the_template_ends_so_that_no_tool_takes_it_for_code() -> None:

@@ -18,7 +18,7 @@ from undrift.compose.cards import FAMILIES, card, family, markdown, pages, write
 from undrift.compose.grammar import parse
 from undrift.testing import Clinic, check_algorithm, check_block
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WIDE = CliRunner(env={"COLUMNS": "80"})
 
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from support import Talker
+from round_support import Talker
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.core import server, wire

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from support import close, path
+from round_support import close, path
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.blocks import SAM, Proximal, Scaffold
 from undrift.core.block import Correction, Objective

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from support import close, path
+from round_support import close, path
 from undrift import Algorithm, Local, Simulation
 from undrift.core import server, wire
 from undrift.core.aggregation import Gathering

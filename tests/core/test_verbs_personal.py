@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from support import beginning, close, path
+from round_support import beginning, close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.blocks import SAM, Scaffold
 from undrift.core.block import Block, Correction, Personalization, Perturbation

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from support import close, path
+from round_support import close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.core import server
 from undrift.core.aggregation import Aggregation, Summing

@@ -21,7 +21,7 @@ from flower_grid import StandInGrid
 from undrift import make
 from undrift.engine.flower import receive
 
-FOLDER = Path(__file__).resolve().parents[1] / "examples" / "flower_app"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "flower_app"
 NODES = 3
 
 

@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flower_grid import StandInGrid
 from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of, task_of
 from flower_support import own_clock as own_clock
-from support import Talker
+from round_support import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.aggregation import Robust

@@ -202,7 +202,7 @@ print("RESULT", json.dumps(told), flush=True)
 """
 
 
-@pytest.mark.xdist_group("ray")  # shares a worker with tests/test_ray.py
+@pytest.mark.xdist_group("ray")  # shares a worker with test_ray.py
 def test_flowers_own_simulation(tmp_path: Path) -> None:
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     process = subprocess.Popen(

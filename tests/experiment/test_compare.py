@@ -233,6 +233,6 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
 
 
 def test_the_example_can_be_read() -> None:
-    comparison = Comparison.read(Path(__file__).parent.parent / "examples" / "compare-fashion.toml")
+    comparison = Comparison.read(Path(__file__).parents[2] / "examples" / "compare-fashion.toml")
     assert [entry.label for entry in comparison.methods] == ["fedavg", "specgrad", "fedfft-d", "scaffold"]
     assert len(comparison.trials()) == 12 and comparison.trials()[0].config.rounds == 20

@@ -11,7 +11,7 @@ METHODS = ["fedavg", "scaffold", "feddyn", "fedfft-d", "mofedsam"]
 
 
 def kills(tmp_path: Path, method: str, how: str) -> list[dict[str, object]]:
-    script = Path(__file__).with_name("kills.py")
+    script = Path(__file__).parents[1] / "support" / "kills.py"
     command = [sys.executable, str(script), str(tmp_path / "data"), method, how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

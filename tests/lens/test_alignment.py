@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support import close
+from round_support import close
 from undrift.core.vector import Layout, bind
 from undrift.lens import (
     CKAStream,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from test_lens_curvature import batches, loss, mlp, quadratic, spectrum
+from test_curvature import batches, loss, mlp, quadratic, spectrum
 from undrift.core.vector import bind
 from undrift.lens.curvature import flatness, top
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support import close
+from round_support import close
 from undrift.blocks.spectral import high_pass, random_stop
 from undrift.core.vector import Layout
 from undrift.lens import (

@@ -24,7 +24,7 @@ IMAGE = [name for name, reads in INPUTS.items() if reads == "image" and name not
 OWN = [*IMAGE, "lstm"]
 FAST = [name for name in OWN if name not in ("resnet18", "resnet18-bn", "resnet18-imagenet-bn")]
 SHAPES = [(2, 16), (1, 28), (3, 32), (3, 64)]
-PAGE = Path(__file__).parent.parent / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def own(name: str) -> Callable[[], nn.Module]:

@@ -20,7 +20,7 @@ from warnings import catch_warnings, simplefilter
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "deployment"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "deployment"
 
 
 def load(path: Path) -> ModuleType:

@@ -1,7 +1,7 @@
 """Runs that are killed: every run in a forked process of its own, ended by SIGKILL at a moment or at a named place.
 
-    python tests/kills.py DATA scaffold random:20     twenty moments, uniform over the time of a run
-    python tests/kills.py DATA scaffold places        every named place, in the fourth round
+    python tests/support/kills.py DATA scaffold random:20     twenty moments, uniform over the time of a run
+    python tests/support/kills.py DATA scaffold places        every named place, in the fourth round
 
 The parent imports everything and never trains, so that a fork is ready at once and may use autograd. For each kill one
 line of JSON is printed: where it was, and whether the resumed run ended like the uninterrupted one.
