@@ -54,9 +54,9 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
     assert Order.read(RecordDict({"undrift": order.record()})) == order
     for name, value, message in [
         ("version", 1, "version 1, expected 2"),
-        ("run", "../../etc", "no name for a run"),
-        ("run", "a\nb", "no name for a run"),
-        ("run", ".hidden", "no name for a run"),
+        ("run", "../../etc", "not a valid run name"),
+        ("run", "a\nb", "not a valid run name"),
+        ("run", ".hidden", "not a valid run name"),
         ("round", 1.0, "round: expected one int"),
         ("cohort", True, "cohort: expected one int"),
         ("clients", [1, 1], "do not fit"),

@@ -200,5 +200,5 @@ def test_a_server_goes_on_from_its_state(name: str, tmp_path: Path) -> None:
 
 def test_settings_that_cannot_work_are_refused() -> None:
     for wrong in ({"cohort": 9}, {"quorum": 2.0}, {"over_selection": 0.5}, {"seed": 2**64}, {"run": "../up"}):
-        with pytest.raises(ValueError, match=next(iter(wrong)) if "run" not in wrong else "no name for a run"):
+        with pytest.raises(ValueError, match=next(iter(wrong)) if "run" not in wrong else "not a valid run name"):
             strategy_of("fedavg", **wrong)
