@@ -25,7 +25,7 @@ slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow
 
 kills:  ## runs ended by kill -9 at a hundred random moments, resumed and compared by hash
-	$(PYTHON) -m pytest -m slow tests/test_kill.py -n 2
+	$(PYTHON) -m pytest -m slow tests/experiment/test_kill.py -n 2
 
 format:
 	$(PYTHON) -m ruff format .

@@ -1,6 +1,6 @@
-"""What the data cost: loading CIFAR-10 and serving its batches, against training ResNet-20 on them.
+"""The cost of the data: loading CIFAR-10 and preparing its batches, relative to training ResNet-20 on them.
 
-One process, one thread. Data and training are timed in turn, batch by batch, so that a busy machine slows both
+One process, one thread. Data and training are timed alternately, batch by batch, so that a busy machine slows both
 sides of a ratio; the batches are those of an epoch, 50 images each, with flips and crops. An epoch's training is
 the median step times its 1,000 batches.
 
@@ -35,7 +35,7 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def loads() -> tuple[float, float, Dataset]:
-    """Seconds to decode the files into an empty cache, and to load them from it again."""
+    """Seconds to decode the files into an empty cache, and to load them from it."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["UNDRIFT_CACHE"] = folder
         first, _ = timed(lambda: load("cifar10"))
@@ -45,7 +45,7 @@ def loads() -> tuple[float, float, Dataset]:
 
 
 def measure(batches: int) -> dict[str, Any]:
-    """The shares of the data in an epoch's training, and what they are made of."""
+    """The cost of the data relative to an epoch's training, and its parts."""
     first, again, dataset = loads()
     count = len(dataset.train)
     task = DataTask(dataset, [torch.arange(count)], resnet, augment="flip+crop")
@@ -59,9 +59,9 @@ def measure(batches: int) -> dict[str, Any]:
     served = task.batches(0, BATCH, generator(0, 0, 0, "batches"))
     for number in range(batches + 2):
         data, batch = timed(lambda: next(served))
-        found = {"data": data, "channels_last": timed(lambda: train(batch))[0]}  # noqa: B023
-        found["contiguous"] = timed(lambda: train((batch[0].contiguous(), batch[1])))[0]  # noqa: B023
-        for name, value in found.items():
+        times = {"data": data, "channels_last": timed(lambda: train(batch))[0]}  # noqa: B023
+        times["contiguous"] = timed(lambda: train((batch[0].contiguous(), batch[1])))[0]  # noqa: B023
+        for name, value in times.items():
             seconds[name] += [value] * (number >= 2)  # the first two warm up
     median = {name: statistics.median(values) for name, values in seconds.items()}
     steps = -(-count // BATCH)

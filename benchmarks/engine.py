@@ -1,7 +1,7 @@
-"""What the engine costs: Ray's round against Flower's own simulation, training throughput, the server's memory.
+"""The cost of the engines: Ray's round against Flower's own simulation, training throughput, the server's memory.
 
-Every figure is a ratio of two sides measured in one run of this file, on two workers. Parts run in processes of their
-own, so that one's memory and Ray do not weigh on the next.
+Every figure is a ratio of two sides measured in one run of this file, on two workers. Each part runs in its own
+process, so that its memory and its Ray instance do not affect the next.
 
     python benchmarks/engine.py --json > benchmarks/results/engine.json
 """
@@ -44,7 +44,7 @@ class Flat(nn.Module):
 
 @dataclass(frozen=True)
 class Empty:
-    """Clients that train for no time: one step along a gradient of zero."""
+    """Clients with almost no training: one step along a gradient of zero."""
 
     size: int
     population: int
@@ -54,7 +54,7 @@ class Empty:
         return Flat(self.size)
 
     def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        """Zero, without a look at the weights."""
+        """Zero, independent of the weights."""
         return torch.zeros((), requires_grad=True) + 0.0
 
     def examples(self, client: int) -> int:
@@ -62,7 +62,7 @@ class Empty:
         return 1
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[Tensor]:
-        """One batch of nothing."""
+        """One empty batch."""
         yield torch.empty(0)
 
 
@@ -75,7 +75,7 @@ def images(clients: int) -> TensorTask:
 
 
 def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float]:
-    """Seconds of each round on two Ray workers, after a first one to warm up."""
+    """Seconds of each round on two Ray workers, after a warm-up round."""
     from undrift.algorithms import fedavg
     from undrift.engine.simulation import Simulation
     from undrift.ray import Pool, RayBackend
@@ -189,14 +189,14 @@ def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def apart(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One part, in a process of its own."""
+    """One part, in its own process."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     command = [sys.executable, __file__, "--part", name, "--rounds", str(arguments.rounds)]
     done = subprocess.run(command, env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:

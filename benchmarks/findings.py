@@ -1,7 +1,7 @@
-"""Where in the spectrum do clients disagree? Our own data on the seeds' claim, raw and normalised.
+"""Where in the spectrum do clients disagree? Our measurements of the papers' claim, raw and normalised.
 
 For two data sets and two models each: FedAvg (Dirichlet 0.1, 10 of 100 clients, one epoch), and at some rounds the
-gradients of 20 clients at the global model, read in ten bands of equal width. The write-up is docs/findings.
+gradients of 20 clients at the global model, in ten bands of equal width. docs/findings describes the results.
 
     python benchmarks/findings.py --json > benchmarks/results/findings.json
     python benchmarks/findings.py --draw docs/findings < benchmarks/results/findings.json
@@ -93,7 +93,7 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
 
 
 def main() -> None:
-    """Run all cases, or draw those that were run."""
+    """Run all cases, or draw earlier results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
     parser.add_argument("--draw", type=Path, help="read JSON instead and draw its figure into this folder")

@@ -1,17 +1,17 @@
-"""What watching costs: the live lens's share of a run's time, and the memory of a look at many clients.
+"""The cost of the live lens: its share of a run's time, and the memory of a measurement with many clients.
 
-The share is that of looking in every round of a run on Fashion-MNIST with all settings left at their defaults.
+The share is that of measuring in every round of a run on Fashion-MNIST with the preset `papers`.
 
     python benchmarks/lens.py --json > benchmarks/results/lens.json
 
-Memory is in multiples of a ResNet-18's 11.2 million parameters, each figure from a process of its own.
+Memory is in multiples of a ResNet-18's 11.2 million parameters; each figure comes from its own process.
 
 `look` is a run with `lens_every = 1` and that many `lens_clients`, each with four images of 16 x 16: the peak resident
-set while the driver looks less that just before. `gradients` is the same run, but nothing takes what is found.
-`look-returned` is `look` with an allocator that gives freed memory back at once, so that a look cannot use what
-training left behind; in `look-ray` a Ray worker trains, so that the driver looks without having trained. The first look
-loads code; where clients are few, the second is told beside it. `bands`, `spread`, `gram` and `all` are the streams
-alone, beyond the caller's one vector, with the allocator of `look-returned`.
+set while the driver measures, minus that just before. `gradients` is the same run without the streams. `look-returned`
+is `look` with an allocator that returns freed memory at once, so that a measurement cannot use what training freed; in
+`look-ray` a Ray worker trains, so that the driver measures without having trained. The first measurement loads code;
+with few clients the second is reported, too. `bands`, `spread`, `gram` and `all` are the streams alone, beyond the
+caller's one vector, with the allocator of `look-returned`.
 
     python benchmarks/lens.py --memory --json > benchmarks/results/lens-memory.json
 """
@@ -49,11 +49,11 @@ STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 LOOKS = ("look", "gradients", "look-returned", "look-ray", "look-ray-returned")
 PLAN = {10: (*LOOKS, *STREAMS), 100: ("all",), 1000: ("look",)}
-"""Number of clients -> what is weighed with them."""
+"""Number of clients -> what is measured with them."""
 
 
 def resident(reset: bool = False) -> tuple[int, int]:
-    """The memory of this process in bytes, now and at its peak; `reset` lets the peak begin anew."""
+    """The memory of this process in bytes, now and at its peak; `reset` resets the peak."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
@@ -62,13 +62,13 @@ def resident(reset: bool = False) -> tuple[int, int]:
 
 
 class Weighed(Live):
-    """The live lens on a scale."""
+    """The live lens, with its memory measured."""
 
     weights: ClassVar[list[dict[str, float]]] = []
-    bare = False  # whether to take gradients and nothing else
+    bare = False  # whether to compute gradients and nothing else
 
     def after(self, state: ServerState, record: Record) -> dict[str, float]:
-        """Look and weigh."""
+        """Measure as the live lens does, and record time and memory."""
         before, begun = resident(reset=True)[0], time.perf_counter()
         row = {} if self.bare else super().after(state, record)
         if self.bare:
@@ -96,7 +96,7 @@ def noise(clients: int) -> Dataset:
 
 
 def look(clients: int, name: str) -> dict[str, Any]:
-    """Run ResNet-18 with two clients in a round, and look at all; a second time if they are few."""
+    """Run ResNet-18 with two clients in a round and measure all clients; twice if there are few."""
     data, rounds = noise(clients), 1 if clients > 100 else 2
     settings: dict[str, Any] = {"rounds": rounds, "clients": clients, "cohort": 2, "partition": "iid"}
     settings |= {"model": "resnet18", "local": {"preset": "papers", "batch_size": 4, "epochs": 1}}
@@ -112,7 +112,7 @@ def look(clients: int, name: str) -> dict[str, Any]:
 
 
 def feed(clients: int, name: str) -> dict[str, Any]:
-    """Give streams one vector after the other, made on the fly, and read them; memory in models, and seconds each."""
+    """Feed streams with random vectors and read the results; memory in models, and seconds per client."""
     with torch.device("meta"):
         layout = layout_of(resnet18())
     v, draw = torch.empty(layout.size).uniform_(), torch.Generator().manual_seed(0)
@@ -132,7 +132,7 @@ def feed(clients: int, name: str) -> dict[str, Any]:
 
 
 def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
-    """Each figure in a process of its own."""
+    """Measure each figure in its own process."""
     results = []
     for count, name in [(n, part) for n in clients for part in PLAN[n] if part in parts]:
         given_back = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)} if name in STREAMS or "returned" in name else {}
@@ -143,7 +143,7 @@ def memory(clients: list[int], parts: list[str]) -> list[dict[str, Any]]:
 
 
 def share(rounds: int) -> dict[str, Any]:
-    """The live lens's seconds in every round of a run, and their share of the run's."""
+    """The live lens's seconds in every round of a run, and their share of the run's time."""
     with tempfile.TemporaryDirectory() as folder:
         config = Config.build({"rounds": rounds, "local": {"preset": "papers"}, "output": {"lens_every": 1}})
         rows: list[dict[str, Any]] = []
@@ -163,10 +163,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--rounds", type=int, default=5, help="of the run whose time is shared")
-    parser.add_argument("--memory", action="store_true", help="weigh instead of timing; 1,000 clients take an hour")
-    parser.add_argument("--clients", type=int, nargs="*", choices=PLAN, default=list(PLAN), help="how many to weigh")
-    parser.add_argument("--parts", nargs="*", choices=PLAN[10], default=list(PLAN[10]), help="what to weigh")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of the run that is timed")
+    parser.add_argument(
+        "--memory", action="store_true", help="measure memory instead of time; 1,000 clients take an hour"
+    )
+    parser.add_argument(
+        "--clients", type=int, nargs="*", choices=PLAN, default=list(PLAN), help="how many clients to measure"
+    )
+    parser.add_argument("--parts", nargs="*", choices=PLAN[10], default=list(PLAN[10]), help="what to measure")
     parser.add_argument("--child", choices=PLAN[10], help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)

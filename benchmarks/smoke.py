@@ -1,4 +1,4 @@
-"""A short accuracy smoke of every method: does each learn, with its defaults, where FedAvg does?
+"""A smoke test of every method: does it learn with its defaults where FedAvg does?
 
 Fashion-MNIST, 4,000 training examples over 20 clients (Dirichlet 0.3), 10 of them in each of 10 rounds, two epochs, the
 small CNN (FedCR: with latent units), one seed. It shows that a method works, not how good it is: `undrift compare` does
@@ -37,30 +37,30 @@ def small(dataset: Dataset, train: int, test: int) -> Dataset:
 
 
 def smoke_task(dataset: Dataset, algorithm: Algorithm) -> DataTask:
-    """The task of a method, the same for all but for the model; 100 of the training examples are the server's."""
+    """The task of a method, the same for all except the model; 100 training examples are the server's proxy data."""
     clients = partition("dirichlet:0.3", dataset.train.targets[:4000].numpy(), clients=CLIENTS, seed=0).clients
     make_model = maker(default_model(dataset, algorithm), dataset)
     return DataTask(dataset, clients, make_model, reserved=torch.arange(4000, 4100))
 
 
 def smoke(name: str, dataset: Dataset) -> dict[str, Any]:
-    """Train one method and test its global model, and clients' own models if it has some."""
+    """Train one method and test its global model, and the personal models if it has some."""
     algorithm = make(name)
     task, begun = smoke_task(dataset, algorithm), time.perf_counter()
     simulation = Simulation(algorithm, task, LOCAL, cohort=COHORT)
     state = simulation.run(ROUNDS)
-    told: dict[str, Any] = {"name": name, "accuracy": round(task.test(simulation.module(state)).accuracy, 4)}
+    row: dict[str, Any] = {"name": name, "accuracy": round(task.test(simulation.module(state)).accuracy, 4)}
     if algorithm.personalized:
         own = [task.own_score(simulation.personal(state, client), client).accuracy for client in range(CLIENTS)]
-        told["personal"] = round(sum(own) / CLIENTS, 4)
-    return {**told, "seconds": round(time.perf_counter() - begun, 1)}
+        row["personal"] = round(sum(own) / CLIENTS, 4)
+    return {**row, "seconds": round(time.perf_counter() - begun, 1)}
 
 
 def main() -> None:
     """Run all methods, or those named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("names", nargs="*", help="methods; without any, all of undrift list")
+    parser.add_argument("names", nargs="*", help="methods; default all of undrift list")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dataset, rows = small(load("fashion-mnist"), 4100, 1000), []

@@ -1,4 +1,4 @@
-"""What a local step costs: the loop against bare PyTorch, and one method against another.
+"""The cost of a local step: the loop against bare PyTorch, and one method against another.
 
 All contenders run in one process, one after the other in every repetition, and the ratios are medians over the
 repetitions: a busy machine slows both sides of a ratio. A value is the time of a step of the first over the second.
@@ -41,7 +41,7 @@ RATIOS = {
 
 
 def bare(task: TensorTask, local: Local) -> Callable[[], None]:
-    """An epoch of plain SGD, as one would write it without a library."""
+    """An epoch of SGD, as one would write it without a library."""
     model = task.model().train()
 
     def epoch() -> None:
@@ -70,7 +70,7 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
 
 
 def contenders(name: str, steps: int) -> dict[str, Callable[[], None]]:
-    """Everything that is timed on one model, on random images of the shape of CIFAR."""
+    """Everything that is timed on one model, on random images of CIFAR's shape."""
     make, batch = MODELS[name]
     images = torch.randn(steps * batch, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(steps * batch) % 10
@@ -115,7 +115,7 @@ def keep_memory() -> None:
 
 
 def environment(steps: int, repetitions: int, malloc: str) -> dict[str, Any]:
-    """Where the figures were taken."""
+    """The machine and the versions."""
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
     cpu = models[0].split(":")[1].strip() if models else platform.processor()
@@ -151,11 +151,11 @@ def main() -> None:
         print(json.dumps({**results, "environment": where}, indent=2))
         return
     print(", ".join(f"{key} {value}" for key, value in where.items()))
-    for name, found in results.items():
-        print(f"{name}: a step of " + ", ".join(f"{contender} {ms:.1f} ms" for contender, ms in found["ms"].items()))
+    for name, result in results.items():
+        print(f"{name}: a step of " + ", ".join(f"{contender} {ms:.1f} ms" for contender, ms in result["ms"].items()))
         for ratio in RATIOS:
-            low, high = found["quartiles"][ratio]
-            print(f"  {ratio:22} {found[ratio]:6.3f}   half of the repetitions in {low:.3f} to {high:.3f}")
+            low, high = result["quartiles"][ratio]
+            print(f"  {ratio:22} {result[ratio]:6.3f}   half of the repetitions from {low:.3f} to {high:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Start, use and stop a Flower deployment on this machine: SuperLink, SuperExec, SuperNodes, and nginx before them.
+"""Start, use and stop a Flower deployment on this machine: SuperLink, SuperExec, SuperNodes, and nginx as a proxy.
 
-Everything lives in one work folder: certificates, keys, logs, states, process numbers. All servers listen on the
-loopback address only. The SuperNodes connect through the proxy, as they would over the internet.
+Everything is in one work folder: certificates, keys, logs, states, process IDs. All servers listen on the loopback
+address only. The SuperNodes connect through the proxy, as they would over the internet.
 
     python deploy.py up && python deploy.py run && python deploy.py down
 """
@@ -25,7 +25,7 @@ import typer
 HOST = "127.0.0.1"
 HERE = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
-SERVER, ADMITTED, STOPPED = 60, 150, 20  # seconds: a server answers, all SuperNodes are let in, a process ends
+SERVER, ADMITTED, STOPPED = 60, 150, 20  # seconds until a server answers, all SuperNodes are admitted, a process ends
 STARTED = "\n--- started by deploy.py ---\n"
 Plan = dict[str, int]  # the port of each server: superlink, nginx, node0, node1, ...
 
@@ -36,7 +36,7 @@ WORK = Path(".deployment")
 
 @cli.command()
 def certificates(work: Work = WORK) -> None:
-    """Make a test authority, and certificates for the SuperLink and the proxy; those that exist are kept."""
+    """Create a test authority, and certificates for the SuperLink and the proxy; existing ones are kept."""
     folder = private(work / "certificates")
     new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "30"]
     authority = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
@@ -51,7 +51,7 @@ def certificates(work: Work = WORK) -> None:
 
 @cli.command()
 def keys(work: Work = WORK, nodes: int = 3) -> None:
-    """Make one key pair per SuperNode and the secret that SuperLink and SuperExec share; those that exist are kept."""
+    """Create a key pair per SuperNode and the secret that SuperLink and SuperExec share; existing ones are kept."""
     folder = private(work / "keys")
     for name in (f"node{i}" for i in range(nodes)):
         if not (folder / name).exists():
@@ -62,9 +62,9 @@ def keys(work: Work = WORK, nodes: int = 3) -> None:
 
 @cli.command()
 def up(work: Work = WORK, nodes: int = 3, port: int = 0, proxy_port: int = 0, body_limit: str = "8m") -> None:
-    """Start what does not run yet, and wait until every SuperNode is let in; port 0 takes a free one.
+    """Start what is not running, and wait until every SuperNode is admitted; port 0 takes a free one.
 
-    A killed SuperNode is refused until about a minute after its last heartbeat: it is started again until then.
+    A killed SuperNode is refused until about a minute after its last heartbeat: it is restarted until then.
     """
     work = private(work.resolve())
     certificates(work)
@@ -82,12 +82,12 @@ def up(work: Work = WORK, nodes: int = 3, port: int = 0, proxy_port: int = 0, bo
         if all(alive(work, name) and "SuperNode ID" in last_log(work, name) for name in members):
             return
         time.sleep(2)
-    raise SystemExit(f"not all SuperNodes were let in within {ADMITTED} s: see {work / 'logs'}")
+    raise SystemExit(f"not all SuperNodes were admitted within {ADMITTED} s: see {work / 'logs'}")
 
 
 @cli.command()
 def run(work: Work = WORK, config: Annotated[list[str] | None, typer.Option("--config", "-c")] = None) -> None:
-    """Run the app in this folder and show its log; -c 'num-rounds=5' overrides what its pyproject.toml says."""
+    """Run the app in this folder and show its log; -c 'num-rounds=5' overrides its pyproject.toml."""
     settings = [word for line in config or [] for word in ("-c", line)]
     command = [BIN / "flwr", "run", HERE, "tls", "--stream", *settings]
     raise typer.Exit(subprocess.run(command, env=environment(work.resolve())).returncode)  # noqa: S603
@@ -95,7 +95,7 @@ def run(work: Work = WORK, config: Annotated[list[str] | None, typer.Option("--c
 
 @cli.command()
 def status(work: Work = WORK) -> None:
-    """Show each process, and each SuperNode as the SuperLink sees it."""
+    """Show each process, and the SuperLink's list of SuperNodes."""
     for name in sorted(path.name for path in (work / "pids").glob("*")):
         typer.echo(f"{name}: {'runs' if alive(work, name) else 'is dead'}")
     if alive(work, "superlink"):
@@ -104,21 +104,21 @@ def status(work: Work = WORK) -> None:
 
 @cli.command()
 def down(work: Work = WORK) -> None:
-    """Stop every process by its own number, SuperNodes first and the SuperLink last, and wait until all are gone."""
+    """Stop every process by its ID, SuperNodes first and the SuperLink last, and wait until all have ended."""
     order = {"superexec": 1, "nginx": 2, "superlink": 3}
     for path in sorted((work / "pids").glob("*"), key=lambda path: order.get(path.name, 0)):
         stop(work, path.name)
 
 
 def configure(work: Path, nodes: int, wanted: Plan, body_limit: str) -> Plan:
-    """Choose the ports, once, and write the configurations of nginx and of the command `flwr`."""
+    """Choose the ports, once, and write the configurations of nginx and of the `flwr` command."""
     path = work / "deployment.json"
     known = json.loads(path.read_text()) if path.exists() else wanted
     plan = {name: known.get(name) or free_port() for name in (*wanted, *(f"node{i}" for i in range(nodes)))}
     path.write_text(json.dumps(plan))
     for folder in ("logs", "pids", "nginx", "state", "flwr"):
         private(work / folder)
-    user = "user root;" if os.geteuid() == 0 else ""  # otherwise nginx's workers could not enter the work folder
+    user = "user root;" if os.geteuid() == 0 else ""  # otherwise nginx's workers could not read the work folder
     values = {"work": work, "host": HOST, "user": user, "body_limit": body_limit, **plan}
     (work / "nginx.conf").write_text(Template((HERE / "nginx.conf.template").read_text()).substitute(values))
     link = {"address": f"{HOST}:{plan['superlink']}", "root-certificates": f"{work}/certificates/ca.crt"}
@@ -141,7 +141,7 @@ def start_superlink(work: Path, plan: Plan) -> None:
 
 
 def start_supernode(work: Path, plan: Plan, name: str, hosted: str) -> None:
-    """Start a SuperNode behind the proxy, with a folder for its clients' states; its key is registered once."""
+    """Start a SuperNode that connects through the proxy, with a state folder; its key is registered once."""
     if not (known := work / "state" / f"{name}.registered").exists():
         call(BIN / "flwr", "supernode", "register", work / "keys" / f"{name}.pub", "tls", work=work)
         known.touch()
@@ -152,7 +152,7 @@ def start_supernode(work: Path, plan: Plan, name: str, hosted: str) -> None:
 
 
 def launch(work: Path, name: str, *command: str | Path) -> None:
-    """Start a process in a session of its own unless it runs, with its number in a file and its output in a log."""
+    """Start a process in its own session unless it is running, with its ID in a file and its output in a log."""
     if alive(work, name):
         return
     stop(work, name)
@@ -166,7 +166,7 @@ def launch(work: Path, name: str, *command: str | Path) -> None:
 
 
 def birth(pid: int) -> int | None:
-    """When a process was started, in ticks since boot; None if it is gone or waits to be reaped."""
+    """When a process was started, in ticks since boot; None if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else int(fields[19])
@@ -174,14 +174,14 @@ def birth(pid: int) -> int | None:
 
 
 def alive(work: Path, name: str) -> int | None:
-    """The number of a process that runs, if it is the one that was started here."""
+    """The ID of a running process, if it is the one that was started here."""
     path = work / "pids" / name
     pid, born = map(int, path.read_text().split()) if path.exists() else (0, 0)
     return pid if birth(pid) == born else None
 
 
 def stop(work: Path, name: str) -> None:
-    """End a process, by force if it does not end in time, and what it left in its session."""
+    """End a process, by force if it does not end in time, and everything left in its session."""
     path, end = work / "pids" / name, time.monotonic() + STOPPED
     if not path.exists():
         return
@@ -190,14 +190,14 @@ def stop(work: Path, name: str) -> None:
         os.kill(pid, signal.SIGTERM)
     while alive(work, name) and time.monotonic() < end:
         time.sleep(0.1)
-    if birth(pid) in (None, born):  # otherwise the number is someone else's by now
+    if birth(pid) in (None, born):  # otherwise the ID belongs to another process by now
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
     path.unlink()
 
 
 def last_log(work: Path, name: str) -> str:
-    """What a process has said since its last start."""
+    """The log of a process since its last start."""
     return (work / "logs" / f"{name}.log").read_text(errors="replace").rpartition(STARTED)[2]
 
 
@@ -205,16 +205,16 @@ def await_port(work: Path, name: str, plan: Plan) -> None:
     """Wait until a server answers."""
     end = time.monotonic() + SERVER
     while alive(work, name) and time.monotonic() < end:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex((HOST, plan[name])) == 0:
+        with socket.socket() as connection:
+            connection.settimeout(1)
+            if connection.connect_ex((HOST, plan[name])) == 0:
                 return
         time.sleep(0.2)
     raise SystemExit(f"{name} did not start:\n{last_log(work, name)}")
 
 
 def environment(work: Path) -> dict[str, str]:
-    """What every process sees: nothing is reported, looked up or installed; what Flower keeps is in the work folder."""
+    """The environment of every process: no telemetry, update checks or installs; Flower's files in the work folder."""
     off = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     own = {"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_HOME": f"{work}/flwr", "PATH": path}
@@ -222,7 +222,7 @@ def environment(work: Path) -> dict[str, str]:
 
 
 def call(*command: str | Path, work: Path = WORK) -> str:
-    """The output of a command; if it fails, its last words."""
+    """The output of a command; raises with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(work))  # noqa: S603
     if done.returncode:
         raise SystemExit(f"{command[0]} {command[1]} failed:\n{done.stdout}{done.stderr}")
@@ -236,10 +236,10 @@ def private(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    """A free port."""
+    with socket.socket() as connection:
+        connection.bind((HOST, 0))
+        return int(connection.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The node's half: it trains the clients that live on this node, one or many."""
+"""The node's half: it trains the clients that this node hosts, one or many."""
 
 from time import sleep
 
@@ -10,7 +10,7 @@ from undrift.flower import Job, client_app
 
 
 def job(context: Context) -> Job:
-    """The method of the run and the data of this node; rates, epochs and seed come from the server."""
+    """The method of the run and the data of this node; learning rate, epochs and seed come from the server."""
     sleep(float(context.run_config["pause"]))
     first, step = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
     return Job(make(str(context.run_config["algorithm"])), task(range(first, CLIENTS, step)))

@@ -13,7 +13,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train as the run's configuration says and print the SHA-256 of everything the server holds at the end."""
+    """Train with the run's configuration and print the SHA-256 of the server's final state."""
     config = context.run_config
     model = task(hosted=()).model()
     strategy = UndriftStrategy(

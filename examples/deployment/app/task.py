@@ -1,6 +1,6 @@
-"""What is learned: twelve clients with points of mostly two of four classes, and a small network.
+"""The task: twelve clients with points of mostly two of four classes, and a small network.
 
-Replace it by your own: on a real node `data` reads a client's examples from that node's disk.
+Replace it with your own: on a real node `data` reads a client's examples from that node's disk.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ def data(client: int) -> tuple[Tensor, Tensor]:
 
 
 def task(hosted: Collection[int] = range(CLIENTS)) -> TensorTask:
-    """The task as one node sees it: with the data of the clients it hosts and of no others."""
+    """The task on one node, with only the data of the clients that it hosts."""
     empty = torch.empty(0, FEATURES), torch.empty(0, dtype=torch.int64)
     parts = [data(client) if client in hosted else empty for client in range(CLIENTS)]
     inputs, targets = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -8,7 +8,7 @@ from undrift.core.algorithm import Algorithm
 def fedavg_ft(epochs: int = 10, head: Part = "last") -> Algorithm:
     """FedAvg-FT: FedAvg whose model every client tunes on its own data before it is evaluated.
 
-    The simplest personal model, and a hard one to beat: the shared training is FedAvg's to the bit, and a few epochs on
+    The simplest personal model, and a hard one to beat: the shared training is exactly FedAvg's, and a few epochs on
     the head fit it to a client's classes.
 
         client:      FedAvg

@@ -33,7 +33,7 @@ def fedawa(steps: int = 1, lr: float = 1e-3) -> Algorithm:
         CVPR 2025.
 
     Note:
-        The released code starts from softmax(n_i / sum_j n_j), nearly equal weights whatever the sizes; averages with
+        The released code starts from softmax(n_i / sum_j n_j), nearly equal weights for all sizes; averages with
         the weights from before the step; carries logits by position in the cohort, so that other clients inherit them;
         and keeps the clients' momentum across rounds. Here logits belong to clients, start at FedAvg, and act at once.
         T_i = log n_i, not log of the share in the cohort at first sight: the same with full participation, but shares

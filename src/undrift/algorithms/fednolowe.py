@@ -8,7 +8,7 @@ def fednolowe() -> Algorithm:
     """FedNolowe: weights that fall linearly with a client's share of the cohort's training loss.
 
     Milder than the inverse loss: no client gets more than 1 / (m - 1), and in large cohorts the weights are nearly
-    equal whatever the losses.
+    equal regardless of the losses.
 
         client:  L_i = mean loss over all examples and epochs of the round, each measured before its step
         server:  S = sum_i L_i;   w <- w + sum_i (S - L_i) delta_i / ((m - 1) S)

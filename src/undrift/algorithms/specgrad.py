@@ -33,7 +33,7 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         SpecGradFilter, spectral filtering of client gradients.
 
     Note:
-        The filter is an orthogonal projection, so less divergence after it is no evidence by itself. For vision
+        The filter is an orthogonal projection, so less divergence after it is not evidence by itself. For vision
         transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)).
     """
     host = uniform() if host is None else host

@@ -83,7 +83,7 @@ def _data() -> Table:
     """The data sets and where they are, or how to get them."""
     table = Table("data", "found", "where, or how to get it", box=SIMPLE_HEAD, pad_edge=False)
     for item in available():
-        table.add_row(item.name, "yes" if item.found else "no", item.where if item.found else item.how_to_get)
+        table.add_row(item.name, "yes" if item.available else "no", item.where if item.available else item.how_to_get)
     return table
 
 

@@ -35,7 +35,7 @@ class Availability(NamedTuple):
     """Whether a data set can be loaded without a network, from where, and how to get it."""
 
     name: str
-    found: bool
+    available: bool
     where: str
     how_to_get: str
 

@@ -101,7 +101,7 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise CheckpointError(f"{path}: damaged: it is no manifest") from None
+            raise CheckpointError(f"{path}: damaged: it is not a manifest") from None
         if check != _check(manifest):
             raise CheckpointError(f"{path}: damaged: its own checksum does not match")
         if manifest.get("format") != FORMAT:

@@ -91,7 +91,7 @@ class Measure:
 
     @property
     def has_personal(self) -> bool:
-        """Whether clients are evaluated with models of their own."""
+        """Whether clients are evaluated with personal models."""
         return self.setup.algorithm.personalized or self.setup.algorithm.keeps_buffers(self.setup.local)
 
     def personal(self, state: ServerState) -> Tensor:

@@ -129,9 +129,9 @@ class BandStream(Stream):
     def _put(self, row: Tensor, i: int, piece: Tensor) -> None:
         row[i] = _add(self.total[self.parts[i]], piece)
         if i in self.kept:
-            plain, energy = self._energy(piece)
+            raw, energy = self._energy(piece)
             place = self.kept.index(i)
-            self.sums[0, place] += plain
+            self.sums[0, place] += raw
             self.sums[1, place] += energy
 
     def merge(self, other: Self) -> Self:
@@ -149,13 +149,13 @@ class BandStream(Stream):
     def consensus(self) -> BandConsensus:
         """The same as `lens.consensus` of all vectors at once."""
         layout, bands, count = self.setting.layout, self.setting.bands, len(self.column(0))
-        plain, energy = self.sums / count
+        raw, energy = self.sums / count
         shared = torch.empty_like(self.sums)
         for n, i in enumerate(self.kept):
             shared[0, n], shared[1, n] = self._energy(self.total[self.parts[i]])
         shared /= count**2
         widths = torch.tensor([edges(layout.sizes[i], bands) for i in self.kept]).diff(dim=1)
-        variance = (plain - shared[0]).clamp(min=0) / widths
+        variance = (raw - shared[0]).clamp(min=0) / widths
         names = tuple(layout.names[i] for i in self.kept)
         return BandConsensus(names, count, energy, shared[1], variance)
 

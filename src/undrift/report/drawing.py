@@ -98,8 +98,9 @@ class Grid:
         high: the value of the last colour.
         kind: how it is drawn.
         diverging: whether the middle of the scale is neutral.
-        root: whether colours follow the square root, so that small values can still be told apart.
+        root: whether colours follow the square root, so that small values can still be distinguished.
         numbers: whether the values are written into the cells.
+        heights: heights of bars above the columns, in print only; empty draws none.
     """
 
     columns: Sequence[Any]
@@ -112,6 +113,7 @@ class Grid:
     diverging: bool = False
     root: bool = False
     numbers: bool = False
+    heights: Sequence[float] = ()
 
     @property
     def colours(self) -> tuple[str, ...]:

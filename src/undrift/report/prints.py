@@ -78,11 +78,11 @@ def draw(figure: Figure) -> "Sheet":
     lines = ceil(count / columns)
     height = first.inches[columns > 1]
     sheet = Sheet(figsize=(WIDE, 0.5 + lines * height), layout="constrained")
-    sheet.suptitle(_plain(figure.title), fontsize=10)
+    sheet.suptitle(_escaped(figure.title), fontsize=10)
     for n, (caption, panel) in enumerate(figure.parts):
         axes = sheet.add_subplot(lines, columns, n + 1, **({"projection": "3d"} if panel.solid else {}))
         if caption:
-            axes.set_title(_plain(caption), fontsize=9)
+            axes.set_title(_escaped(caption), fontsize=9)
         _draw(axes, panel)
         if n % columns and not panel.solid and panel.y == figure.parts[n - 1][1].y:
             axes.set_ylabel("")
@@ -106,11 +106,11 @@ def _draw(axes: "Axes", panel: Panel) -> None:
                 _dots(axes, mark)
             case Grid():
                 _surface(axes, mark) if panel.solid else _grid(axes, mark)
-    axes.set(xlabel=_plain(panel.x.title), ylabel=_plain(panel.y.title))
+    axes.set(xlabel=_escaped(panel.x.title), ylabel=_escaped(panel.y.title))
     names = panel.y.labels
     if names:
         shown = range(0, len(names), ceil(len(names) / LABELLED))
-        axes.set_yticks(shown, [_plain(names[n]) for n in shown])
+        axes.set_yticks(shown, [_escaped(names[n]) for n in shown])
         axes.set_ylim(len(names) - 0.5, -0.5)
 
 
@@ -118,7 +118,7 @@ def _line(axes: "Axes", line: Line, panel: Panel) -> None:
     look, rows = style(line.style), {name: n for n, name in enumerate(panel.y.labels)}
     y = [rows[name] for name in line.y] if rows else panel.y.values(line.y)
     drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash], "linewidth": 1.4}
-    axes.plot(line.x, y, label=_plain(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
+    axes.plot(line.x, y, label=_escaped(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
     if line.low is not None and line.high is not None:
         low, high = panel.y.values(line.low), panel.y.values(line.high)
         axes.fill_between(line.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
@@ -141,7 +141,7 @@ def _dots(axes: "Axes", dots: Dots) -> None:
     look = style(dots.style)
     drawn = axes.scatter(dots.x, dots.y, color=look.colour, marker=_MARKERS[look.marker], s=14, alpha=0.85, linewidth=0)
     if dots.label:
-        drawn.set_label(_plain(dots.label))
+        drawn.set_label(_escaped(dots.label))
 
 
 def _grid(axes: "Axes", grid: Grid) -> None:
@@ -152,7 +152,12 @@ def _grid(axes: "Axes", grid: Grid) -> None:
         return
     axes.imshow(values, aspect="auto", interpolation="nearest", **_colours(grid))
     shown = np.unique(np.linspace(0, len(grid.columns) - 1, min(len(grid.columns), 6)).round().astype(int))
-    axes.set_xticks(shown, [_plain(_short(grid.columns[n])) for n in shown])
+    axes.set_xticks(shown, [_escaped(_short(grid.columns[n])) for n in shown])
+    if grid.heights:
+        bars = axes.inset_axes((0, 1.03, 1, 0.25), sharex=axes)
+        bars.bar(range(len(grid.heights)), grid.heights, width=0.8, color=grid.colours[2])
+        bars.tick_params(labelbottom=False)
+        bars.set_ylabel(_escaped(grid.scale))
     for row, texts in enumerate(grid.texts if grid.numbers else ()):
         for column, text in enumerate(texts):
             dark = text and _colours(grid)["norm"](grid.values[row][column]) < 0.6
@@ -173,7 +178,7 @@ def _bar(sheet: "Sheet", grid: Grid) -> None:
     from matplotlib.cm import ScalarMappable
 
     drawn = ScalarMappable(**_colours(grid))
-    sheet.colorbar(drawn, ax=sheet.axes, label=_plain(grid.scale), shrink=0.8, pad=0.02)
+    sheet.colorbar(drawn, ax=sheet.axes, label=_escaped(grid.scale), shrink=0.8, pad=0.02)
 
 
 def _legend(sheet: "Sheet") -> None:
@@ -197,6 +202,6 @@ def _short(value: Any) -> str:
     return f"{value:.2g}" if isinstance(value, float) else str(value)
 
 
-def _plain(text: str) -> str:
-    """A text that matplotlib shows as it is and not as mathematics."""
+def _escaped(text: str) -> str:
+    """A text that matplotlib does not read as mathematics."""
     return str(text).replace("$", r"\$")

@@ -85,7 +85,7 @@ def short(text: str, source: str, rest: str = "") -> tuple[str, Arguments]:
     for setting in settings:
         key, equals, given = setting.partition("=")
         if not equals:
-            raise ValueError(f"{source!r}: {setting!r} is no setting; write key=value")
+            raise ValueError(f"{source!r}: {setting!r} is not a setting; write key=value")
         if key in named:
             raise ValueError(f"{source!r}: {key} is named twice; name it once")
         named[key] = _scalar(given)

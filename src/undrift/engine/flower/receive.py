@@ -1,7 +1,7 @@
 """The server's receive loop on any Flower grid: which nodes are connected, and which replies arrive in time.
 
 Messages are pushed and replies pulled one at a time, so that each reply is summed before the next is read and an
-unreadable reply ends nothing. Deadlines use a monotonic clock. There is no mathematics here.
+unreadable reply does not end the round. Deadlines use a monotonic clock. There is no mathematics here.
 """
 
 import logging

@@ -75,7 +75,9 @@ def one_line(text: object) -> str:
 def check_name(run: str) -> str:
     """Validate a run's name, which becomes part of a path on every node."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", run):
-        raise WireError(f"{one_line(run[:100])!r} is no name for a run: use letters, digits, dot, dash and underscore")
+        raise WireError(
+            f"{one_line(run[:100])!r} is not a valid run name: use letters, digits, dot, dash and underscore"
+        )
     return run
 
 
@@ -238,7 +240,7 @@ def _tensor(name: str, array: Array) -> Tensor:
         raise WireError(f"{one_line(name)}: dtype {one_line(array.dtype)!r} is not known")
     shape = array.shape
     if len(shape) > _DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
-        raise WireError(f"{one_line(name)}: {one_line(shape)} is no shape")
+        raise WireError(f"{one_line(name)}: {one_line(shape)} is not a shape")
     dtype, layout = _DTYPES[array.dtype]
     if len(array.data) != prod(shape) * np.dtype(layout).itemsize:
         raise WireError(f"{one_line(name)}: {len(array.data)} bytes for shape {one_line(shape)} of {array.dtype}")

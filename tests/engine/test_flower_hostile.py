@@ -1,0 +1,246 @@
+"""The Flower engine: hostile and broken replies are rejected and leave no trace."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from flower_grid import StandInGrid
+from flower_support import ALL, grid_of, rounds_of, start, strategy_of
+from flower_support import own_clock as own_clock
+from undrift import make
+from undrift.core.gate import Reason
+from undrift.core.types import ServerState
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.records import decode, encode, refusal
+from undrift.engine.worker import Job
+from undrift.testing import Clinic, fingerprint
+
+MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several
+
+
+def edited(name: str, change):
+    """A fault: one array of the reply becomes another."""
+
+    def fault(message: Message, reply: Message) -> Message:
+        arrays = reply.content["arrays"]
+        place = name if name != MAIN else "delta" if "delta" in arrays else "delta/coarse"
+        arrays[place] = change(arrays[place])
+        return reply
+
+    return fault
+
+
+def valued(name: str, change):
+    """A fault: the values of one tensor of the reply become others."""
+    return edited(name, lambda array: encode({"x": change(decode(ArrayRecord({"x": array}))["x"])})["x"])
+
+
+def arrayed(**changed: object):
+    """A fault: the description of the largest array becomes another."""
+
+    def change(a: Array) -> Array:
+        new = {name: value(a) if callable(value) else value for name, value in changed.items()}
+        return Array(**{"dtype": a.dtype, "shape": a.shape, "stype": a.stype, "data": a.data, **new})
+
+    return edited(MAIN, change)
+
+
+def headed(**changed: object):
+    """A fault: the reply's numbers become others."""
+
+    def fault(message: Message, reply: Message) -> Message:
+        for name, value in changed.items():
+            reply.content["undrift"][name] = value
+        return reply
+
+    return fault
+
+
+def holding(change):
+    """A fault: the reply holds other records."""
+    return lambda message, reply: Message(change(reply.content), reply_to=message)
+
+
+def renamed(old: str, new: str):
+    """A fault: an array comes under another name."""
+
+    def fault(message: Message, reply: Message) -> Message:
+        arrays = reply.content["arrays"]
+        place = old if old != MAIN else "delta" if "delta" in arrays else "delta/coarse"
+        arrays[new] = arrays.pop(place)
+        return reply
+
+    return fault
+
+
+def added(name: str, x: torch.Tensor):
+    """A fault: the reply holds an array too many."""
+
+    def fault(message: Message, reply: Message) -> Message:
+        reply.content["arrays"][name] = encode({name: x})[name]
+        return reply
+
+    return fault
+
+
+def posing(*clients: int):
+    """A fault: the sum is said to be that of other clients."""
+    summary = json.dumps({"visits": [[client, 5, 1.0, 1.0] for client in clients], "rejections": []})
+
+    def fault(message: Message, reply: Message) -> Message:
+        reply = headed(summary=summary)(message, reply)
+        return valued("clients", lambda x: torch.tensor(clients))(message, reply)
+
+    return fault
+
+
+def put(index: int, value: float):
+    """Set one element."""
+
+    def change(x: torch.Tensor) -> torch.Tensor:
+        x.view(-1)[index] = value
+        return x
+
+    return change
+
+
+def raising(message: Message, reply: Message) -> Message:
+    raise ValueError("malformed object body")
+
+
+def astray(message: Message, reply: Message) -> Message:
+    reply.metadata.__dict__["_reply_to_message_id"] = "message-0"
+    return reply
+
+
+NAN = float("nan")
+ANY = {
+    "another serialisation": (arrayed(stype="numpy.ndarray"), Reason.TREE),
+    "pickle": (arrayed(stype="numpy.ndarray", dtype="object", data=b"\x80\x04N."), Reason.TREE),
+    "unknown dtype": (arrayed(dtype="complex64"), Reason.TREE),
+    "short": (arrayed(data=lambda a: a.data[:-1]), Reason.TREE),
+    "long": (arrayed(data=lambda a: a.data + bytes(8)), Reason.TREE),
+    "negative shape": (arrayed(shape=lambda a: (-1, -a.shape[0])), Reason.TREE),
+    "many dimensions": (arrayed(shape=lambda a: (1,) * 40 + a.shape), Reason.TREE),
+    "too large": (added("more", torch.zeros(10**6)), Reason.TREE),
+    "shape": (valued(MAIN, lambda x: x.reshape(1, -1)), None),
+    "length": (valued(MAIN, lambda x: x[:-1]), None),
+    "half precision": (valued(MAIN, lambda x: x.half()), Reason.DTYPE),
+    "integers": (valued(MAIN, lambda x: x.long()), Reason.DTYPE),
+    "NaN": (valued(MAIN, put(3, NAN)), None),
+    "infinite": (valued(MAIN, put(0, float("inf"))), None),
+    "1e35": (valued(MAIN, put(0, 1e35)), Reason.SIZE),
+    "missing": (renamed(MAIN, "other"), Reason.TREE),
+    "undeclared": (added("other/coarse", torch.zeros(3)), Reason.TREE),
+    "stale": (headed(round=0), Reason.ROUND),
+    "future": (headed(round=9), Reason.ROUND),
+    "version": (headed(version=0), Reason.TREE),
+    "no numbers": (holding(lambda c: RecordDict({"undrift": ConfigRecord(), "arrays": c["arrays"]})), Reason.TREE),
+    "round of text": (headed(round="1"), Reason.TREE),
+    "summary: garbage": (headed(summary="{not json"), Reason.TREE),
+    "summary: nothing": (headed(summary="{}"), Reason.TREE),
+    "summary: a list": (headed(summary="[1, 2]"), Reason.TREE),
+    "summary: too deep": (headed(summary="[" * 4000), Reason.TREE),
+    "summary: too much": (headed(summary=" " * 10**6), Reason.TREE),
+    "empty": (holding(lambda c: RecordDict()), Reason.TREE),
+    "no arrays": (holding(lambda c: RecordDict({"undrift": c["undrift"]})), Reason.TREE),
+    "other records": (
+        holding(lambda c: RecordDict({"undrift": c["undrift"], "arrays": ConfigRecord({"a": 1})})),
+        Reason.TREE,
+    ),
+    "plain Flower": (holding(lambda c: RecordDict({"arrays": ArrayRecord([np.zeros(3)])})), Reason.TREE),
+    "refused": (holding(lambda c: refusal("I will not\n\x1b[31m")), Reason.TREE),
+    "malformed body": (raising, None),
+    "reply to another message": (astray, None),
+    "error": (lambda message, reply: StandInGrid.error(message, "out of\nmemory"), None),
+}
+UPLOAD = {
+    "foreign client": (valued("client", lambda x: x * 0 + 4), Reason.SENDER),
+    "unknown client": (valued("client", lambda x: x * 0 - 7), Reason.SENDER),
+    "stale upload": (valued("round", lambda x: x - 1), Reason.ROUND),
+    "no examples": (valued("examples", lambda x: x * 0), Reason.EMPTY),
+    "negative examples": (valued("examples", lambda x: -x), Reason.COUNT),
+    "too many examples": (valued("examples", lambda x: x * 0 + 2**40), Reason.COUNT),
+    "examples as a float": (valued("examples", lambda x: x.double()), Reason.TREE),
+    "wrong steps": (valued("steps", lambda x: x + 1), Reason.COUNT),
+    "NaN loss": (valued("loss", lambda x: x * NAN), Reason.FINITE),
+    "beyond the bound": (valued("delta", lambda x: x + 100.0), Reason.SIZE),
+    "NaN buffers": (valued("buffers", put(0, NAN)), Reason.FINITE),
+    "counts": (valued("counts", lambda x: x.repeat(2)), Reason.SHAPE),
+    "another model": (valued("delta", lambda x: torch.zeros(5)), Reason.TREE),
+}
+SUM = {
+    "unsound coarse": (valued(MAIN, lambda x: x + 0.3), Reason.SIZE),
+    "unsound fine": (valued("delta/fine", lambda x: x + 1.0), Reason.SIZE),
+    "oversized": (valued(MAIN, lambda x: x + 2.0**41), Reason.SIZE),
+    "NaN fine": (valued("delta/fine", put(1, NAN)), Reason.SIZE),
+    "negative weight": (valued("weight/coarse", lambda x: -x), Reason.WEIGHT),
+    "foreign client": (posing(2, 5, 7), Reason.SENDER),
+    "client twice": (posing(3, 3, 5), Reason.DUPLICATE),
+    "summary of others": (headed(summary='{"visits": [[3, 9, 1.0, 1.0]], "rejections": []}'), Reason.TREE),
+    "summary in NaN": (
+        headed(summary='{"visits": [[3,9,NaN,1], [5,5,1,1], [7,7,1,1]], "rejections": []}'),
+        Reason.TREE,
+    ),
+    "clients as floats": (valued("clients", lambda x: x.double()), Reason.TREE),
+    "clients in a table": (valued("clients", lambda x: x.reshape(1, -1)), Reason.TREE),
+    "half a sum": (renamed("weight/fine", "other"), Reason.TREE),
+    "no counts": (renamed("counts", "tnuoc"), Reason.TREE),
+    "an upload too many": (added("upload0/client", torch.zeros(1, dtype=torch.int64)), Reason.TREE),
+}
+CASES = (
+    [(nodes, name) for nodes in (8, 2) for name in ANY] + [(8, name) for name in UPLOAD] + [(2, name) for name in SUM]
+)
+
+
+@pytest.mark.parametrize(("nodes", "case"), CASES)
+def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> None:
+    """A sound round, then one in which a node does its worst, then a sound one: nothing of it is left."""
+    kinds = {**ANY, **(UPLOAD if nodes == 8 else SUM)}
+    (fault, reason), partition, grid = kinds[case], 5 if nodes == 8 else 1, grid_of("scaffold", nodes, tmp_path)
+
+    def after(state: ServerState, record) -> None:
+        grid.faults = {partition: fault} if record.round == 0 else {}
+
+    strategy = strategy_of("scaffold", quorum=0.0, bound=10.0, on_round=after)
+    start(strategy, grid)
+    own = [client for client in ALL if client % nodes == partition]
+    record = strategy.records[1]
+    lost = {r.client: r.reason for r in record.rejections} | {client: None for client, _ in record.absent}
+    assert set(own) <= set(lost) and not set(own) & set(record.clients)
+    assert reason is None or all(lost[client] is reason for client in own), record.rejections
+    assert str(record).isprintable()
+    left = [client for client in ALL if client not in own]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+
+
+def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    for nodes in (2, 8):
+        grid = grid_of("scaffold", nodes, tmp_path / str(nodes))
+        grid.faults = {1: lambda message, reply: [reply, reply]}
+        strategy = strategy_of("scaffold")
+        start(strategy, grid)
+        assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+
+
+def test_a_client_that_fails_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+    class Broken(Clinic):
+        def batches(self, client, size, generator):
+            if client == 0:
+                raise ValueError("no luck")
+            return super().batches(client, size, generator)
+
+    grid = StandInGrid(client_app(Job(make("fedavg"), Broken())), 2, tmp_path)
+    strategy = strategy_of("fedavg")
+    start(strategy, grid, 1)
+    (failed,) = [r for r in strategy.records[0].rejections if r.client == 0]
+    assert failed.reason is Reason.FAILED
+    assert "no luck" in failed.detail and {2, 4, 6} <= set(strategy.records[0].clients)
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1:]))

@@ -1,0 +1,204 @@
+"""The Flower engine: nodes that are slow, too few, dead or come back."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flower_grid import StandInGrid
+from flower_support import ALL, TASK, Clock, grid_of, reference, rounds_of, start, strategy_of
+from flower_support import own_clock as own_clock
+from flower_support import true_clock as true_clock
+from undrift import make
+from undrift.core import wire
+from undrift.core.gate import Reason
+from undrift.core.random import cohort
+from undrift.core.types import ServerState
+from undrift.engine.flower import client_app as flower_client
+from undrift.engine.flower.client_app import client_app
+from undrift.engine.flower.receive import ClaimError, TooFewNodes
+from undrift.engine.worker import Job
+from undrift.testing import fingerprint
+
+
+def test_the_deadline_holds_on_the_true_clock(real_time: None, tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 3, tmp_path)
+    grid.delay = {0: 600.0}
+    began = time.monotonic()
+    strategy = strategy_of("fedavg", deadline=4.0, quorum=0.0, wait=60.0)
+    start(strategy, grid, 1)
+    assert 4.0 <= strategy.records[0].seconds <= 6.0 and time.monotonic() - began < 60
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [c for c in ALL if c % 3]))
+
+
+def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Clock, tmp_path: Path) -> None:
+    grid = grid_of("scaffold", 3, tmp_path)
+    grid.delay = {0: 30.0}  # it replies in the next round
+    late = []
+
+    def after(state: ServerState, record) -> None:
+        late.extend(key for key in grid.pushed if key not in late)
+
+    strategy = strategy_of("scaffold", quorum=0.0, on_round=after)
+    start(strategy, grid)
+    assert all(20.0 <= record.seconds < 22.0 for record in strategy.records) and clock.now < 1000 + 3 * 22
+    fast = [client for client in ALL if client % 3]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", fast, fast, fast))
+    assert len(late) == 3 and strategy.records[0].absent[0][1].endswith("no reply in time")
+    # What came too late is asked for in no later round.
+    looks = [keys[0] for keys in grid.pulls if keys[0] in late]
+    assert looks == sorted(looks, key=late.index) and set(looks) == set(late)
+
+
+def test_a_round_may_close_early_once_its_quorum_is_reached(clock: Clock, tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 8, tmp_path)
+    grid.delay = {7: 60.0}
+    strategy = strategy_of("fedavg", deadline=60.0, quorum=0.75, grace=0.1)
+    start(strategy, grid, 2)
+    assert clock.now < 1000 + 10
+    assert all(len(record.clients) >= 6 and 7 not in record.clients for record in strategy.records)
+
+
+def test_below_quorum_a_round_is_abandoned_and_leaves_no_trace(tmp_path: Path) -> None:
+    grid = grid_of("scaffold", 4, tmp_path)
+    strategy = strategy_of("scaffold", quorum=0.6)
+
+    def after(state: ServerState, record) -> None:
+        grid.dropped = {0, 2} if record.round == 0 else set()
+
+    strategy.on_round = after
+    result = start(strategy, grid)
+    assert [record.abandoned for record in strategy.records] == [False, True, False]
+    assert result.train_metrics_clientapp[2]["abandoned"] == 1
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, [], ALL))
+
+
+def test_over_selection_draws_more_and_counts_all(tmp_path: Path) -> None:
+    strategy = strategy_of("feddyn", cohort=3, over_selection=1.5)
+    start(strategy, grid_of("feddyn", 3, tmp_path))
+    assert fingerprint(strategy.state) == fingerprint(reference("feddyn"))
+    assert strategy.size == 5 and strategy_of("feddyn", cohort=6, over_selection=2).size == 8
+    drawn = {v.client for v in strategy.records[0].visits} | {r.client for r in strategy.records[0].rejections}
+    assert drawn == set(cohort(3, 0, 8, 5))
+
+
+def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: Path) -> None:
+    class Flaky(StandInGrid):
+        def get_node_ids(self):
+            return self.fail() or super().get_node_ids()
+
+        def pull_messages(self, message_ids):
+            return self.fail() or super().pull_messages(message_ids)
+
+        def fail(self):
+            if self.random.random() < 0.3:
+                raise ConnectionResetError("reset by peer")
+
+    strategy = strategy_of("scaffold")
+    start(strategy, Flaky(client_app(Job(make("scaffold"), TASK)), 3, tmp_path))
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
+
+
+def test_a_message_that_cannot_be_sent_costs_its_clients_only(tmp_path: Path) -> None:
+    class Full(StandInGrid):
+        def push_messages(self, messages):
+            (message,) = messages
+            part = self.nodes[message.metadata.dst_node_id].node_config["partition-id"]
+            if message.metadata.message_type == "train" and part < 2:
+                return [None] if part else self.refuse()
+            return super().push_messages([message])
+
+        def refuse(self):
+            raise RuntimeError("too large")
+
+    strategy = strategy_of("fedavg", quorum=0.0)
+    start(strategy, Full(client_app(Job(make("fedavg"), TASK)), 8, tmp_path), 1)
+    assert [client for client, why in strategy.records[0].absent if "not sent" in why] == [0, 1]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[2:]))
+
+
+def test_too_few_nodes_are_a_typed_error(clock: Clock, tmp_path: Path) -> None:
+    with pytest.raises(TooFewNodes, match=r"2 of 3 nodes connected within 0.2 seconds"):
+        start(strategy_of("fedavg", nodes=3, wait=0.2), grid_of("fedavg", 2, tmp_path))
+    lonely = grid_of("fedavg", 4, tmp_path)
+    lonely.kill(3)
+    with pytest.raises(TooFewNodes, match=r"3 nodes host 6 of 8 clients after 0.5 seconds; wanted: all of them"):
+        start(strategy_of("fedavg", wait=0.5), lonely)
+    with pytest.raises(TooFewNodes, match="0 of 1 nodes connected"):
+        start(strategy_of("fedavg", wait=0.1), grid_of("fedavg", 0, tmp_path))
+    dying = grid_of("fedavg", 1, tmp_path)
+    strategy = strategy_of("fedavg", wait=0.2, on_round=lambda state, record: dying.kill(0))
+    with pytest.raises(TooFewNodes, match=r"all nodes are gone, none came back in 0.2 seconds"):
+        start(strategy, dying)
+    assert strategy.state.round == 1 and clock.now < 1000 + 10
+
+
+def test_a_run_in_which_nothing_arrives_ends(tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 2, tmp_path)
+    with pytest.raises(
+        TooFewNodes, match=r"no upload was accepted in 3 rounds.*this node runs Algorithm\(\), the server"
+    ):
+        start(strategy_of("scaffold"), grid, 10)
+
+
+def test_a_client_has_one_node(tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 3, tmp_path)
+    grid.join(1)
+    with pytest.raises(ClaimError, match=r"client 1 is claimed by node .* do both have one partition-id"):
+        start(strategy_of("fedavg"), grid)
+    late = grid_of("fedavg", 3, tmp_path)
+    strategy = strategy_of("fedavg", on_round=lambda state, record: late.join(1) if record.round == 0 else None)
+    start(strategy, late, 4)  # one that comes later is not heard while the first is there
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL, ALL, ALL, ALL))
+
+
+def test_a_node_that_dies_and_comes_back_goes_on_with_its_clients_states(tmp_path: Path) -> None:
+    grid = grid_of("scaffold", 3, tmp_path)
+    grid.lazy = 0.0
+
+    def after(state: ServerState, record) -> None:
+        flower_client._workers.clear()  # every message finds a new process
+        if record.round == 0:
+            grid.kill(1)
+        if record.round == 1:
+            grid.join(1)
+
+    strategy = strategy_of("scaffold", on_round=after, quorum=0.3)
+    start(strategy, grid)
+    left = [client for client in ALL if client % 3 != 1]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, left, ALL))
+    assert strategy.records[1].absent == ((1, "no node hosts it"), (4, "no node hosts it"), (7, "no node hosts it"))
+
+
+def test_a_lost_state_is_named_and_the_round_goes_on(tmp_path: Path) -> None:
+    grid = grid_of("scaffold", 3, tmp_path)
+
+    def after(state: ServerState, record) -> None:
+        for path in tmp_path.rglob("4/0"):
+            path.unlink()
+
+    strategy = strategy_of("scaffold", on_round=after)
+    start(strategy, grid, 2)
+    (lost,) = [r for r in strategy.records[1].rejections if r.client == 4]
+    assert lost.reason is Reason.FAILED
+    assert "no state of client 4 after round 0" in lost.detail
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "scaffold", "feddyn"])
+def test_a_server_goes_on_from_its_state(name: str, tmp_path: Path) -> None:
+    first = strategy_of(name, cohort=5)
+    start(first, grid_of(name, 3, tmp_path), 2)
+    flower_client._workers.clear()
+    state = wire.from_bytes(ServerState, make(name), wire.to_bytes(first.state), len(first.state.params))
+    second = strategy_of(name, cohort=5, state=state)
+    result = start(second, grid_of(name, 3, tmp_path), 2)
+    assert fingerprint(second.state) == fingerprint(reference(name, 4))
+    assert set(result.train_metrics_clientapp) == {3, 4}
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    for wrong in ({"cohort": 9}, {"quorum": 2.0}, {"over_selection": 0.5}, {"seed": 2**64}, {"run": "../up"}):
+        with pytest.raises(ValueError, match=next(iter(wrong)) if "run" not in wrong else "not a valid run name"):
+            strategy_of("fedavg", **wrong)
