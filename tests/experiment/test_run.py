@@ -15,7 +15,7 @@ from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError, resume, start
 from undrift.experiment.audit import verify
 from undrift.experiment.folder import RunError, RunFolder
-from undrift.experiment.run import rounds_to
+from undrift.experiment.judge import rounds_to
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

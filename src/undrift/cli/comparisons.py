@@ -18,7 +18,8 @@ from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
 from undrift.experiment.folder import RunError
-from undrift.experiment.statistics import cells
+from undrift.experiment.judge import GLOBAL, NAMES, Column, config_judged_by
+from undrift.experiment.statistics import cells, judging_note
 from undrift.experiment.tune import Tuning, tune
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
@@ -104,8 +105,9 @@ def tune_method(
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
+        column = config_judged_by(tuning.config(tuple(values[0] for values in tuning.grid.values())))
         with stoppable("the same command"), Progress(None) as progress:
-            summary = tune(tuning, folder, _Watch(progress).tuning)
+            summary = tune(tuning, folder, _Watch(progress, column).tuning)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
@@ -113,10 +115,10 @@ def tune_method(
 
 
 class _Watch:
-    """Shows the progress of many runs on one bar, which counts their rounds."""
+    """Shows the progress of many runs on one bar, which counts their rounds; trials are `judged_by` one column."""
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.before, self.name = progress, 0, ""
+    def __init__(self, progress: Progress, judged_by: Column = GLOBAL) -> None:
+        self.progress, self.judged_by, self.before, self.name = progress, judged_by, 0, ""
 
     def comparison(self, trial: Trial, row: dict[str, Any] | None) -> None:
         """Show a row of one of the runs, or count a run that has ended (None)."""
@@ -124,15 +126,17 @@ class _Watch:
             self.before += trial.config.rounds
             self.progress.bar.update(self.progress.task, completed=self.before)
         else:
-            self._show(trial.name, row)
+            self._show(trial.name, row, config_judged_by(trial.config))
 
     def tuning(self, name: str, row: dict[str, Any]) -> None:
         """Show a row of a trial."""
-        self._show(name, row)
+        self._show(name, row, self.judged_by)
 
-    def _show(self, name: str, row: dict[str, Any]) -> None:
+    def _show(self, name: str, row: dict[str, Any], judged_by: Column) -> None:
+        if name != self.name:
+            self.name, self.progress.accuracy = name, ""
         self.progress.bar.update(self.progress.task, description=escape(name))
-        self.progress.row({**row, "round": self.before + row["round"]})
+        self.progress.row({**row, "round": self.before + row["round"]}, judged_by)
 
 
 def _grid(texts: list[str]) -> dict[str, Any]:
@@ -162,6 +166,8 @@ def _show(table: dict[str, Any], folder: Path) -> None:
     typer.echo(
         f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, in points"
     )
+    if note := judging_note(table["rows"]):
+        console.print(note, markup=False, highlight=False)
     typer.echo(folder / "table.md")
 
 
@@ -190,5 +196,5 @@ def _show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
         typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to score trials")
     for name, value in summary["choice"].items():
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
-    typer.echo(f"accuracy on held-out examples {summary['score']:.2%} ({summary['by']} round)")
+    typer.echo(f"{NAMES[summary['judged_by']]} on held-out examples {summary['score']:.2%} ({summary['by']} round)")
     typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")

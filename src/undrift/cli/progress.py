@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from undrift.experiment.judge import GLOBAL, NAMES, Column
+
 EVERY = 60.0  # seconds between two lines of a log
 
 
@@ -34,7 +36,7 @@ class Progress:
             console=console,
             disable=not console.is_terminal,
         )
-        self.logged = perf_counter()
+        self.logged, self.accuracy = perf_counter(), ""
         self.task = self.bar.add_task(label, total=rounds, status="starting")
 
     def __enter__(self) -> "Progress":
@@ -44,13 +46,13 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def row(self, row: dict[str, Any]) -> None:
-        """Show the row of a round."""
+    def row(self, row: dict[str, Any], judged_by: Column = GLOBAL) -> None:
+        """Show the row of a round, with the accuracy by which its run is judged; it is not measured in every round."""
         status = f"loss {row['train_loss']:.3f}"
-        if "accuracy" in row:
-            status = f"accuracy {row['accuracy']:.2%}  {status}"
-        self.bar.update(self.task, completed=row["round"] + 1, status=status)
-        self._log(row["round"] + 1, status)
+        if judged_by in row:
+            self.accuracy = f"{NAMES[judged_by]} {row[judged_by]:.2%}  "
+        self.bar.update(self.task, completed=row["round"] + 1, status=self.accuracy + status)
+        self._log(row["round"] + 1, self.accuracy + status)
 
     def _log(self, done: int, status: str) -> None:
         """Print a line to a log, at most once a minute."""

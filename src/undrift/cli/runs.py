@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ from undrift.cli.progress import Progress
 from undrift.experiment import Config, ConfigError, Outcome, resume, start
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.config import merged, read_toml
-from undrift.experiment.folder import RunError
+from undrift.experiment.folder import RunError, check_run
+from undrift.experiment.judge import GLOBAL, config_judged_by
 
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; it does not affect results.")]
 Preset = Annotated[str | None, typer.Option(help="papers: the papers' local settings; explicit settings override it.")]
@@ -72,7 +74,7 @@ def run(
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{built.data}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
-            outcome = start(built, folder, progress.row)
+            outcome = start(built, folder, partial(progress.row, judged_by=config_judged_by(built)))
     _print_summary(outcome)
 
 
@@ -91,7 +93,9 @@ def resume_run(
     changes = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
     errors = (ConfigError, RunError, CheckpointError)
     with reported("resume", *errors), stoppable(f"undrift resume {folder}"), Progress(rounds) as progress:
-        outcome = resume(folder, progress.row, **{k: v for k, v in changes.items() if v is not None})
+        check_run(folder)
+        show = partial(progress.row, judged_by=config_judged_by(Config.read(folder / "config.toml")))
+        outcome = resume(folder, show, **{k: v for k, v in changes.items() if v is not None})
     _print_summary(outcome)
 
 
@@ -130,24 +134,27 @@ def _free(root: Path, name: str) -> Path:
 
 
 def _print_summary(outcome: Outcome) -> None:
-    """Print the result in a few lines."""
+    """Print the result in a few lines; first the accuracy by which the run is judged."""
     summary = outcome.summary
-    if "accuracy" in summary:
-        typer.echo(
-            f"accuracy {summary['accuracy']:.2%} "
-            f"(best {summary['best_accuracy']:.2%} in round {summary['best_round']}), "
-            f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
-        )
+    best = f" (best {summary['best_accuracy']:.2%} in round {summary['best_round']})" if "best_round" in summary else ""
+    personal = summary.get("judged_by", GLOBAL) != GLOBAL
     if "personal_accuracy" in summary:
         typer.echo(
-            f"personal models {summary['personal_accuracy']:.2%}, worst tenth {summary['personal_worst_tenth']:.2%}"
+            f"personal accuracy {summary['personal_accuracy']:.2%}{best if personal else ''}, "
+            f"worst tenth of clients {summary['personal_worst_tenth']:.2%}"
+        )
+    if "accuracy" in summary:
+        typer.echo(
+            f"{'global model: ' if personal else ''}accuracy {summary['accuracy']:.2%}{'' if personal else best}, "
+            f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
         )
     if summary["target"] is not None:
         reached = summary["rounds_to_target"]
         typer.echo(f"target {summary['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
     spent = summary["seconds"] + summary["evaluate_seconds"]
+    tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
     typer.echo(
-        f"{summary['rounds']} rounds in {spent:.0f} s, {summary['bytes_up'] / 1e6:.0f} MB up, "
+        f"{summary['rounds']} rounds in {spent:.0f} s{tests}, {summary['bytes_up'] / 1e6:.0f} MB up, "
         f"{summary['bytes_down'] / 1e6:.0f} MB down, {summary['gradients']} gradients"
     )
     typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}")

@@ -21,8 +21,8 @@ from pydantic import Field, model_validator
 from undrift.data.partition import parse
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
 from undrift.experiment.folder import read_summary
-from undrift.experiment.measure import best
-from undrift.experiment.run import complete, finished, rounds_to
+from undrift.experiment.judge import best, rounds_to, run_judged_by
+from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
 from undrift.util.files import write
@@ -242,13 +242,14 @@ class _Sheet:
 def result(folder: Path, config: Config) -> Result:
     """The result of a finished run, cut to the comparison's number of rounds: the run may have more."""
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
-    summary = best(rows)
+    column = run_judged_by(folder, config)
+    summary = best(rows, column)
     return {
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
         "target": config.target,
-        "rounds_to_target": rounds_to(rows, config.target),
+        "rounds_to_target": rounds_to(rows, config.target, column),
     }
 
 

@@ -83,7 +83,7 @@ class OutputConfig(Strict):
     """What is measured and stored; this does not affect results."""
 
     evaluate_every: Count = 1
-    personal_every: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    personal_every: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
     checkpoint_every: Count = 1
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
     track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()

@@ -1,6 +1,6 @@
 """The metrics of a round: one flat row of numbers."""
 
-from math import isnan, nan
+from math import ceil, nan
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +12,12 @@ from undrift.core.types import ServerState
 from undrift.core.vector import bind
 from undrift.engine.simulation import Record, Simulation
 from undrift.engine.store import StoreError
+from undrift.experiment.config import Config
+from undrift.experiment.judge import PERSONAL, Column, judged_by
 from undrift.experiment.setup import Setup
+
+POINTS = 10
+"""How often, at most, a run measures its personal models if `output.personal_every` is not set."""
 
 
 class Measure:
@@ -39,9 +44,11 @@ class Measure:
         begun = perf_counter()
         if last or state.round % every == 0:
             row.update(self.test(state))
-        wanted = self.setup.config.output.personal_every or self.setup.config.rounds
-        if self.has_personal and (last or state.round % wanted == 0):
+        wanted = personal_every(self.setup.config)
+        if self.has_personal and (last or (wanted and state.round % wanted == 0)):
+            tested = perf_counter()
             row.update(_spread("personal", self.personal(state)))
+            row["personal_seconds"] = round(perf_counter() - tested, 4)
         return {**row, "evaluate_seconds": round(perf_counter() - begun, 4)}
 
     def training(self, record: Record) -> dict[str, Any]:
@@ -90,9 +97,14 @@ class Measure:
         return {name: x.clone() for name, x in self.model.module.state_dict().items()}
 
     @property
+    def judged_by(self) -> Column:
+        """The column by which the run is judged."""
+        return judged_by(self.setup.algorithm, self.setup.local)
+
+    @property
     def has_personal(self) -> bool:
         """Whether clients are evaluated with personal models."""
-        return self.setup.algorithm.personalized or self.setup.algorithm.keeps_buffers(self.setup.local)
+        return self.judged_by == PERSONAL
 
     def personal(self, state: ServerState) -> Tensor:
         """The accuracy of every client's personal model, tuned if the method says so, on its own test set.
@@ -117,6 +129,21 @@ class Measure:
         self.model.counts.copy_(state.counts)
 
 
+def personal_every(config: Config) -> int:
+    """How many rounds lie between two measurements of personal models; 0 measures them only after the last round.
+
+    By default they are measured together with the global model, but at most `POINTS` times: every client has a model to
+    load, maybe to tune, and to evaluate.
+
+    Example:
+        >>> [personal_every(Config(rounds=rounds)) for rounds in (5, 20, 25, 200)]
+        [1, 2, 3, 20]
+    """
+    every = config.output.evaluate_every
+    chosen = config.output.personal_every
+    return every * ceil(config.rounds / (POINTS * every)) if chosen is None else chosen
+
+
 def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
     """The mean over clients and the mean of the worst tenth, without clients that have no test set."""
     sound = accuracies[~torch.isnan(accuracies)].sort().values
@@ -124,25 +151,3 @@ def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
         return {}
     worst = sound[: max(1, len(sound) // 10)]
     return {f"{name}_accuracy": float(sound.mean()), f"{name}_worst_tenth": float(worst.mean())}
-
-
-def best(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The summary of a run's rows: best and last accuracy, totals of time, traffic and work."""
-    tested = [row for row in rows if row.get("accuracy") is not None and not isnan(row["accuracy"])]
-    summary: dict[str, Any] = {"rounds": len(rows)}
-    if tested:
-        top = max(tested, key=lambda row: row["accuracy"])
-        summary |= {"best_accuracy": top["accuracy"], "best_round": top["round"] + 1}
-        summary |= {name: tested[-1][name] for name in _LAST if name in tested[-1]}
-    return summary | {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
-
-
-_LAST = (
-    "accuracy",
-    "test_loss",
-    "client_accuracy",
-    "client_worst_tenth",
-    "personal_accuracy",
-    "personal_worst_tenth",
-)
-_TOTALS = ("seconds", "evaluate_seconds", "bytes_down", "bytes_up", "gradients")

@@ -16,7 +16,8 @@ from undrift.engine.simulation import Record
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, RunFolder, read_summary
-from undrift.experiment.measure import Measure, best
+from undrift.experiment.judge import best, rounds_to
+from undrift.experiment.measure import Measure
 from undrift.experiment.setup import Setup, engine, environment, prepare
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
@@ -181,19 +182,12 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
         "data": setup.task.dataset.title,
         "parameters": len(state.params),
         "identity": setup.config.identity(),
-        **best(rows),
+        **best(rows, measure.judged_by),
         "target": setup.config.target,
-        "rounds_to_target": rounds_to(rows, setup.config.target),
+        "rounds_to_target": rounds_to(rows, setup.config.target, measure.judged_by),
         "traffic": measure.traffic,
         "sha256": fingerprint(state),
     }
     run.note("summary.json", summary)
     run.audit.write("end", sha256=summary["sha256"])
     return Outcome(run.path, summary)
-
-
-def rounds_to(rows: list[dict[str, Any]], target: float | None) -> int | None:
-    """After how many rounds the target accuracy was first reached; None if it was not, or there is no target."""
-    if target is None:
-        return None
-    return next((row["round"] + 1 for row in rows if (row.get("accuracy") or 0.0) >= target), None)

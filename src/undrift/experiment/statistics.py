@@ -6,20 +6,24 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from undrift.experiment.judge import GLOBAL, PERSONAL
+
 Result = Mapping[str, Any]
 Row = dict[str, Any]
 
 LEVEL = 0.95
 """The level of every interval."""
 
+MIXED = "mixed"
+"""In place of a column if the runs of a row are not judged by the same one."""
+
 _SPREADS = {
-    "best": "best_accuracy",
-    "last": "accuracy",
     "client": "client_accuracy",
     "worst_tenth": "client_worst_tenth",
     "personal": "personal_accuracy",
     "personal_worst_tenth": "personal_worst_tenth",
 }
+_JUDGES = {GLOBAL: "global", PERSONAL: "personal"}
 _MEANS = ("traffic", "seconds_per_round", "gradients")
 
 
@@ -85,9 +89,13 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
     """The row of a method, without numbers that no run has."""
+    judges = {_judge(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
-    for name, key in _SPREADS.items():
-        values = _values(own, key)
+    row["judged_by"] = judges.pop() if len(judges) == 1 else MIXED
+    spreads = {"best": _judged(own, "best"), "last": _judged(own, "last")}
+    spreads |= {name: _values(own, key) for name, key in _SPREADS.items()}
+    spreads |= {"global": _values(own, GLOBAL)} if row["judged_by"] != GLOBAL else {}
+    for name, values in spreads.items():
         if values:
             row[name], row[f"{name}_std"] = spread(list(values.values()))
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
@@ -95,11 +103,22 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
         reached = _values(own, "rounds_to_target")
         row |= {"rounds_to_target": fmean(reached.values()) if reached else None, "reached": len(reached)}
     for name in ("last", "best"):
-        gap = paired(_values(own, _SPREADS[name]), _values(theirs, _SPREADS[name]))
+        gap = paired(_judged(own, name), _judged(theirs, name))
         if gap:
             row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
             row["pairs"] = gap.pairs
     return row
+
+
+def _judge(run: Result) -> str:
+    """The column by which a run is judged."""
+    return str(run.get("judged_by", GLOBAL))
+
+
+def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
+    """Seed -> the best or the last of the accuracy by which its run is judged."""
+    keys = {seed: "best_accuracy" if name == "best" else _judge(run) for seed, run in runs.items()}
+    return {seed: runs[seed][key] for seed, key in sorted(keys.items()) if runs[seed].get(key) is not None}
 
 
 def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
@@ -115,10 +134,32 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown."""
+    """The table in Markdown, with its note below."""
     headings, texts = cells(rows)
     lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *texts]
-    return "".join(_line(line) for line in lines) if rows else ""
+    note = judging_note(rows)
+    return "".join(_line(line) for line in lines) + (f"\n{note}\n" if note else "") if rows else ""
+
+
+def judging_note(rows: Sequence[Row]) -> str:
+    """What the accuracies of a table mean if some of its methods are personal; empty if none is."""
+    judges = {row.get("judged_by", GLOBAL) for row in rows}
+    if judges <= {GLOBAL}:
+        return ""
+    note = (
+        "Judged by personal: best, last, differences and rounds to target are of the mean accuracy of clients' own "
+        "models on their own tests."
+    )
+    if judges != {PERSONAL}:
+        note += (
+            " Judged by global: of the accuracy of the global model on the test set. A difference between the two "
+            "kinds is one of these accuracies, on different tests; clients % is the global model on clients' own tests."
+        )
+    if MIXED in judges:
+        note += (
+            " Mixed: some runs of the row were made by a version that judged them by the global model; run them again."
+        )
+    return note
 
 
 def _line(texts: Iterable[str]) -> str:
@@ -128,9 +169,11 @@ def _line(texts: Iterable[str]) -> str:
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """Headings, and functions that give a row's text in each column; empty if it has no value."""
     baseline = rows[0]["baseline"] if rows else ""
+    several = any(row.get("judged_by", GLOBAL) != GLOBAL for row in rows)
     return [
         ("setting", lambda row: str(row.get("setting", ""))),
         ("method", lambda row: str(row["label"])),
+        ("judged by", lambda row: _JUDGES.get(row.get("judged_by", GLOBAL), MIXED) if several else ""),
         ("seeds", lambda row: str(len(row["seeds"]))),
         ("best %", lambda row: _accuracy(row, "best")),
         ("last %", lambda row: _accuracy(row, "last")),
@@ -142,7 +185,8 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("gradients", lambda row: _number(row, "gradients", "{:.0f}")),
         ("clients %", lambda row: _accuracy(row, "client")),
         ("worst tenth %", lambda row: _accuracy(row, "worst_tenth")),
-        ("personal %", lambda row: _accuracy(row, "personal")),
+        ("global %", lambda row: _accuracy(row, "global")),
+        ("personal %", lambda row: "" if row.get("judged_by") == PERSONAL else _accuracy(row, "personal")),
         ("personal worst tenth %", lambda row: _accuracy(row, "personal_worst_tenth")),
     ]
 

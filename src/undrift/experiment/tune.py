@@ -4,7 +4,8 @@ OUT/trials/<values>  a run folder for each point of the grid
 OUT/tune.json        all trials and the choice
 OUT/choice.toml      the settings to run
 
-Trials are scored on examples held out from every client, never on the test set.
+Trials are scored on examples held out from every client, never on the test set: each client's own model if the method
+is personal, else the global model.
 """
 
 import json
@@ -20,6 +21,7 @@ from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
 from undrift.experiment.folder import RunError
+from undrift.experiment.judge import GLOBAL, PERSONAL, Column, config_judged_by, measured
 from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.util.files import write
@@ -206,7 +208,8 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
             return variant(shared[0], config)
 
         complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
-        return score(Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds], tuning.by)
+        rows = Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds]
+        return score(rows, tuning.by, config_judged_by(config))
 
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
@@ -214,14 +217,20 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         return _write(tuning, out, search(grid, evaluate, tuning.widenings))
 
 
-def score(rows: Sequence[Mapping[str, Any]], by: str = "best") -> float:
+def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: Column = GLOBAL) -> float:
     """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
 
     Training has diverged if no upload was accepted in some round.
+
+    Args:
+        rows: of the rounds, in order.
+        by: "best" or "last".
+        judged_by: the column by which the method is judged; with "accuracy" the global model is scored.
     """
     if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
         return float("nan")
-    accuracies = [float(row["client_accuracy"]) for row in rows if row.get("client_accuracy") is not None]
+    column = PERSONAL if judged_by == PERSONAL else "client_accuracy"
+    accuracies = [float(row[column]) for row in measured(rows, column)]
     return (max(accuracies) if by == "best" else accuracies[-1]) if accuracies else float("nan")
 
 
@@ -246,6 +255,7 @@ def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
     summary = {
         "method": tuning.method,
         "by": tuning.by,
+        "judged_by": config_judged_by(config),
         "holdout": config.holdout,
         "axes": result.axes,
         "edges": result.edges,

@@ -11,6 +11,7 @@ from typing import Any
 
 from undrift.experiment.compare import Comparison, result
 from undrift.experiment.config import Config
+from undrift.experiment.judge import GLOBAL, PERSONAL, Column, run_judged_by
 from undrift.experiment.statistics import Result
 from undrift.util.metrics import Metrics
 
@@ -40,6 +41,11 @@ class LoadedRun:
     def result(self) -> Result:
         """Its entry in the table of a comparison."""
         return result(self.folder, self.config)
+
+    @cached_property
+    def judged_by(self) -> Column:
+        """The column of the rows by which it is judged."""
+        return run_judged_by(self.folder, self.config)
 
     @cached_property
     def lens(self) -> Any:
@@ -90,6 +96,11 @@ class Group:
     def results(self) -> dict[int, Result]:
         """Seed -> the result of its run."""
         return {run.config.seed: run.result for run in self.runs}
+
+    @property
+    def judged_by(self) -> Column:
+        """The column by which all its runs are judged; "accuracy", which all runs have, if they differ."""
+        return PERSONAL if all(run.judged_by == PERSONAL for run in self.runs) else GLOBAL
 
     def lens(self, *keys: str) -> list[Any]:
         """The measurements under nested keys, for each run that has them."""

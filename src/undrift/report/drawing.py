@@ -54,7 +54,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a method, with a band if it has several seeds; `dots` marks its values."""
+    """A line of a method, with a band if it has several seeds; `dots` marks its values, and `thin` draws it thin."""
 
     label: str
     style: int
@@ -63,6 +63,7 @@ class Line:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     dots: bool = False
+    thin: bool = False
 
 
 @dataclass(frozen=True)

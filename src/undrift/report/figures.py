@@ -51,7 +51,7 @@ def _line(line: Line, panel: Panel) -> list[Json]:
         band |= {"x": _values(x, panel.x), "y": _values(y, panel.y), "hoverinfo": "skip", "showlegend": False}
         traces.append({**shared, **band})
     drawn: Json = {"mode": "lines+markers" if line.dots else "lines", "marker": {"size": 6}}
-    drawn["line"] = {"color": look.colour, "width": 2, "dash": look.dash}
+    drawn["line"] = {"color": look.colour, "width": 1 if line.thin else 2, "dash": look.dash}
     return [*traces, {**shared, **drawn, "x": _values(line.x, panel.x), "y": _values(line.y, panel.y)}]
 
 

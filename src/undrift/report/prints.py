@@ -117,7 +117,8 @@ def _draw(axes: "Axes", panel: Panel) -> None:
 def _line(axes: "Axes", line: Line, panel: Panel) -> None:
     look, rows = style(line.style), {name: n for n, name in enumerate(panel.y.labels)}
     y = [rows[name] for name in line.y] if rows else panel.y.values(line.y)
-    drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash], "linewidth": 1.4}
+    drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash]}
+    drawn["linewidth"] = 0.6 if line.thin else 1.4
     axes.plot(line.x, y, label=_escaped(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
     if line.low is not None and line.high is not None:
         low, high = panel.y.values(line.low), panel.y.values(line.high)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import floor
 from statistics import fmean
 
-from undrift.experiment.run import rounds_to
-from undrift.experiment.statistics import LEVEL, cells, summarise
+from undrift.experiment.judge import GLOBAL, rounds_to
+from undrift.experiment.statistics import LEVEL, cells, judging_note, summarise
 from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Table
 
@@ -21,7 +21,7 @@ def summary(material: Material) -> Table:
         f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference in points within a "
         f"seed and its {LEVEL:.0%} interval, and one that holds 0 does not tell the two apart."
     )
-    return Table(headings, texts, reading, keys=headings.index("seeds"))
+    return Table(headings, texts, f"{reading} {judging_note(rows)}".strip(), keys=headings.index("seeds"))
 
 
 def reach(material: Material) -> Table:
@@ -39,6 +39,8 @@ def reach(material: Material) -> Table:
         "Means over the seeds that reached the target, which is the runs' own or, if they have none, the highest whole "
         "percent that every run reaches; traffic is that of all clients together, up and down."
     )
+    if any(group.judged_by != GLOBAL for group in material.groups):
+        reading += " Personal methods reach it by their personal accuracy, and only in rounds in which it was measured."
     return Table([*["setting"] * several, *headings], rows, reading, keys=1 + several)
 
 
@@ -53,13 +55,19 @@ def target(groups: Sequence[Group]) -> float | None:
 
 def _rounds(group: Group, wanted: float | None) -> float | None:
     """The mean number of rounds to a target."""
-    counts = [count for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
+    counts = [count for _, count in _there(group, wanted)]
     return fmean(counts) if counts else None
+
+
+def _there(group: Group, wanted: float | None) -> list[tuple[LoadedRun, int]]:
+    """The runs that reached a target by the accuracy that judges them, and after how many rounds."""
+    counts = [(run, rounds_to(run.rows, wanted, run.judged_by)) for run in group.runs]
+    return [(run, count) for run, count in counts if count is not None]
 
 
 def _reached(group: Group, wanted: float | None, before: float | None) -> list[str]:
     """The cells of a method."""
-    there = [(run, count) for run in group.runs if (count := rounds_to(run.rows, wanted)) is not None]
+    there = _there(group, wanted)
     mean = _rounds(group, wanted)
     spent = [_number(fmean(_sum(run, count, *keys) for run, count in there)) if there else "-" for keys in _SPENT]
     rounds = fmean(len(run.rows) for run in group.runs)

@@ -1,13 +1,14 @@
 """Figures of what every run has: learning curves, who has what, and how clients fare."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from undrift.experiment.judge import GLOBAL, PERSONAL
 from undrift.experiment.statistics import spread
 from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
@@ -36,38 +37,60 @@ _ACROSS: dict[str, tuple[Axis, Callable[[Row], float]]] = {
     ),
     "seconds": (Axis("training time without tests (s)"), lambda row: row["seconds"]),
 }
-_ACCURACY = Axis("accuracy on the test set (%)", percent=True)
+_HIGHER = "Higher and further left is better"
+_THIN = "thin lines are the global models of personal methods, on the test set"
+_JUDGED = {
+    frozenset({GLOBAL}): ("Accuracy", "accuracy on the test set (%)"),
+    frozenset({PERSONAL}): ("Personal accuracy", "mean accuracy of clients' own models on their own tests (%)"),
+    frozenset({GLOBAL, PERSONAL}): (
+        "Personal and global accuracy",
+        "accuracy (%): personal on clients' own tests, global on the test set",
+    ),
+}
 _BAND = "lines are means over seeds, bands one standard deviation to each side"
 _MEASURES = (
-    (_Measure("accuracy", "Accuracy", _ACCURACY, "Higher and further left is better"), tuple(_ACROSS)),
-    (_Measure("test_loss", "Test loss", Axis("loss on the test set (nats)"), "Lower is better"), ("rounds",)),
-    (
-        _Measure(
-            "drift", "Client drift", Axis("distance of clients from their mean (weights)"), "Higher is more drift"
-        ),
-        ("rounds",),
-    ),
-    (
-        _Measure(
-            "client_distance",
-            "Client distance",
-            Axis("mean distance from the model received (weights)"),
-            "Higher is more local movement, of which drift is the part that clients do not share",
-        ),
-        ("rounds",),
+    _Measure("test_loss", "Test loss", Axis("loss of the global model on the test set (nats)"), "Lower is better"),
+    _Measure("drift", "Client drift", Axis("distance of clients from their mean (weights)"), "Higher is more drift"),
+    _Measure(
+        "client_distance",
+        "Client distance",
+        Axis("mean distance from the model received (weights)"),
+        "Higher is more local movement, of which drift is the part that clients do not share",
     ),
 )
 
 
 def learning(material: Material) -> Iterator[Figure]:
-    """Accuracy over rounds, traffic and time; test loss, drift and the clients' distance over rounds."""
-    for measure, across in _MEASURES:
-        for name in across:
-            for setting in material.settings:
-                groups = material.within(setting)
-                lines = [line for group in groups if (line := series(group, measure.key, name)) is not None]
-                if lines:
-                    yield _curves(measure, name, setting, lines)
+    """Accuracy over rounds, traffic and time; test loss, drift and the clients' distance over rounds.
+
+    Accuracy is that by which each method is judged.
+    """
+    for name in _ACROSS:
+        for setting in material.settings:
+            measure, lines = _judged(material.within(setting), name)
+            if lines:
+                yield _curves(measure, name, setting, lines)
+    for measure in _MEASURES:
+        for setting in material.settings:
+            shown = [series(group, measure.key, "rounds") for group in material.within(setting)]
+            if lines := [line for line in shown if line is not None]:
+                yield _curves(measure, "rounds", setting, lines)
+
+
+def _judged(groups: Sequence[Group], across: str) -> tuple[_Measure, list[Line]]:
+    """The judged accuracy of some methods: its labels and lines, then thin lines of personal methods' global models."""
+    kinds = frozenset(group.judged_by for group in groups)
+    title, axis = _JUDGED[kinds]
+    lines, thin = [], []
+    for group in groups:
+        personal = group.judged_by == PERSONAL
+        if line := series(group, group.judged_by, across):
+            kind = ", personal" if personal else ", global"
+            lines.append(replace(line, label=group.label + kind) if len(kinds) > 1 else line)
+        if personal and (line := series(group, GLOBAL, across)):
+            thin.append(replace(line, label=f"{group.label}, global model", low=None, high=None, thin=True))
+    reading = f"{_HIGHER}; {_THIN}" if thin else _HIGHER
+    return _Measure(GLOBAL, title, Axis(axis, percent=True), reading), [*lines, *thin]
 
 
 def _curves(measure: _Measure, across: str, setting: str, lines: Sequence[Line]) -> Figure:
