@@ -34,6 +34,7 @@ TESTS = (
     "test_flower_backend::test_every_option_of_a_simulation_works",
     "test_ray::test_equals_the_reference_to_the_bit",
     # data and models
+    "test_corrupt_run::test_accuracy_is_the_mean_over_the_types",
     "test_corruption::test_a_data_set_is_corrupted_sample_by_sample",
     "test_data::test_parquet_of_the_hub_s_schema",
     "test_data::test_shakespeare_from_a_text",

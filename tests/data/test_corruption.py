@@ -5,26 +5,18 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from undrift.data.corruption import KINDS, assign, client_kinds, corrupt, corrupted, sample_keys
-from undrift.data.distortion import _blur, _plasma, _read, _zoom
+from corruption_support import COLOUR, GREY, KEYS
+from undrift.data.corruption import KINDS, STANDARD, assign, client_kinds, corrupt, corrupted, own_kinds, sample_keys
+from undrift.data.distortion.tools import blur, disk, equalised, plasma, read, smear, zoom
 from undrift.data.partition import partition
 
 pytest.importorskip("PIL")
 RANDOM = {"gaussian-noise", "shot-noise", "impulse-noise", "glass-blur", "motion-blur", "snow", "fog", "elastic"}
+RANDOM |= {"speckle-noise", "spatter"}
 
 
-def pictures(count: int, channels: int, size: int, seed: int = 0) -> np.ndarray:
-    """Soft blobs with a sharp edge: something a blur, a shift and a change of colour all act on."""
-    draw = np.random.default_rng(seed)
-    rows, columns = np.mgrid[:size, :size] / size
-    at = draw.uniform(0.25, 0.75, (count, channels, 2, 1, 1))
-    blob = np.exp(-((rows - at[:, :, 0]) ** 2 + (columns - at[:, :, 1]) ** 2) / 0.08)
-    edge = 0.35 * (columns > draw.uniform(0.3, 0.7, (count, 1, 1, 1)))
-    return np.rint(255 * np.clip(0.05 + 0.6 * blob + edge, 0, 1)).astype(np.uint8)
-
-
-COLOUR, GREY = pictures(40, 3, 32), pictures(40, 1, 28)
-KEYS = sample_keys(0, np.arange(40))
+CASES = [pytest.param(kind, COLOUR, id=f"{kind}-colour") for kind in KINDS]
+CASES += [pytest.param(kind, GREY, id=f"{kind}-grey") for kind in KINDS if kind != "saturate"]
 
 
 def spread_error(images: np.ndarray, kind: str) -> np.ndarray:
@@ -32,8 +24,7 @@ def spread_error(images: np.ndarray, kind: str) -> np.ndarray:
     return corrupt(images, kind, sample_keys(1, np.arange(len(images)))) / 255.0 - images / 255.0
 
 
-@pytest.mark.parametrize("images", [COLOUR, GREY], ids=["colour", "grey"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "images"), CASES)
 def test_images_change_and_stay_recognisable(kind: str, images: np.ndarray) -> None:
     before = images.copy()
     out = corrupt(images, kind, KEYS)
@@ -47,8 +38,7 @@ def test_images_change_and_stay_recognisable(kind: str, images: np.ndarray) -> N
     assert np.array_equal(out, other) == (kind not in RANDOM)
 
 
-@pytest.mark.parametrize("images", [COLOUR, GREY], ids=["colour", "grey"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "images"), CASES)
 def test_a_result_does_not_depend_on_the_batch(kind: str, images: np.ndarray) -> None:
     whole = corrupt(np.concatenate([images] * 8), kind, np.concatenate([KEYS] * 8))  # more than one chunk
     assert np.array_equal(whole[:40], whole[-40:])
@@ -118,29 +108,40 @@ def test_blurs_keep_flat_images_and_spread_points() -> None:
 
 def test_the_tools_of_the_corruptions() -> None:
     ramp = np.broadcast_to(np.arange(32, dtype=np.float32), (2, 1, 32, 32))
-    assert np.allclose(_zoom(ramp, 1.0), ramp)
-    assert np.allclose(_zoom(ramp, 2.0), 15.5 + (ramp - 15.5) / 2, atol=1e-5)  # a line stays one
+    assert np.allclose(zoom(ramp, 1.0), ramp)
+    assert np.allclose(zoom(ramp, 2.0), 15.5 + (ramp - 15.5) / 2, atol=1e-5)  # a line stays one
     grid = np.stack(np.meshgrid(np.arange(32), np.arange(32), indexing="ij")).astype(np.float32)
-    assert np.array_equal(_read(ramp, np.stack([grid, grid])), ramp)
-    moved = _read(ramp, np.stack([grid, grid + np.float32(0.25)]))
+    assert np.array_equal(read(ramp, np.stack([grid, grid])), ramp)
+    moved = read(ramp, np.stack([grid, grid + np.float32(0.25)]))
     assert np.allclose(moved[1, 0, :, :31], ramp[1, 0, :, :31] + 0.25) and np.array_equal(moved[0], ramp[0])
-    mirrored = _read(ramp, np.stack([grid - 3, grid - np.float32(3)]))
+    mirrored = read(ramp, np.stack([grid - 3, grid - np.float32(3)]))
     assert mirrored[1, 0, 0, :4].tolist() == [2, 1, 0, 0]
-    assert np.allclose(_blur(ramp, 1.0, 3)[:, :, :, 3:-3], ramp[:, :, :, 3:-3], atol=1e-4)
-    clouds = _plasma(np.random.default_rng(0).uniform(-1, 1, (5, 32, 32)).astype(np.float32), 2.5)
+    assert np.allclose(blur(ramp, 1.0, 3)[:, :, :, 3:-3], ramp[:, :, :, 3:-3], atol=1e-4)
+    clouds = plasma(np.random.default_rng(0).uniform(-1, 1, (5, 32, 32)).astype(np.float32), 2.5)
     assert clouds.min() == 0 and clouds.max() == 1
     steps = np.abs(np.diff(clouds, axis=2, append=clouds[:, :, :1])).max()  # smooth, also around the torus
     assert steps < 0.35
+    point = np.zeros((1, 1, 9, 9), np.float32)
+    point[0, 0, 4, 4] = 45
+    assert disk(point, 1)[0, 0, 3:6, 3:6].tolist() == [[0, 9, 0], [9, 9, 9], [0, 9, 0]]
+    assert disk(point, 1.5)[0, 0, 3:6, 3:6].tolist() == [[5, 5, 5]] * 3 and blur(point, 0.05) is point
+    assert np.count_nonzero(smear(point, np.array([90.0]), 2, 2)[0, 0, :, 4]) == 5  # one half, along the columns
+    assert equalised(np.array([[7, 7], [8, 9]], np.uint8)).tolist() == [[0, 0], [128, 255]]
+    assert equalised(np.full((2, 2), 7, np.uint8)).tolist() == [[7, 7], [7, 7]]
 
 
 def test_clients_have_two_or_three_kinds() -> None:
     chosen = [client_kinds(i, seed=0) for i in range(2000)]
-    assert all(len(set(kinds)) == len(kinds) and set(kinds) <= set(KINDS) for kinds in chosen)
+    assert all(len(set(kinds)) == len(kinds) and set(kinds) <= set(STANDARD) for kinds in chosen)
     assert {len(kinds) for kinds in chosen} == {2, 3}
     assert np.mean([len(kinds) for kinds in chosen]) == pytest.approx(2.5, abs=0.05)
-    counts = np.array([sum(kind in kinds for kinds in chosen) for kind in KINDS])
-    assert len(KINDS) == 14 and np.abs(counts / (2000 * 2.5 / 14) - 1).max() < 0.2
+    counts = np.array([sum(kind in kinds for kinds in chosen) for kind in STANDARD])
+    assert len(STANDARD) == 14 and np.abs(counts / (2000 * 2.5 / 14) - 1).max() < 0.2
     assert chosen[:50] != [client_kinds(i, seed=1) for i in range(50)]
+    assert {client_kinds(i, 0, ("snow",)) for i in range(20)} == {("snow",)}
+    assert {frozenset(client_kinds(i, 0, ("snow", "fog"))) for i in range(20)} == {frozenset({"snow", "fog"})}
+    mine = own_kinds(3, np.arange(500), seed=0)
+    assert set(mine.tolist()) == set(chosen[3]) and np.array_equal(mine[[7, 2]], own_kinds(3, [7, 2], seed=0))
 
 
 def test_each_sample_gets_one_of_its_clients_kinds() -> None:
@@ -152,6 +153,8 @@ def test_each_sample_gets_one_of_its_clients_kinds() -> None:
         found, counts = np.unique(kinds[own], return_counts=True)
         assert set(found.tolist()) == set(client_kinds(client, seed=2))
         assert counts.min() > 0.6 * len(own) / len(found)
+    few = partition("corrupt,types=fog+spatter,severity=2", labels, 20)
+    assert set(assign(few, seed=2).tolist()) == {"fog", "spatter"}
     with pytest.raises(ValueError, match=r"clients of dirichlet-client:0\.1,refill=true share samples"):
         assign(partition("dirichlet-client:0.1,refill=true", labels, 20), seed=2)
 
@@ -175,8 +178,16 @@ def test_keys_differ() -> None:
 
 
 def test_what_cannot_be_corrupted_is_refused() -> None:
-    with pytest.raises(ValueError, match="no corruption is named 'frost'; known are gaussian-noise, "):
+    with pytest.raises(ValueError, match="frost needs photographs of ice, which are not included; choose from"):
         corrupt(COLOUR, "frost", KEYS)
+    with pytest.raises(ValueError, match="no corruption is named 'rain'; known are gaussian-noise, "):
+        corrupt(COLOUR, "rain", KEYS)
+    with pytest.raises(ValueError, match="severity must be a whole number from 1 to 5, got 0"):
+        corrupt(COLOUR, "snow", KEYS, severity=0)
+    with pytest.raises(ValueError, match="saturate changes colours, but these images are grey; name the others"):
+        corrupt(GREY, "saturate", KEYS)
+    with pytest.raises(ValueError, match=r"at least 8 rows and columns, because .* got 7 x 32; scale the images up"):
+        corrupt(COLOUR[:, :, :7], "snow", KEYS)
     with pytest.raises(ValueError, match=r"images must be uint8 .* got float64 of shape \(40, 3, 32, 32\)"):
         corrupt(COLOUR / 255, "snow", KEYS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"1 or 3 channels, rows, columns\), got uint8 of shape \(40, 32, 32, 3\)"):

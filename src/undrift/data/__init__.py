@@ -5,6 +5,7 @@ the engines and evaluates models on the official test set and on each client's o
 """
 
 from undrift.data.augment import Augment
+from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.corruption import assign, corrupt, corrupted
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.evaluate import Evaluation
@@ -18,6 +19,7 @@ __all__ = [
     "SOURCES",
     "Augment",
     "Availability",
+    "CorruptTests",
     "DataError",
     "DataSource",
     "DataTask",

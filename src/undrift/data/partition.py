@@ -80,6 +80,12 @@ class Partition:
         return self.scheme.split(",")[0] == Corrupt.name
 
     @cached_property
+    def corruption(self) -> Corrupt | None:
+        """The types and the severity of the corruption; None if images stay as they are."""
+        scheme = parse(self.scheme) if self.corrupted else None
+        return scheme if isinstance(scheme, Corrupt) else None
+
+    @cached_property
     def sha256(self) -> str:
         """A hash of the index lists, their order and their boundaries."""
         digest = sha256(np.array([len(self.clients), *self.sizes], "<i8").tobytes())

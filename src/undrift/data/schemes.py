@@ -12,6 +12,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from undrift.data.distortion.names import kinds_text, parse_kinds
+
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]
 
@@ -170,14 +172,29 @@ class LongTail(Scheme):
 
 @dataclass(frozen=True)
 class Corrupt(Scheme):
-    """Feature shift: the scheme `over` distributes samples; `undrift.data.corruption` then corrupts clients' images."""
+    """Feature shift: the scheme `over` distributes samples; `undrift.data.corruption` then corrupts clients' images.
+
+    Args:
+        over: the scheme that distributes the samples.
+        severity: how strong corruptions are, 1 to 5 as in CIFAR-C.
+        types: the types that are dealt to clients and tested: "standard", "all", or names joined by "+".
+    """
 
     over: Scheme = Iid()
+    severity: int = 3
+    types: str = "standard"
     name: ClassVar[str] = "corrupt"
 
     def __post_init__(self) -> None:
+        self.within("severity", 1, 5)
+        object.__setattr__(self, "types", kinds_text(parse_kinds(self.types)))
         if isinstance(self.over, Corrupt):
             raise ValueError("corrupt: over=corrupt is not possible; name it once")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the types."""
+        return parse_kinds(self.types)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from undrift.core.random import derive
 from undrift.core.task import TensorTask
 from undrift.data.augment import Augment
+from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.dataset import Dataset, Split
 from undrift.data.evaluate import BATCH, Evaluation, answers, apportion
 
@@ -29,7 +30,7 @@ class DataTask:
 
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
     examples of its owner, if every client has the data of one owner; official test examples drawn with the label
-    shares of its training data.
+    shares of its training data. With `corruptions`, official test examples are under one of the client's types.
 
     Args:
         dataset: the data.
@@ -40,6 +41,7 @@ class DataTask:
         seed: fixes the initial weights, the examples held out and the tests drawn.
         local_tests: the indices of each client's own examples in the official test set.
         reserved: the indices of the training examples that are the server's proxy data; no client should have them.
+        corruptions: the official test set under corruption, on which models are then tested.
     """
 
     dataset: Dataset
@@ -50,6 +52,7 @@ class DataTask:
     seed: int = 0
     local_tests: Sequence[Indices] | None = None
     reserved: Indices | None = None
+    corruptions: CorruptTests | None = None
 
     def __post_init__(self) -> None:
         if Augment.parse(self.augment) and self.dataset.kind != "image":
@@ -134,18 +137,29 @@ class DataTask:
         return self.dataset.train if self.holdout else self.dataset.test
 
     def correct(self, module: nn.Module, split: str = "test") -> tuple[Tensor, float]:
-        """Whether each example of "train" or "test" is classified correctly, and the mean loss."""
+        """Whether each example of "train" or "test", not corrupted, is classified correctly, and the mean loss."""
         if split not in ("train", "test"):
             raise ValueError(f'DataTask.correct: split must be "train" or "test", got {split!r}')
         return answers(module, getattr(self.dataset, split), self.prepare)
 
     def test(self, module: nn.Module) -> Evaluation:
-        """Evaluate a model on the official test set."""
-        return Evaluation.of(*self.correct(module))
+        """Evaluate a model on the official test set; with `corruptions`, on that of every type, together."""
+        if self.corruptions is None:
+            return Evaluation.of(*self.correct(module))
+        right, losses = self.under_types(module)
+        return Evaluation.of(right.flatten(), float(losses.mean()))
+
+    def under_types(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        """Whether each test example (column) is classified correctly under each type (row), and each type's loss."""
+        if self.corruptions is None:
+            raise ValueError('DataTask: the test set is not corrupted; give corruptions=, or partition = "corrupt"')
+        tests = [self.corruptions.under(kind) for kind in self.corruptions.kinds]
+        told = [answers(module, test, self.prepare) for test in tests]
+        return torch.stack([right for right, _ in told]), torch.tensor([loss for _, loss in told], dtype=torch.float64)
 
     def own_score(self, module: nn.Module, client: int) -> Evaluation:
         """Evaluate a client's model on the client's own test set."""
-        return Evaluation.of(*answers(module, self.own_split, self.prepare, self.own(client)))
+        return Evaluation.of(*self._answers(module, self._own_places(client)))
 
     def per_client(self, module: nn.Module, right: Tensor | None = None) -> Tensor:
         """The accuracy of one model on every client's own test set; nan if that is empty.
@@ -154,10 +168,11 @@ class DataTask:
 
         Args:
             module: the model.
-            right: whether it classifies each example of `own_split` correctly, if that is known already.
+            right: whether it classifies each example of `own_split` correctly, or with `corruptions` each under each
+                type, as `under_types` returns it, if that is known already.
         """
         needed, position, counts = self._tests
-        right = answers(module, self.own_split, self.prepare, needed)[0] if right is None else right[needed]
+        right = self._answers(module, needed)[0] if right is None else right.flatten()[needed]
         clients = torch.repeat_interleave(torch.arange(self.population), counts)
         hits = torch.zeros(self.population, dtype=torch.float64).index_add_(0, clients, right[position].double())
         return hits / counts
@@ -172,7 +187,7 @@ class DataTask:
     @cached_property
     def _tests(self) -> tuple[Tensor, Tensor, Tensor]:
         """The examples that any client tests on, the positions of each client's among them, and how many it has."""
-        own = [self.own(client) for client in range(self.population)]
+        own = [self._own_places(client) for client in range(self.population)]
         needed, position = torch.unique(torch.cat(own), return_inverse=True)
         return needed, position, torch.tensor([len(chosen) for chosen in own])
 
@@ -200,6 +215,17 @@ class DataTask:
         pairs = [(group, quota) for group, quota in zip(self._by_class, quotas, strict=True) if quota]
         chosen = [group[torch.randperm(len(group), generator=draw)[:quota]] for group, quota in pairs]
         return torch.cat(chosen).sort().values if chosen else torch.empty(0, dtype=torch.int64)
+
+    def _own_places(self, client: int) -> Tensor:
+        """A client's own test examples in `own_split` or, if that is corrupted, their places in `corruptions`."""
+        own = self.own(client)
+        return own if self.holdout or self.corruptions is None else self.corruptions.places(client, own)
+
+    def _answers(self, module: nn.Module, places: Tensor) -> tuple[Tensor, float]:
+        """Whether the test examples at these places are classified correctly, and the mean loss."""
+        if self.holdout or self.corruptions is None:
+            return answers(module, self.own_split, self.prepare, places)
+        return answers(module, self.corruptions.take(places), self.prepare)
 
     def _held(self, client: int) -> int:
         """How many of a client's examples are held out; at least one stays for training."""

@@ -24,7 +24,7 @@ NAMES: Mapping[Column, str] = {GLOBAL: "accuracy", PERSONAL: "personal accuracy"
 """How each of them is called in a text."""
 
 _LAST: Mapping[Column, tuple[str, ...]] = {
-    GLOBAL: ("accuracy", "test_loss", "client_accuracy", "client_worst_tenth"),
+    GLOBAL: ("accuracy", "clean_accuracy", "test_loss", "client_accuracy", "client_worst_tenth"),
     PERSONAL: ("personal_accuracy", "personal_worst_tenth"),
 }
 _TOTALS = ("seconds", "evaluate_seconds", "bytes_down", "bytes_up", "gradients")
@@ -75,6 +75,8 @@ def best(rows: Sequence[Row], judged_by: Column = GLOBAL) -> dict[str, Any]:
     for column, names in _LAST.items():
         for row in measured(rows, column)[-1:]:
             summary |= {name: row[name] for name in names if name in row}
+            if column == GLOBAL:  # one for each type of corruption
+                summary |= {name: value for name, value in row.items() if name.startswith("accuracy/")}
     summary |= {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
     personal = [row["personal_seconds"] for row in rows if "personal_seconds" in row]
     return summary | ({"personal_seconds": sum(personal)} if personal else {})

@@ -34,6 +34,8 @@ class Measure:
         self.costs = cost(setup.algorithm)
         mask = setup.algorithm.personalization.shared(self.model.layout)
         self.shared = 1.0 if mask is None else float(mask.float().mean())
+        if setup.task.corruptions is not None:
+            setup.task.corruptions.make()  # before the clock of the first evaluation starts
         self._personal: tuple[ServerState, Tensor] | None = None
         self._own: tuple[ServerState, Tensor] | None = None
 
@@ -76,13 +78,23 @@ class Measure:
         return (self.costs.down + self.costs.up) / 2 * self.shared
 
     def test(self, state: ServerState) -> dict[str, float]:
-        """The metrics of the global model, on the official test set and on every client's own."""
+        """The metrics of the global model, on the official test set and on every client's own.
+
+        If the partition corrupts images, accuracy and loss are means over the types, and the clean accuracy and that of
+        every type are added.
+        """
         self._load(state, state.params, state.buffers)
         task, module = self.setup.task, self.model.module
         right, loss = task.correct(module)
+        row = {"accuracy": float(right.double().mean()), "test_loss": loss}
+        if task.corruptions is not None:
+            right, losses = task.under_types(module)
+            each = right.double().mean(1)
+            row = {"accuracy": float(each.mean()), "test_loss": float(losses.mean()), "clean_accuracy": row["accuracy"]}
+            row |= {f"accuracy/{kind}": float(x) for kind, x in zip(task.corruptions.kinds, each, strict=True)}
         own = task.per_client(module, None if task.holdout else right)
         self._own = state, own
-        return {"accuracy": float(right.double().mean()), "test_loss": loss, **_spread("client", own)}
+        return {**row, **_spread("client", own)}
 
     def own(self, state: ServerState) -> Tensor:
         """The accuracy of the global model on every client's own test set."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
-from undrift.data import Dataset, DataTask, load
+from undrift.data import CorruptTests, Dataset, DataTask, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import Natural
@@ -59,14 +59,21 @@ def prepare(config: Config) -> Setup:
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
         make()  # raises here if the model does not fit the data
+        dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
-    if split.corrupted:
-        inputs = corrupted(dataset.train.inputs.numpy(), assign(split, config.seed), config.seed)
-        dataset = replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs)))
     reserved = balanced(labels, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
-    task = DataTask(dataset, clients, make, config.augment, config.holdout, config.seed, reserved=reserved)
+    task = DataTask(
+        dataset,
+        clients,
+        make,
+        config.augment,
+        config.holdout,
+        config.seed,
+        reserved=reserved,
+        corruptions=corruptions,
+    )
     return Setup(config, config.algorithm(), task, split, config.local.local())
 
 
@@ -88,6 +95,20 @@ def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int
     shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
     drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
     return np.sort(np.concatenate(drawn)).astype(np.int64)
+
+
+def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
+    """The data with corrupted training images, and the corrupted tests, if the partition asks for them."""
+    shift = split.corruption
+    if shift is None:
+        return dataset, None
+    if dataset.kind != "image":
+        raise ValueError(
+            f'corrupt: only images can be corrupted, {dataset.name} is {dataset.kind}; use partition = "{shift.over}"'
+        )
+    tests = CorruptTests(dataset.test, shift.kinds, shift.severity, seed)
+    inputs = corrupted(dataset.train.inputs.numpy(), assign(split, seed), seed, shift.severity)
+    return replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs))), tests
 
 
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:

@@ -1,0 +1,1 @@
+"""The corruptions of images, by family; `undrift.data.corruption` applies them."""
