@@ -169,7 +169,7 @@ def test_a_block_of_ones_own_has_no_text() -> None:
     class Own(SAM):
         """A block that is not registered."""
 
-    with pytest.raises(ValueError, match=r"Own is not among undrift\.blocks"):
+    with pytest.raises(ValueError, match=r"Own is not in undrift\.blocks"):
         text(Algorithm(perturbation=Own()))
 
 
