@@ -2,6 +2,7 @@
 
 import io
 import json
+import tomllib
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from undrift.experiment import Config, start
 from undrift.experiment.compare import Comparison, compare, result
 from undrift.experiment.config import merged
 from undrift.experiment.judge import best, config_judged_by, judged_by, measured, rounds_to, run_judged_by
-from undrift.experiment.measure import Measure, personal_every
+from undrift.experiment.measure import POINTS, TUNED_POINTS, Measure, personal_every
 from undrift.experiment.setup import engine, prepare
 from undrift.experiment.statistics import MIXED, cells, judging_note, summarise, to_markdown
 from undrift.experiment.tune import Tuning, tune
@@ -51,24 +52,26 @@ def test_one_place_says_by_what_a_run_is_judged(method: str, local: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("rounds", "evaluate", "chosen", "every"),
+    ("rounds", "evaluate", "chosen", "every", "tuned"),
     [
-        (4, 1, None, 1),
-        (20, 1, None, 2),
-        (11, 1, None, 2),
-        (200, 5, None, 20),
-        (30, 50, None, 50),
-        (20, 1, 0, 0),
-        (9, 1, 4, 4),
+        (4, 1, None, 1, 1),
+        (20, 1, None, 2, 5),
+        (11, 1, None, 2, 3),
+        (200, 5, None, 20, 50),
+        (30, 50, None, 50, 50),
+        (20, 1, 0, 0, 0),
+        (9, 1, 4, 4, 4),
     ],
 )
-def test_personal_models_are_measured_now_and_then(rounds: int, evaluate: int, chosen: int | None, every: int) -> None:
-    output = {"evaluate_every": evaluate, "personal_every": chosen}
-    config = Config.build({"rounds": rounds, "output": output})
-    assert personal_every(config) == every
-    after = {round for round in range(1, rounds + 1) if every and round % every == 0} | {rounds}
-    assert chosen is not None or len(after) <= 10
-    assert Config.build(json.loads(config.model_dump_json())).output.personal_every == chosen
+def test_personal_models_are_measured_now_and_then(
+    rounds: int, evaluate: int, chosen: int | None, every: int, tuned: int
+) -> None:
+    config = Config.build({"rounds": rounds, "output": {"evaluate_every": evaluate, "personal_every": chosen}})
+    for method, expected, most in (("fedper", every, POINTS), ("fedavg-ft", tuned, TUNED_POINTS)):
+        assert personal_every(config, make(method)) == expected
+        after = {round for round in range(1, rounds + 1) if expected and round % expected == 0} | {rounds}
+        assert chosen is not None or len(after) <= most
+    assert Config.build(tomllib.loads(config.toml())).output.personal_every == chosen
 
 
 ROWS: list[dict[str, Any]] = [

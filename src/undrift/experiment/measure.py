@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.core.algorithm import cost
+from undrift.core.algorithm import Algorithm, cost
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
 from undrift.engine.simulation import Record, Simulation
@@ -16,8 +16,9 @@ from undrift.experiment.config import Config
 from undrift.experiment.judge import PERSONAL, Column, judged_by
 from undrift.experiment.setup import Setup
 
-POINTS = 10
-"""How often, at most, a run measures its personal models if `output.personal_every` is not set."""
+POINTS, TUNED_POINTS = 10, 4
+"""How often, at most, a run measures its personal models if `output.personal_every` is not set; the second if they are
+tuned before they are evaluated."""
 
 
 class Measure:
@@ -46,7 +47,7 @@ class Measure:
         begun = perf_counter()
         if last or state.round % every == 0:
             row.update(self.test(state))
-        wanted = personal_every(self.setup.config)
+        wanted = personal_every(self.setup.config, self.setup.algorithm)
         if self.has_personal and (last or (wanted and state.round % wanted == 0)):
             tested = perf_counter()
             row.update(_spread("personal", self.personal(state)))
@@ -141,19 +142,24 @@ class Measure:
         self.model.counts.copy_(state.counts)
 
 
-def personal_every(config: Config) -> int:
+def personal_every(config: Config, algorithm: Algorithm) -> int:
     """How many rounds lie between two measurements of personal models; 0 measures them only after the last round.
 
-    By default they are measured together with the global model, but at most `POINTS` times: every client has a model to
-    load, maybe to tune, and to evaluate.
+    By default they are measured with the global model, but at most `POINTS` times, because every client's model
+    is loaded and evaluated, and at most `TUNED_POINTS` times if it is also tuned, which is training of all clients.
+
+    Args:
+        config: the settings of the run.
+        algorithm: the method.
 
     Example:
-        >>> [personal_every(Config(rounds=rounds)) for rounds in (5, 20, 25, 200)]
+        >>> [personal_every(Config(rounds=rounds), Algorithm()) for rounds in (5, 20, 25, 200)]
         [1, 2, 3, 20]
     """
-    every = config.output.evaluate_every
-    chosen = config.output.personal_every
-    return every * ceil(config.rounds / (POINTS * every)) if chosen is None else chosen
+    if config.output.personal_every is not None:
+        return config.output.personal_every
+    every, points = config.output.evaluate_every, TUNED_POINTS if algorithm.personalization.tuning else POINTS
+    return every * ceil(config.rounds / (points * every))
 
 
 def _spread(name: str, accuracies: Tensor) -> dict[str, float]:

@@ -38,14 +38,14 @@ _ACROSS: dict[str, tuple[Axis, Callable[[Row], float]]] = {
     "seconds": (Axis("training time without tests (s)"), lambda row: row["seconds"]),
 }
 _HIGHER = "Higher and further left is better"
-_THIN = "thin lines are the global models of personal methods, on the test set"
+_THIN = (
+    "personal accuracy is the mean of clients' own models on their own tests; "
+    "thin lines are the global models of personal methods, on the test set, as is all global accuracy"
+)
 _JUDGED = {
     frozenset({GLOBAL}): ("Accuracy", "accuracy on the test set (%)"),
-    frozenset({PERSONAL}): ("Personal accuracy", "mean accuracy of clients' own models on their own tests (%)"),
-    frozenset({GLOBAL, PERSONAL}): (
-        "Personal and global accuracy",
-        "accuracy (%): personal on clients' own tests, global on the test set",
-    ),
+    frozenset({PERSONAL}): ("Personal accuracy", "accuracy on clients' own tests (%)"),
+    frozenset({GLOBAL, PERSONAL}): ("Personal and global accuracy", "accuracy by which it is judged (%)"),
 }
 _BAND = "lines are means over seeds, bands one standard deviation to each side"
 _MEASURES = (
