@@ -138,6 +138,13 @@ def _print_summary(outcome: Outcome) -> None:
             f"(best {summary['best_accuracy']:.2%} in round {summary['best_round']}), "
             f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
         )
+    if "clean_accuracy" in summary:
+        types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
+        worst = min(types, key=lambda name: types[name])
+        typer.echo(
+            f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
+            f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
+        )
     if "personal_accuracy" in summary:
         typer.echo(
             f"personal models {summary['personal_accuracy']:.2%}, worst tenth {summary['personal_worst_tenth']:.2%}"
