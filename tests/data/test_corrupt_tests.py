@@ -124,6 +124,13 @@ def test_the_test_is_that_of_all_types() -> None:
         task(corruptions=None).under_types(judge)
 
 
+def test_the_tests_are_those_of_the_data() -> None:
+    with pytest.raises(ValueError, match=r"corruptions must be those of the data's test set: CorruptTests\(dataset"):
+        task(corruptions=shifted())
+    again = pickle.loads(pickle.dumps(task()))
+    assert again.corruptions.clean is again.dataset.test  # the images are sent once
+
+
 def test_held_out_examples_are_used_as_they_are() -> None:
     held = task(holdout=0.25)
     assert torch.equal(held.per_client(Judge()), task(holdout=0.25, corruptions=None).per_client(Judge()))

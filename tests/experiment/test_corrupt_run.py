@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from undrift.cli import app
 from undrift.data.corruption import STANDARD, corrupted
 from undrift.data.partition import parse
 from undrift.experiment import Config, ConfigError, resume, start
@@ -129,3 +131,13 @@ def test_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "load", lambda name: replace(load(name), kind="text", symbols=3))
     with pytest.raises(ConfigError, match="corrupt: only images can be corrupted, fashion-mnist is text"):
         prepare(settings(model="lstm"))
+
+
+def test_the_command_line_says_what_accuracy_is(tmp_path: Path) -> None:
+    said = CliRunner().invoke(
+        app,
+        ["run", "fedavg", "--partition", HARD, "--clients", "6", "--rounds", "1", "--out", str(tmp_path / "run")],
+    )
+    assert said.exit_code == 0, said.output
+    assert "this is the mean over 3 types of corruption, worst " in said.output
+    assert "; without corruption " in said.output

@@ -148,6 +148,13 @@ def _print_summary(outcome: Outcome) -> None:
             f"{'global model: ' if personal else ''}accuracy {summary['accuracy']:.2%}{'' if personal else best}, "
             f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
         )
+    if "clean_accuracy" in summary:
+        types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
+        worst = min(types, key=lambda name: types[name])
+        typer.echo(
+            f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
+            f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
+        )
     if summary["target"] is not None:
         reached = summary["rounds_to_target"]
         typer.echo(f"target {summary['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))

@@ -59,6 +59,8 @@ class DataTask:
             raise ValueError(f'DataTask: augment must be "none" for {self.dataset.kind}, got {self.augment!r}')
         if not 0 <= self.holdout < 1:
             raise ValueError(f"DataTask: holdout must be a fraction in [0, 1), got {self.holdout}")
+        if self.corruptions is not None and self.corruptions.clean is not self.dataset.test:
+            raise ValueError("DataTask: corruptions must be those of the data's test set: CorruptTests(dataset.test)")
         if self.local_tests is not None and self.holdout:
             raise ValueError(f"DataTask: give holdout or local_tests, not both, got holdout={self.holdout}")
         if self.local_tests is not None and len(self.local_tests) != len(self.clients):
@@ -137,7 +139,7 @@ class DataTask:
         return self.dataset.train if self.holdout else self.dataset.test
 
     def correct(self, module: nn.Module, split: str = "test") -> tuple[Tensor, float]:
-        """Whether each example of "train" or "test", not corrupted, is classified correctly, and the mean loss."""
+        """Whether each example of "train" or of the clean "test" is classified correctly, and the mean loss."""
         if split not in ("train", "test"):
             raise ValueError(f'DataTask.correct: split must be "train" or "test", got {split!r}')
         return answers(module, getattr(self.dataset, split), self.prepare)
