@@ -156,8 +156,9 @@ class DataTask:
         if self.corruptions is None:
             raise ValueError('DataTask: the test set is not corrupted; give corruptions=, or partition = "corrupt"')
         tests = [self.corruptions.under(kind) for kind in self.corruptions.kinds]
-        told = [answers(module, test, self.prepare) for test in tests]
-        return torch.stack([right for right, _ in told]), torch.tensor([loss for _, loss in told], dtype=torch.float64)
+        pairs = [answers(module, test, self.prepare) for test in tests]
+        losses = torch.tensor([loss for _, loss in pairs], dtype=torch.float64)
+        return torch.stack([right for right, _ in pairs]), losses
 
     def own_score(self, module: nn.Module, client: int) -> Evaluation:
         """Evaluate a client's model on the client's own test set."""

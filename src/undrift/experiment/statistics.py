@@ -89,9 +89,9 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
     """The row of a method, without numbers that no run has."""
-    judges = {_judge(run) for run in own.values()}
+    columns = {_judge(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
-    row["judged_by"] = judges.pop() if len(judges) == 1 else MIXED
+    row["judged_by"] = columns.pop() if len(columns) == 1 else MIXED
     spreads = {"best": _judged(own, "best"), "last": _judged(own, "last")}
     spreads |= {name: _values(own, key) for name, key in _SPREADS.items()}
     spreads |= {"global": _values(own, GLOBAL)} if row["judged_by"] != GLOBAL else {}
@@ -143,19 +143,19 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 def judging_note(rows: Sequence[Row]) -> str:
     """What the accuracies of a table mean if some of its methods are personal; empty if none is."""
-    judges = {row.get("judged_by", GLOBAL) for row in rows}
-    if judges <= {GLOBAL}:
+    columns = {row.get("judged_by", GLOBAL) for row in rows}
+    if columns <= {GLOBAL}:
         return ""
     note = (
         "Judged by personal: best, last, differences and rounds to target are of the mean accuracy of clients' own "
         "models on their own tests."
     )
-    if judges != {PERSONAL}:
+    if columns != {PERSONAL}:
         note += (
             " Judged by global: of the accuracy of the global model on the test set. A difference between the two "
             "kinds is one of these accuracies, on different tests; clients % is the global model on clients' own tests."
         )
-    if MIXED in judges:
+    if MIXED in columns:
         note += (
             " Mixed: some runs of the row were made by a version that judged them by the global model; run them again."
         )
