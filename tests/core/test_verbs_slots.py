@@ -8,9 +8,9 @@ from torch import Tensor
 
 from round_support import close, path
 from undrift import Algorithm, Local
-from undrift.blocks import FedDyn, Scaffold, ServerMomentum, Uniform
+from undrift.blocks import SAM, FedDyn, Scaffold, ServerMomentum, Uniform
 from undrift.blocks.drift.scaffold import Variates
-from undrift.core.block import Needs, Perturbation, ServerOptimizer
+from undrift.core.block import Needs, Perturbation, ServerOptimizer, with_verbs
 from undrift.core.vector import Vector, unit
 from undrift.testing import Quadratics, check_block
 
@@ -129,3 +129,10 @@ def test_the_model_that_is_broadcast_may_be_shifted() -> None:
     algorithm = Algorithm(drift=FedDyn(0.1), server_optimizer=Shift())
     close(path(algorithm, T2, Local(lr=0.1), 2).flatten(), [1.8, 2.712])
     check_block(Shift())
+
+
+def test_a_copy_with_other_verbs_leaves_the_block_alone() -> None:
+    block = SAM(0.1)
+    copy = with_verbs(block, {"perturb": lambda self, state, step: self.rho})
+    assert copy.perturb(None, None) == 0.1 and repr(copy) == repr(block) and isinstance(copy, SAM)
+    assert type(block) is SAM and type(block).perturb is SAM.perturb and (copy.Up, copy.home) == (block.Up, block.home)

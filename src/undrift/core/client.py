@@ -58,7 +58,7 @@ def train(
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     _load(model, w0, broadcast, state)
     oracle = Oracle(model, loss, random)
-    seen: dict[str, Any] = {
+    common: dict[str, Any] = {
         "w0": w0,
         "layout": model.layout,
         "round": broadcast.round,
@@ -72,16 +72,16 @@ def train(
         "_states": states,
         "_label_counts": label_counts,
     }
-    start = Start(**seen)
+    start = Start(**common)
     try:
         for slot, block in blocks.items():
             states[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), start)
         entered = algorithm.personalization.enter(states["personalization"], start)
         if entered is not None:
             model.w.copy_(entered)
-        descend(algorithm, oracle, states, Step(**seen, w=model.w), batches)
+        descend(algorithm, oracle, states, Step(**common, w=model.w), batches)
         delta = algorithm.personalization.share(torch.sub(model.w, w0, out=out), model.layout)
-        end = End(**seen, w=model.w, delta=delta)
+        end = End(**common, w=model.w, delta=delta)
         ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
     except Exception as error:
         raise ClientError(

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from undrift.core import server
-from undrift.core.block import Spectral
+from undrift.core.block import Spectral, with_verbs
 from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
@@ -191,9 +191,7 @@ def _noting(
         offsets.append((offset.clone(), out.clone()))
         return out
 
-    noting: Any = object.__new__(type(kind.__name__, (kind,), {"filter_offset": filter_offset}))
-    vars(noting).update(vars(spectral))
-    return cast("Spectral[Any, Any, Any, Any, Any]", noting)
+    return with_verbs(spectral, {"filter_offset": filter_offset})
 
 
 def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | None, accepted: int | None) -> Vector:

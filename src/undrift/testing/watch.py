@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import isfunction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock, Block
+from undrift.core.block import AnyBlock, Block, with_verbs
 from undrift.core.oracle import Oracle
 from undrift.core.samples import Samples
 from undrift.core.view import View
@@ -70,9 +70,7 @@ def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
     verbs = {name for base in (Block, SLOTS[slot]) for name, verb in vars(base).items() if isfunction(verb)}
     verbs = {name for name in verbs if not name.startswith("_")}
     own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(verbs)}
-    shadow: Any = object.__new__(type(kind.__name__, (kind,), {**own, "__module__": kind.__module__}))
-    vars(shadow).update(vars(block))
-    return cast(AnyBlock, shadow)
+    return with_verbs(block, own)
 
 
 def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
