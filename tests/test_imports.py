@@ -23,6 +23,7 @@ ROOMS = [
     "observe",
     "experiment",
     "report",
+    "papers",
     "cli",
 ]
 """From the ground up: a room imports from those before it, without exception."""

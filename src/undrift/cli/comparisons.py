@@ -51,7 +51,7 @@ def compare_methods(
         given = {"name": engine, "workers": workers, "device": device}
         trials = comparison.trials(given)
         with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
-            table = compare(comparison, folder, _Watch(progress).comparison, given)
+            table = compare(comparison, folder, Watching(progress).comparison, given)
     if as_json:
         typer.echo(json.dumps(table, indent=2))
     else:
@@ -107,14 +107,14 @@ def tune_method(
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         column = config_judged_by(tuning.config(tuple(values[0] for values in tuning.grid.values())))
         with stoppable("the same command"), Progress(None) as progress:
-            summary = tune(tuning, folder, _Watch(progress, column).tuning)
+            summary = tune(tuning, folder, Watching(progress, column).tuning)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
         _show_grid(summary, tuning, folder)
 
 
-class _Watch:
+class Watching:
     """Shows the progress of many runs on one bar, which counts their rounds; trials are `judged_by` one column."""
 
     def __init__(self, progress: Progress, judged_by: Column = GLOBAL) -> None:

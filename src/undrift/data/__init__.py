@@ -13,6 +13,7 @@ from undrift.data.loader import load
 from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
 from undrift.data.sources import SOURCES, DataSource
+from undrift.data.stand_in import stand_in
 from undrift.data.task import DataTask
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "from_flower",
     "load",
     "partition",
+    "stand_in",
 ]

@@ -28,6 +28,8 @@ class DataSource:
         side: images of another size are scaled to it; 0 takes the size of the first image.
         symbols: how many different tokens there are.
         length: how many tokens an input has.
+        examples: how many training examples it has, to estimate costs before it is loaded.
+        pixels: height and width of its images; 0 for text.
     """
 
     name: str
@@ -48,6 +50,8 @@ class DataSource:
     side: int = 0
     symbols: int = 0
     length: int = 0
+    examples: int = 0
+    pixels: int = 0
 
     @property
     def kind(self) -> str:
@@ -86,6 +90,8 @@ _CIFAR100 = DataSource(
     target="fine_label",
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
+    examples=50_000,
+    pixels=32,
 )
 
 _ALL = [
@@ -99,6 +105,8 @@ _ALL = [
         std=(0.3530,),
         files="its four idx files, or train.parquet and test.parquet (columns image, label),",
         package="dataset-fashion-mnist",
+        examples=60_000,
+        pixels=28,
     ),
     DataSource(
         name="cifar10",
@@ -109,6 +117,8 @@ _ALL = [
         inputs=("img",),
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
+        examples=50_000,
+        pixels=32,
     ),
     _CIFAR100,
     replace(
@@ -129,6 +139,8 @@ _ALL = [
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
         lossless=False,
+        examples=100_000,
+        pixels=64,
     ),
     DataSource(
         name="femnist",
@@ -141,6 +153,8 @@ _ALL = [
         owner="writer_id",
         mean=(0.0,),
         std=(1.0,),
+        examples=732_573,
+        pixels=28,
     ),
     DataSource(
         name="bloodmnist",
@@ -152,6 +166,8 @@ _ALL = [
         std=(0.5, 0.5, 0.5),
         files="MedMNIST's bloodmnist.npz, or train.parquet and test.parquet (columns image, label),",
         side=28,
+        examples=11_959,
+        pixels=28,
     ),
     DataSource(
         name="shakespeare",
@@ -162,6 +178,7 @@ _ALL = [
         files='"tiny Shakespeare" as input.txt (speeches headed by "ROLE:", a blank line between them)',
         symbols=81,
         length=80,
+        examples=793_902,
     ),
     DataSource(
         name="yahoo-answers",
@@ -173,6 +190,7 @@ _ALL = [
         target="topic",
         symbols=30_000,
         length=128,
+        examples=1_400_000,
     ),
 ]
 

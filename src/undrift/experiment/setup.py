@@ -48,10 +48,15 @@ class Setup:
     pool: Any = None
 
 
-def prepare(config: Config) -> Setup:
-    """Load the data, split it over the clients and choose the model."""
+def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
+    """Load the data, split it over the clients and choose the model.
+
+    Args:
+        config: the settings.
+        dataset: the data to use instead of loading those that the settings name.
+    """
     try:
-        dataset = load(config.data)
+        dataset = load(config.data) if dataset is None else dataset
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         scheme, labels = parse(config.partition), dataset.train.targets.numpy()
         wanted = config.clients or (None if isinstance(scheme, Natural) else CLIENTS)

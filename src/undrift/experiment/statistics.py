@@ -60,10 +60,24 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float 
     mean, pairs = fmean(differences), len(differences)
     if pairs == 1:
         return Difference(mean, None, None, 1)
+    half = quantile(pairs - 1, level) * stdev(differences) / sqrt(pairs)
+    return Difference(mean, mean - half, mean + half, pairs)
+
+
+def quantile(freedom: int, level: float = LEVEL) -> float:
+    """Student's quantile (1 + level) / 2: half the width of an interval in standard errors.
+
+    Args:
+        freedom: degrees of freedom.
+        level: of the interval.
+
+    Example:
+        >>> round(quantile(2), 3)
+        4.303
+    """
     from scipy.special import stdtrit  # imported here so that other commands start without SciPy
 
-    half = float(stdtrit(pairs - 1, (1 + level) / 2)) * stdev(differences) / sqrt(pairs)
-    return Difference(mean, mean - half, mean + half, pairs)
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:

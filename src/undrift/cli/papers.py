@@ -1,0 +1,129 @@
+"""The papers' tables and figures: `undrift paper`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from undrift.cli.app import app, reported, stoppable
+from undrift.cli.comparisons import AsJson, Watching
+from undrift.cli.progress import Progress
+from undrift.cli.runs import Device, Engine, Workers
+from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.folder import RunError
+
+_SCALES = ("paper", "small")
+
+
+@app.command("paper")
+def run_paper(
+    name: Annotated[str, typer.Argument(help="fedfft, specgrad, fedscam, fedwmsam, fedfsa; or list.")],
+    item: Annotated[str | None, typer.Argument(help="table1, figure6, ...; none lists the paper's.")] = None,
+    scale: Annotated[str, typer.Option(help="paper: as published; small: a reduction for two cores.")] = "paper",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Build every run on stand-in data, train one round, keep nothing.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of all its runs; default runs/papers/...")] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the experiment behind a table or figure of a paper.
+
+    It resumes if it was stopped, and prints our numbers beside the published
+    ones with the difference and its interval.
+
+    Example: undrift paper fedfft table1 --scale small
+    """
+    from undrift.papers import paper, papers, perform, place
+    from undrift.papers.perform import Scale, comparison
+
+    with reported("paper", ConfigError, RunError):
+        if scale not in _SCALES:
+            raise ConfigError(f"--scale {scale}: there are {' and '.join(_SCALES)}")
+        chosen_scale = cast(Scale, scale)
+        if name == "list" or item is None:
+            _list(papers() if name == "list" else (name,), chosen_scale, as_json)
+            return
+        chosen = paper(name)
+        wanted = chosen.item(item)
+        built = comparison(chosen, wanted, chosen_scale)
+        if dry_run:
+            _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
+            return
+        folder = out or place(chosen, wanted, chosen_scale)
+        given = {"name": engine, "workers": workers, "device": device}
+        rounds = sum(trial.config.rounds for trial in built.trials(given))
+        with stoppable("the same command"), Progress(rounds) as progress:
+            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, given)
+    if as_json:
+        typer.echo(json.dumps([asdict(line) for line in lines], indent=1))
+    else:
+        from undrift.papers import texts
+
+        _show(f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)", *texts(lines, table["baseline"]))
+        if wanted.differs:
+            typer.echo(f"differs from the paper: {wanted.differs}")
+        for path in [*figures, folder / f"{chosen.name}-{chosen.key(wanted)}.md"]:
+            typer.echo(path)
+    for failure in table["failures"]:
+        typer.echo(f"undrift paper: {failure['run']}: {failure['error']}", err=True)
+    if table["failures"]:
+        raise typer.Exit(1)
+
+
+def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
+    """Print every item with its costs."""
+    from undrift.data import available
+    from undrift.papers import Steps, comparison, estimate, paper
+
+    here = {item.name for item in available() if item.available}
+    steps, records, rows = Steps(), [], []
+    for name in names:
+        chosen = paper(name)
+        for key, item in chosen.items.items():
+            costs = estimate(comparison(chosen, item, scale), steps)
+            missing = [data for data in costs.data if data not in here]
+            records.append({"paper": name, "item": key, "about": item.about, **asdict(costs), "missing": missing})
+            data = ", ".join(data + (" (missing)" if data in missing else "") for data in costs.data)
+            same = f" (runs of {item.runs})" if item.runs else ""
+            hours = "-" if costs.hours is None or costs.hours != costs.hours else f"{costs.hours:,.1f}"
+            rows.append([name, key, item.about + same, str(costs.runs), f"{costs.gradients:.1e}", hours, data])
+    if as_json:
+        typer.echo(json.dumps(records, indent=1))
+        return
+    _show(
+        f"Experiments of the papers, {scale} scale",
+        ["paper", "item", "what", "runs", "gradients", "hours", "data"],
+        rows,
+    )
+    typer.echo("hours: local training on one core of this machine, from a measured step; run: undrift paper NAME ITEM")
+
+
+def _rehearse(configs: list[Config]) -> None:
+    """Dry runs, with a line for each."""
+    from undrift.papers import rehearse
+
+    def notify(config: Config, new: bool) -> None:
+        if new:
+            typer.echo(f"{config.method} {config.data} {config.partition} {config.model or 'default model'}")
+
+    made = rehearse(configs, notify)
+    typer.echo(f"dry run passed: {len(configs)} runs, {made} of them different, one round each on stand-in data")
+
+
+def _show(title: str, headings: list[str], rows: list[list[Any]]) -> None:
+    """Print a table."""
+    console = Console()
+    console.print(title, markup=False, highlight=False)
+    drawn = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for row in rows:
+        drawn.add_row(*(escape(str(text)) for text in row))
+    console.print(drawn)

@@ -1,0 +1,52 @@
+"""Dry runs: everything that a run needs is built on stand-in data, and one round is trained with a few tiny clients."""
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from undrift.data import Dataset, stand_in
+from undrift.data.partition import parse
+from undrift.data.schemes import Corrupt
+from undrift.experiment.config import Config, OutputConfig
+from undrift.experiment.run import Outcome, start
+from undrift.experiment.setup import Setup, prepare
+
+CLIENTS, COHORT, EXAMPLES = 3, 2, 4
+"""How many clients of the partition stay, how many of them take part, and how many examples each has at most."""
+
+_POOL, _CORRUPTED_POOL = 20_000, 600  # examples of the stand-in data; corrupting many images takes long
+
+
+def dry_run(config: Config) -> Outcome:
+    """Train one round of a run on stand-in data, evaluate it and write its folder, which is then deleted.
+
+    The method, its arguments, the partition with its number of clients, the model, augmentation, local settings but
+    for the number of epochs, and all measurements of the first round are those of the run. It shows that the run can
+    start and end, and nothing about its result.
+
+    Args:
+        config: the settings of the run.
+    """
+    with TemporaryDirectory(prefix="undrift-dry-") as folder:
+        setup = shrunk(config)
+        return start(setup.config, Path(folder) / "run", setup=setup)
+
+
+def shrunk(config: Config) -> Setup:
+    """The run, ready to start: on stand-in data, for one round, with the first `CLIENTS` clients that have examples.
+
+    Args:
+        config: the settings of the run.
+    """
+    pool = _CORRUPTED_POOL if isinstance(parse(config.partition), Corrupt) else _POOL
+    values = {"rounds": 1, "cohort": COHORT, "proxy": min(config.proxy, 20), "target": None}
+    values |= {"local": {**config.local.model_dump(), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
+    setup = prepare(Config.build({**config.model_dump(), **values}), _stand_in(config.data, pool))
+    held = [own[:EXAMPLES] for own in setup.task.clients if len(own)]
+    return replace(setup, task=replace(setup.task, clients=held[:CLIENTS]))
+
+
+@lru_cache(maxsize=4)
+def _stand_in(name: str, examples: int) -> Dataset:
+    return stand_in(name, examples)

@@ -1,0 +1,108 @@
+"""What the experiments cost: gradient evaluations, and hours on this machine from a measured step."""
+
+import json
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from undrift.core.algorithm import cost
+from undrift.data import cache, stand_in
+from undrift.data.sources import find_source
+from undrift.experiment.compare import Comparison
+from undrift.experiment.config import Config
+from undrift.experiment.setup import CLIENTS, COHORT, default_model, maker
+from undrift.util.files import write
+
+_BATCH, _REPEATS = 4, 2
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an experiment costs.
+
+    Args:
+        runs: how many runs it has.
+        gradients: gradient evaluations of local steps, all runs together.
+        hours: on one core of this machine; None if no step was measured.
+        data: the data sets it needs.
+    """
+
+    runs: int
+    gradients: float
+    hours: float | None
+    data: tuple[str, ...]
+
+
+def estimate(comparison: Comparison, steps: "Steps | None" = None) -> Estimate:
+    """The cost of a comparison: local training only, clients of equal size, without evaluation.
+
+    Args:
+        comparison: the comparison.
+        steps: measured steps; None leaves out the hours.
+    """
+    configs = [trial.config for trial in comparison.trials()]
+    counts = [gradients(config) for config in configs]
+    hours = None
+    if steps is not None:
+        hours = sum(count * steps.seconds(config) for config, count in zip(configs, counts, strict=True)) / 3600
+    return Estimate(len(configs), sum(counts), hours, tuple(dict.fromkeys(config.data for config in configs)))
+
+
+def gradients(config: Config) -> float:
+    """How many gradients the local steps of a run evaluate.
+
+    Example:
+        >>> gradients(Config(data="cifar10", clients=100, cohort=10, rounds=2, local={"batch_size": 50, "epochs": 5}))
+        1000.0
+    """
+    clients = config.clients or CLIENTS
+    examples = find_source(config.data).examples * (1 - config.holdout) / clients
+    steps = config.local.epochs * ceil(examples / config.local.batch_size)
+    per_step = cost(config.algorithm()).gradients_per_step
+    return float(config.rounds * (config.cohort or COHORT) * steps * per_step)
+
+
+class Steps:
+    """Seconds of one gradient evaluation on this machine, measured once for each model and data set and remembered."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file or cache.root() / "steps.json"
+        self.known: dict[str, float | None] = {}
+        if self.file.is_file():
+            self.known = json.loads(self.file.read_text())
+
+    def seconds(self, config: Config) -> float:
+        """Seconds of a gradient on one batch of a run; nan if the model cannot be built here."""
+        source = find_source(config.data)
+        key = f"{config.model or 'default'} {source.name} torch-{torch.__version__}"
+        if key not in self.known:
+            self.known[key] = _measured(config)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            write(self.file, json.dumps(self.known, indent=1) + "\n")
+        each = self.known[key]
+        return float("nan") if each is None else each * config.local.batch_size
+
+
+def _measured(config: Config) -> float | None:
+    """Seconds per example of a forward and a backward pass, on one core; None if a library is missing."""
+    data = stand_in(config.data, _BATCH)
+    try:
+        model = maker(config.model or default_model(data, config.algorithm()), data)()
+    except ImportError:
+        return None
+    inputs: Any = data.train.inputs if data.kind == "text" else data.train.inputs.float()
+    threads, times = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    try:
+        for _ in range(_REPEATS):
+            begun = perf_counter()
+            cross_entropy(model(inputs), data.train.targets).backward()
+            times.append(perf_counter() - begun)
+    finally:
+        torch.set_num_threads(threads)
+    return min(times) / _BATCH

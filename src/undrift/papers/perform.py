@@ -1,0 +1,117 @@
+"""Runs the experiment behind a table or figure of a paper, resumes it, and writes ours beside published."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from undrift.experiment.compare import Comparison, Trial, Watch, compare
+from undrift.experiment.config import Config
+from undrift.experiment.dry import dry_run
+from undrift.papers.catalogue import Drawing, Item, Paper
+from undrift.papers.results import Line, beside, texts
+from undrift.report import draw_kind
+from undrift.util.files import write
+
+Scale = Literal["paper", "small"]
+
+
+def comparison(paper: Paper, item: Item, scale: Scale = "paper") -> Comparison:
+    """The comparison behind an item, validated.
+
+    Args:
+        paper: the paper.
+        item: one of its tables or figures.
+        scale: "paper", or "small" for the documented reduction.
+    """
+    return Comparison.build(paper.values(item, scale), f"{paper.name} {paper.key(item)}")
+
+
+def place(paper: Paper, item: Item, scale: Scale = "paper", root: Path = Path("runs/papers")) -> Path:
+    """The folder of an item's runs; items that use another item's runs share its folder."""
+    key = item.runs or paper.key(item)
+    return root / paper.name / (key if scale == "paper" else f"{key}-{scale}")
+
+
+def perform(
+    paper: Paper,
+    item: Item,
+    folder: Path,
+    scale: Scale = "paper",
+    watch: Watch | None = None,
+    engine: Mapping[str, Any] | None = None,
+) -> tuple[list[Line], list[Path], dict[str, Any]]:
+    """Run what is not finished yet, draw the figures, and return our numbers beside the published ones.
+
+    It writes FOLDER/PAPER-ITEM.json and .md with the numbers and FOLDER/figures-ITEM with the figures.
+
+    Args:
+        paper: the paper.
+        item: one of its tables or figures.
+        folder: of the runs; a comparison that is already there is resumed.
+        scale: "paper" or "small".
+        watch: as for `compare`.
+        engine: settings of the engine, as for `compare`.
+
+    Returns:
+        the numbers, the files of the figures, and the table of the comparison.
+    """
+    built = comparison(paper, item, scale)
+    table = compare(built, folder, watch, engine)
+    lines = beside(paper, item, table)
+    name = f"{paper.name}-{paper.key(item)}"
+    headings, rows = texts(lines, built.baseline)
+    about = {"paper": paper.title, "item": item.number, "scale": scale, "differs": item.differs}
+    write(folder / f"{name}.json", json.dumps({**about, "lines": [asdict(line) for line in lines]}, indent=1) + "\n")
+    write(folder / f"{name}.md", _markdown(f"{paper.title}, {item.number} ({scale} scale)", headings, rows))
+    figures: list[Path] = []
+    for drawing in item.figures:
+        chosen = list(_folders(built, folder, drawing))
+        figures += draw_kind(drawing.kind, chosen, folder / f"figures-{paper.key(item)}", **drawing.options)
+    return lines, figures, table
+
+
+def rehearse(configs: Iterable[Config], notify: Callable[[Config, bool], None] | None = None) -> int:
+    """Dry runs of many runs, without repeating those that build and train the same; returns how many were made.
+
+    Args:
+        configs: the settings of the runs.
+        notify: called with the settings of each, and whether it was run or equals an earlier one.
+    """
+    seen: set[str] = set()
+    for config in configs:
+        key = json.dumps(essence(config), sort_keys=True)
+        if notify is not None:
+            notify(config, key not in seen)
+        if key not in seen:
+            dry_run(config)
+            seen.add(key)
+    return len(seen)
+
+
+def essence(config: Config) -> dict[str, Any]:
+    """The settings that a dry run depends on: those in which runs differ only by strength or length are left out."""
+    values = config.model_dump(exclude={"engine", "output", "rounds", "target", "seed", "cohort", "proxy"})
+    return {**values, "local": {"buffers": config.local.buffers, "clip": config.local.clip is None}}
+
+
+def crossed(comparison: Comparison) -> Iterator[Trial]:
+    """Runs that cover a comparison: the first part with every row, and every part with its first row."""
+    trials = [trial for trial in comparison.trials() if trial.config.seed == comparison.seeds[0]]
+    first, label = trials[0].setting, trials[0].label
+    return (trial for trial in trials if trial.setting == first or trial.label == label)
+
+
+def _folders(comparison: Comparison, folder: Path, drawing: Drawing) -> Iterator[Path]:
+    """The runs that a figure shows."""
+    for trial in comparison.trials():
+        wanted = not drawing.methods or trial.label in drawing.methods
+        if wanted and (not drawing.settings or trial.setting in drawing.settings):
+            yield folder / trial.name
+
+
+def _markdown(title: str, headings: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown with its title."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return f"# {title}\n\n" + "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -1,0 +1,166 @@
+"""Our results beside the published ones."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from undrift.experiment.statistics import LEVEL, quantile
+from undrift.papers.catalogue import Cell, Item, Paper
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of a table: ours, the published one, and their difference with its interval.
+
+    Args:
+        setting: the part of the table.
+        label: the row.
+        measure: what it is, with its unit.
+        ours: the mean over seeds; None if it was not measured or, for rounds, not reached.
+        std: its standard deviation over seeds.
+        seeds: how many seeds.
+        published: the published number; None if there is none.
+        published_std: its published standard deviation.
+        gap: our difference from the baseline; None for the baseline.
+        published_gap: the published difference from the baseline.
+    """
+
+    setting: str
+    label: str
+    measure: str
+    ours: float | None
+    std: float | None
+    seeds: int
+    published: float | None
+    published_std: float | None = None
+    gap: float | None = None
+    published_gap: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published."""
+        return None if self.ours is None or self.published is None else self.ours - self.published
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the difference: Student's, for the mean of our seeds; the published number is taken as exact.
+
+        None with a single seed.
+        """
+        if self.difference is None or self.std is None or self.seeds < 2:
+            return None
+        half = quantile(self.seeds - 1, LEVEL) * self.std / sqrt(self.seeds)
+        return self.difference - half, self.difference + half
+
+
+_MEASURES: Mapping[str, tuple[str, str]] = {
+    "rounds": ("rounds to target", "rounds_to_target"),
+    "cost": ("traffic to target, baseline = 1", "traffic_to_target_ratio"),
+    "seconds": ("seconds per round", "seconds_per_round"),
+    "total_seconds": ("seconds to target", "seconds_to_target"),
+}
+"""Measure of a published number -> its name, and the column of a comparison's table."""
+
+
+def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Line]:
+    """Every number of an item, ours and published.
+
+    Args:
+        paper: the paper.
+        item: the table or figure.
+        table: the result of `compare`.
+    """
+    published = paper.published.get(paper.key(item), {})
+    rows: Sequence[Row] = table["rows"]
+    baselines = {row["setting"]: row for row in rows if row["label"] == table["baseline"]}
+    lines = []
+    for row in rows:
+        cells = _cells(published.get(row["setting"] or "all", {}).get(row["label"]))
+        base = _cells(published.get(row["setting"] or "all", {}).get(table["baseline"]))
+        first = baselines.get(row["setting"])
+        lines.append(_accuracy(item, row, cells, base, first if first is not row else None))
+        for name, (measure, column) in _MEASURES.items():
+            if name in cells:
+                lines.append(
+                    Line(row["setting"], row["label"], measure, row.get(column), None, len(row["seeds"]), cells[name])
+                )
+    return [line for line in lines if line.ours is not None or line.published is not None]
+
+
+def _accuracy(item: Item, row: Row, cells: Mapping[str, float], base: Mapping[str, float], first: Row | None) -> Line:
+    """The accuracy of a row, in percent."""
+    ours, std = row.get(item.reads), row.get(f"{item.reads}_std")
+    theirs, reference = cells.get("accuracy"), base.get("accuracy")
+    gap = None if first is None or ours is None or first.get(item.reads) is None else 100 * (ours - first[item.reads])
+    return Line(
+        row["setting"],
+        row["label"],
+        "accuracy %",
+        None if ours is None else 100 * ours,
+        None if std is None else 100 * std,
+        len(row["seeds"]),
+        theirs,
+        cells.get("std"),
+        gap,
+        None if first is None or theirs is None or reference is None else theirs - reference,
+    )
+
+
+def _cells(cell: Cell | None) -> Mapping[str, float]:
+    """A published cell by measure."""
+    if cell is None:
+        return {}
+    if isinstance(cell, tuple):
+        return {"accuracy": cell[0], "std": cell[1]}
+    return dict(cell) if isinstance(cell, dict) else {"accuracy": cell}
+
+
+def texts(lines: Sequence[Line], baseline: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and texts of the table.
+
+    Args:
+        lines: from `beside`.
+        baseline: the row that the others are compared with.
+    """
+    headings = [
+        "setting",
+        "method",
+        "measure",
+        "ours",
+        "published",
+        "difference",
+        f"ours vs {baseline}",
+        "published vs",
+    ]
+    table = [
+        [
+            line.setting or "-",
+            line.label,
+            line.measure,
+            _number(line.ours, line.std),
+            _number(line.published, line.published_std),
+            _signed(line.difference, line.interval),
+            _signed(line.gap),
+            _signed(line.published_gap),
+        ]
+        for line in lines
+    ]
+    shown = [n for n, _ in enumerate(headings) if n < 2 or any(row[n] != "-" for row in table)]
+    if {line.measure for line in lines} == {"accuracy %"}:
+        shown.remove(2)
+    return [headings[n] for n in shown], [[row[n] for n in shown] for row in table]
+
+
+def _number(value: float | None, std: float | None = None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" + ("" if std is None else f" ± {std:.2f}")
+
+
+def _signed(value: float | None, interval: tuple[float, float] | None = None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:+.2f}" + ("" if interval is None else f" [{interval[0]:+.2f}, {interval[1]:+.2f}]")
