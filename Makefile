@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden benchmark
+.PHONY: install check lint types test quick slow kills format cards golden papers benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -33,6 +33,9 @@ format:
 
 cards:  ## the pages of docs/methods, from the docstrings; a test holds them up to date
 	$(PYTHON) -m undrift.compose.cards docs/methods
+
+papers:  ## docs/papers.md, from the files of src/undrift/papers; a test holds it up to date
+	$(PYTHON) -m undrift.papers.page docs/papers.md
 
 golden:  ## the hashes of every method and of forty compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py

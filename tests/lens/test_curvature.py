@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from math import sqrt
@@ -20,6 +21,7 @@ from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hes
 from undrift.lens.landscape import EmpiricalLoss
 from undrift.models import CharLSTM, SmallCNN
 from undrift.testing.tasks import Quadratics
+from vision_support import operators
 
 
 def loss(module: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -209,14 +211,8 @@ def curvlinops() -> ModuleType:
         pytest.skip("curvlinops is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            import torchvision  # noqa: F401
-        except ImportError:
-            pass
-        except RuntimeError:
-            schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            for name in ("nms", "qnms"):
-                torch.library.define(f"torchvision::{name}", schema)
+        with suppress(ImportError):
+            operators()
         import curvlinops
     return curvlinops
 

@@ -11,19 +11,17 @@ from torch import nn
 from test_models import EXTRA, SHAPES, inputs, own, row, seeded, size
 from undrift.core.vector import bind
 from undrift.models import build, densenet121, head, resnet18, vision, vit_tiny
+from vision_support import operators
 
 
 @pytest.fixture(scope="module")
 def torchvision() -> ModuleType:
-    """torchvision; beside a CPU build of torch its wheel lacks two operators that no model here needs."""
+    """torchvision, beside any build of torch."""
     if find_spec("torchvision") is None or find_spec("timm") is None:
         pytest.skip("the extra `vision` is not installed")
-    try:
-        import torchvision.models
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        import torchvision.models
+    operators()
+    import torchvision.models
+
     return torchvision.models
 
 

@@ -43,7 +43,7 @@ def run_paper(
     Example: undrift paper fedfft table1 --scale small
     """
     from undrift.papers import paper, papers, perform, place
-    from undrift.papers.perform import Scale, comparison
+    from undrift.papers.runner import Scale, comparison
 
     with reported("paper", ConfigError, RunError):
         if scale not in _SCALES:

@@ -5,7 +5,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import cleandoc, signature
 from pathlib import Path
@@ -16,6 +16,7 @@ from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import text
 from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.util.tables import markdown as markdown_table
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 """The families of methods, in the order in which `undrift list` shows them."""
@@ -120,10 +121,10 @@ def markdown(card: Card) -> str:
     parts = [f"# {card.name}", card.title, card.idea, f"```\n{card.equations}\n```", _run(card)]
     if card.defaults:
         arguments = [(f"`{a.name}`", f"`{a.default}`", a.meaning) for a in card.defaults]
-        parts += ["## Arguments", _table(("argument", "default", "meaning"), arguments)]
+        parts += ["## Arguments", markdown_table(("argument", "default", "meaning"), arguments)]
     if card.slots:
         filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
-        parts += ["## Blocks", _table(("slot", "block"), filled)]
+        parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
     parts += ["## Cost", "In multiples of the model; state and traffic of a client and a round.", _cost(card.cost)]
     if card.limits:
         parts += ["## Limiting cases", "\n".join(f"- {limit}" for limit in card.limits)]
@@ -188,7 +189,7 @@ def _cost(cost: Cost) -> str:
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
     numbers = (cost.down, cost.up, cost.client_state, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
-    return _table(headings, [(*map(str, numbers), *kinds)])
+    return markdown_table(headings, [(*map(str, numbers), *kinds)])
 
 
 def _index(cards: list[Card]) -> str:
@@ -196,14 +197,8 @@ def _index(cards: list[Card]) -> str:
     parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
     for name in FAMILIES:
         rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in cards if c.family == name]
-        parts += [f"## {name.capitalize()}", _table(("method", "what it is", "blocks"), rows)]
+        parts += [f"## {name.capitalize()}", markdown_table(("method", "what it is", "blocks"), rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table in Markdown."""
-    lines = [headings, ("---",) * len(headings), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

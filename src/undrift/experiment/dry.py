@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from undrift.data import Dataset, stand_in
 from undrift.data.partition import parse
@@ -40,7 +41,7 @@ def shrunk(config: Config) -> Setup:
         config: the settings of the run.
     """
     pool = _CORRUPTED_POOL if isinstance(parse(config.partition), Corrupt) else _POOL
-    values = {"rounds": 1, "cohort": COHORT, "proxy": min(config.proxy, 20), "target": None}
+    values: dict[str, Any] = {"rounds": 1, "cohort": COHORT, "proxy": min(config.proxy, 20), "target": None}
     values |= {"local": {**config.local.model_dump(), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
     setup = prepare(Config.build({**config.model_dump(), **values}), _stand_in(config.data, pool))
     held = [own[:EXAMPLES] for own in setup.task.clients if len(own)]

@@ -1,12 +1,13 @@
 """Statistics over seeds: means, deviations and paired intervals, as rows of a table."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
 from undrift.experiment.judge import GLOBAL, PERSONAL
+from undrift.util.tables import markdown
 
 Result = Mapping[str, Any]
 Row = dict[str, Any]
@@ -150,9 +151,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 def to_markdown(rows: Sequence[Row]) -> str:
     """The table in Markdown, with its note below."""
     headings, texts = cells(rows)
-    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *texts]
     note = judging_note(rows)
-    return "".join(_line(line) for line in lines) + (f"\n{note}\n" if note else "") if rows else ""
+    return markdown(headings, texts, numbers=True) + "\n" + (f"\n{note}\n" if note else "") if rows else ""
 
 
 def judging_note(rows: Sequence[Row]) -> str:
@@ -174,10 +174,6 @@ def judging_note(rows: Sequence[Row]) -> str:
             " Mixed: some runs of the row were made by a version that judged them by the global model; run them again."
         )
     return note
-
-
-def _line(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(texts) + " |\n"
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:

@@ -1,15 +1,15 @@
 """The experiments of the five papers: every table and figure as a file, at the paper's scale and at a small one."""
 
 from undrift.papers.catalogue import Item, Paper, paper, papers
-from undrift.papers.estimate import Estimate, Steps, estimate
-from undrift.papers.perform import comparison, crossed, perform, place, rehearse
-from undrift.papers.results import Line, beside, texts
+from undrift.papers.estimate import CostEstimate, Steps, estimate
+from undrift.papers.results import PublishedLine, beside, texts
+from undrift.papers.runner import comparison, crossed, perform, place, rehearse
 
 __all__ = [
-    "Estimate",
+    "CostEstimate",
     "Item",
-    "Line",
     "Paper",
+    "PublishedLine",
     "Steps",
     "beside",
     "comparison",

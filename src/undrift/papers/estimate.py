@@ -18,11 +18,11 @@ from undrift.experiment.config import Config
 from undrift.experiment.setup import CLIENTS, COHORT, default_model, maker
 from undrift.util.files import write
 
-_BATCH, _REPEATS = 4, 2
+_BATCH, _REPEATS = 8, 3
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """What an experiment costs.
 
     Args:
@@ -38,7 +38,7 @@ class Estimate:
     data: tuple[str, ...]
 
 
-def estimate(comparison: Comparison, steps: "Steps | None" = None) -> Estimate:
+def estimate(comparison: Comparison, steps: "Steps | None" = None) -> CostEstimate:
     """The cost of a comparison: local training only, clients of equal size, without evaluation.
 
     Args:
@@ -50,7 +50,7 @@ def estimate(comparison: Comparison, steps: "Steps | None" = None) -> Estimate:
     hours = None
     if steps is not None:
         hours = sum(count * steps.seconds(config) for config, count in zip(configs, counts, strict=True)) / 3600
-    return Estimate(len(configs), sum(counts), hours, tuple(dict.fromkeys(config.data for config in configs)))
+    return CostEstimate(len(configs), sum(counts), hours, tuple(dict.fromkeys(config.data for config in configs)))
 
 
 def gradients(config: Config) -> float:
@@ -101,7 +101,7 @@ def _measured(config: Config) -> float | None:
     try:
         for _ in range(_REPEATS):
             begun = perf_counter()
-            cross_entropy(model(inputs), data.train.targets).backward()
+            torch.autograd.grad(cross_entropy(model(inputs), data.train.targets), list(model.parameters()))
             times.append(perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)

@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
+class PublishedLine:
     """One number of a table: ours, the published one, and their difference with its interval.
 
     Args:
@@ -65,7 +65,7 @@ _MEASURES: Mapping[str, tuple[str, str]] = {
 """Measure of a published number -> its name, and the column of a comparison's table."""
 
 
-def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Line]:
+def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[PublishedLine]:
     """Every number of an item, ours and published.
 
     Args:
@@ -85,17 +85,21 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Line]:
         for name, (measure, column) in _MEASURES.items():
             if name in cells:
                 lines.append(
-                    Line(row["setting"], row["label"], measure, row.get(column), None, len(row["seeds"]), cells[name])
+                    PublishedLine(
+                        row["setting"], row["label"], measure, row.get(column), None, len(row["seeds"]), cells[name]
+                    )
                 )
     return [line for line in lines if line.ours is not None or line.published is not None]
 
 
-def _accuracy(item: Item, row: Row, cells: Mapping[str, float], base: Mapping[str, float], first: Row | None) -> Line:
+def _accuracy(
+    item: Item, row: Row, cells: Mapping[str, float], base: Mapping[str, float], first: Row | None
+) -> PublishedLine:
     """The accuracy of a row, in percent."""
     ours, std = row.get(item.reads), row.get(f"{item.reads}_std")
     theirs, reference = cells.get("accuracy"), base.get("accuracy")
     gap = None if first is None or ours is None or first.get(item.reads) is None else 100 * (ours - first[item.reads])
-    return Line(
+    return PublishedLine(
         row["setting"],
         row["label"],
         "accuracy %",
@@ -115,10 +119,10 @@ def _cells(cell: Cell | None) -> Mapping[str, float]:
         return {}
     if isinstance(cell, tuple):
         return {"accuracy": cell[0], "std": cell[1]}
-    return dict(cell) if isinstance(cell, dict) else {"accuracy": cell}
+    return {str(name): value for name, value in cell.items()} if isinstance(cell, dict) else {"accuracy": cell}
 
 
-def texts(lines: Sequence[Line], baseline: str) -> tuple[list[str], list[list[str]]]:
+def texts(lines: Sequence[PublishedLine], baseline: str) -> tuple[list[str], list[list[str]]]:
     """Headings and texts of the table.
 
     Args:

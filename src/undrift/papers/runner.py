@@ -1,6 +1,7 @@
 """Runs the experiment behind a table or figure of a paper, resumes it, and writes ours beside published."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,11 +11,14 @@ from undrift.experiment.compare import Comparison, Trial, Watch, compare
 from undrift.experiment.config import Config
 from undrift.experiment.dry import dry_run
 from undrift.papers.catalogue import Drawing, Item, Paper
-from undrift.papers.results import Line, beside, texts
+from undrift.papers.results import PublishedLine, beside, texts
 from undrift.report import draw_kind
 from undrift.util.files import write
+from undrift.util.tables import markdown
 
 Scale = Literal["paper", "small"]
+
+_NUMBER = re.compile(r"(?<![A-Za-z_-])[0-9][0-9.e-]*")
 
 
 def comparison(paper: Paper, item: Item, scale: Scale = "paper") -> Comparison:
@@ -41,7 +45,7 @@ def perform(
     scale: Scale = "paper",
     watch: Watch | None = None,
     engine: Mapping[str, Any] | None = None,
-) -> tuple[list[Line], list[Path], dict[str, Any]]:
+) -> tuple[list[PublishedLine], list[Path], dict[str, Any]]:
     """Run what is not finished yet, draw the figures, and return our numbers beside the published ones.
 
     It writes FOLDER/PAPER-ITEM.json and .md with the numbers and FOLDER/figures-ITEM with the figures.
@@ -62,9 +66,10 @@ def perform(
     lines = beside(paper, item, table)
     name = f"{paper.name}-{paper.key(item)}"
     headings, rows = texts(lines, built.baseline)
+    title = f"{paper.title}, {item.number} ({scale} scale)"
     about = {"paper": paper.title, "item": item.number, "scale": scale, "differs": item.differs}
     write(folder / f"{name}.json", json.dumps({**about, "lines": [asdict(line) for line in lines]}, indent=1) + "\n")
-    write(folder / f"{name}.md", _markdown(f"{paper.title}, {item.number} ({scale} scale)", headings, rows))
+    write(folder / f"{name}.md", f"# {title}\n\n{markdown(headings, rows)}\n")
     figures: list[Path] = []
     for drawing in item.figures:
         chosen = list(_folders(built, folder, drawing))
@@ -91,9 +96,11 @@ def rehearse(configs: Iterable[Config], notify: Callable[[Config, bool], None] |
 
 
 def essence(config: Config) -> dict[str, Any]:
-    """The settings that a dry run depends on: those in which runs differ only by strength or length are left out."""
-    values = config.model_dump(exclude={"engine", "output", "rounds", "target", "seed", "cohort", "proxy"})
-    return {**values, "local": {"buffers": config.local.buffers, "clip": config.local.clip is None}}
+    """What a dry run depends on: runs that differ only in numbers (strengths, rounds, clients) have the same."""
+    texts = {name: _NUMBER.sub("#", str(getattr(config, name))) for name in ("method", "partition")}
+    kinds = {name: value if isinstance(value, bool | str) else "#" for name, value in config.arguments.items()}
+    values = config.model_dump(include={"data", "model", "weights", "augment"})
+    return {**values, **texts, "arguments": kinds, "holdout": config.holdout > 0, "buffers": config.local.buffers}
 
 
 def crossed(comparison: Comparison) -> Iterator[Trial]:
@@ -109,9 +116,3 @@ def _folders(comparison: Comparison, folder: Path, drawing: Drawing) -> Iterator
         wanted = not drawing.methods or trial.label in drawing.methods
         if wanted and (not drawing.settings or trial.setting in drawing.settings):
             yield folder / trial.name
-
-
-def _markdown(title: str, headings: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown with its title."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return f"# {title}\n\n" + "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -1,0 +1,37 @@
+"""A dry run of every item of every paper: each row in one part, each part with one row; equal ones once."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from undrift.experiment.compare import Trial
+from undrift.experiment.dry import dry_run
+from undrift.papers import comparison, crossed, paper, papers
+from undrift.papers.runner import essence
+from vision_support import operators
+
+
+def selection() -> dict[str, Trial]:
+    """Name of a dry run -> the run; the name is that of the first item that needs it."""
+    chosen: dict[str, tuple[str, Trial]] = {}
+    for name in papers():
+        whole = paper(name)
+        for key, item in whole.items.items():
+            for trial in crossed(comparison(whole, item)):
+                label = "-".join(filter(None, (name, key, trial.setting, trial.label)))
+                chosen.setdefault(json.dumps(essence(trial.config), sort_keys=True), (label, trial))
+    return dict(chosen.values())
+
+
+SELECTION = selection()
+
+
+@pytest.mark.parametrize("name", SELECTION)
+def test_dry_run(name: str) -> None:
+    config = SELECTION[name].config
+    if "vit" in str(config.model) or "densenet" in str(config.model):
+        if find_spec("torchvision") is None or find_spec("timm") is None:
+            pytest.skip("the extra `vision` is not installed")
+        operators()
+    assert dry_run(config).summary["rounds"] == 1

@@ -1,0 +1,185 @@
+"""The experiments of the papers: files, scales, costs, our numbers beside the published ones."""
+
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from undrift.cli import app
+from undrift.experiment import Config, ConfigError
+from undrift.experiment.config import checked
+from undrift.papers import (
+    Item,
+    Paper,
+    PublishedLine,
+    Steps,
+    beside,
+    comparison,
+    crossed,
+    estimate,
+    paper,
+    papers,
+    perform,
+    rehearse,
+    texts,
+)
+from undrift.papers.estimate import gradients
+from undrift.papers.page import page
+
+ROOT = Path(__file__).parents[2]
+ITEMS = [(name, key) for name in papers() for key in paper(name).items]
+WIDE = CliRunner(env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def tiny() -> Paper:
+    """A paper with one table, which trains in seconds."""
+    base = {"data": "fashion-mnist", "clients": 20, "cohort": 2, "rounds": 900, "model": "small-cnn"}
+    rows = [{"method": "fedavg"}, {"method": "fedsam"}]
+    parts = {"skewed": {"partition": "dirichlet:0.1"}, "even": {"partition": "iid", "clients": 30}}
+    item = {
+        "number": "Table IV",
+        "about": "two methods",
+        "comparison": {"seeds": [0], "methods": rows, "settings": parts},
+        "small": {"settings": ["skewed"], "seeds": [0, 1], "parts": {"skewed": {"clients": 10}}},
+        "figures": [{"kind": "accuracy"}],
+    }
+    values = {
+        "name": "tiny",
+        "title": "Tiny",
+        "base": base,
+        "small": {"rounds": 2, "local": {"epochs": 1}},
+        "without": {"Figure 1": "it is a drawing"},
+        "items": {"table4": item, "figure2": {"number": "Figure 2", "about": "curves", "runs": "table4"}},
+        "published": {"table4": {"skewed": {"fedavg": 60.0, "fedsam": [64.0, 1.0]}}},
+    }
+    return checked(Paper, values, "tiny")
+
+
+def test_an_item_is_named_by_its_file_or_its_number(tiny: Paper) -> None:
+    assert tiny.item("table4") is tiny.item("Table IV") is tiny.items["table4"]
+    with pytest.raises(ConfigError, match="nothing to run: it is a drawing"):
+        tiny.item("figure 1")
+    with pytest.raises(ConfigError, match="did you mean 'table4'"):
+        tiny.item("table3")
+    with pytest.raises(ConfigError, match="no paper is named 'fedft'; did you mean 'fedfft'"):
+        paper("fedft")
+
+
+def test_small_scale_is_what_the_file_says(tiny: Paper) -> None:
+    whole = comparison(tiny, tiny.items["table4"])
+    assert {trial.config.rounds for trial in whole.trials()} == {900}
+    assert {trial.setting for trial in whole.trials()} == {"skewed", "even"}
+    small = comparison(tiny, tiny.items["figure2"], "small")
+    assert small.seeds == (0, 1)
+    assert {(t.setting, t.config.rounds, t.config.clients) for t in small.trials()} == {("skewed", 2, 10)}
+
+
+def test_an_item_has_runs_of_its_own_or_those_of_another() -> None:
+    with pytest.raises(ConfigError, match="either \\[comparison\\] or runs"):
+        checked(Item, {"number": "Table 1", "about": "nothing"}, "table1.toml")
+
+
+def test_costs_are_counted(tiny: Paper, tmp_path: Path) -> None:
+    trials = comparison(tiny, tiny.items["table4"], "small").trials()
+    # 60,000 examples, 10 clients: 6,000 each, 120 batches of 50; 2 rounds of 2 clients; FedSAM takes two gradients
+    assert [gradients(trial.config) for trial in trials[:2]] == [2 * 2 * 120, 2 * 2 * 120 * 2]
+    steps = Steps(tmp_path / "steps.json")
+    costs = estimate(comparison(tiny, tiny.items["table4"], "small"), steps)
+    assert (costs.runs, costs.gradients, costs.data) == (4, 2 * 480 + 2 * 960, ("fashion-mnist",))
+    assert costs.hours is not None
+    assert 0 < costs.hours < 1
+    assert json.loads((tmp_path / "steps.json").read_text()).keys() == steps.known.keys()
+
+
+def test_ours_beside_published(tiny: Paper) -> None:
+    rows = [
+        {"setting": "skewed", "label": "fedavg", "seeds": [0, 1, 2], "last": 0.61, "last_std": 0.01},
+        {"setting": "skewed", "label": "fedsam", "seeds": [0, 1, 2], "last": 0.63, "last_std": 0.02},
+    ]
+    first, second = beside(tiny, tiny.items["table4"], {"rows": rows, "baseline": "fedavg"})
+    assert first.difference == pytest.approx(1.0)
+    assert first.gap is None
+    assert (second.published, second.published_std) == (64.0, 1.0)
+    assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))
+    # Student's quantile for 2 degrees of freedom is 4.3027; 4.3027 * 2 / sqrt(3) = 4.968
+    assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))
+    headings, lines = texts([first, second], "fedavg")
+    assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
+    assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00", "+4.00"]
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert PublishedLine("", "fedavg", "accuracy %", 60.0, None, 1, 61.0).interval is None
+
+
+@pytest.mark.parametrize(("name", "key"), ITEMS)
+def test_every_item_builds_at_both_scales(name: str, key: str) -> None:
+    whole = paper(name)
+    assert comparison(whole, whole.items[key]).trials()
+    assert comparison(whole, whole.items[key], "small").trials()
+
+
+@pytest.mark.parametrize("name", papers())
+def test_published_numbers_have_their_runs(name: str) -> None:
+    whole = paper(name)
+    for key, parts in whole.published.items():
+        trials = comparison(whole, whole.items[key]).trials()
+        known = {(trial.setting or "all", trial.label) for trial in trials}
+        published = {(setting, label) for setting, rows in parts.items() for label in rows}
+        assert published <= known, f"{name}/published.toml, {key}: no run is {sorted(published - known)}"
+
+
+def test_the_page_lists_every_item() -> None:
+    assert (ROOT / "docs" / "papers.md").read_text() == page(), "run make papers"
+
+
+def test_a_covering_selection_has_every_row_and_every_part(tiny: Paper) -> None:
+    chosen = [(trial.setting, trial.label) for trial in crossed(comparison(tiny, tiny.items["table4"]))]
+    assert chosen == [("skewed", "fedavg"), ("skewed", "fedsam"), ("even", "fedavg")]
+
+
+def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path: Path) -> None:
+    item = tiny.items["table4"]
+    lines, figures, table = perform(tiny, item, tmp_path / "runs", "small")
+    assert [(line.setting, line.label, line.seeds) for line in lines] == [
+        ("skewed", "fedavg", 2),
+        ("skewed", "fedsam", 2),
+    ]
+    assert {path.suffix for path in figures} == {".png", ".pdf"}
+    assert not table["failures"]
+    assert "| skewed | fedsam |" in (tmp_path / "runs" / "tiny-table4.md").read_text()
+    again, _, _ = perform(tiny, tiny.items["figure2"], tmp_path / "runs", "small")
+    assert [line.ours for line in again] == [line.ours for line in lines]
+    assert json.loads((tmp_path / "runs" / "tiny-figure2.json").read_text())["item"] == "Figure 2"
+
+
+def test_runs_that_differ_in_numbers_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("undrift.papers.runner.dry_run", made.append)
+    settings = [
+        {"method": "fedsam", "arguments": {"rho": 0.1}, "partition": "dirichlet:0.1"},
+        {"method": "fedsam", "arguments": {"rho": 0.2}, "partition": "dirichlet:0.6", "clients": 50},
+        {"method": "fedavg + sam(rho=0.1)"},
+        {"method": "fedavg + sam(rho=0.25)"},
+        {"method": "fedsam", "model": "resnet8"},
+    ]
+    assert rehearse([Config.build(values) for values in settings]) == len(made) == 3
+
+
+def test_every_kind_of_figure_is_known() -> None:
+    from undrift.report import KINDS
+
+    drawn = chain.from_iterable(item.figures for name in papers() for item in paper(name).items.values())
+    assert {figure.kind for figure in drawn} <= KINDS.keys()
+
+
+def test_the_command_lists_and_rehearses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path))
+    bad = WIDE.invoke(app, ["paper", "fedfft", "table1", "--scale", "huge"])
+    assert (bad.exit_code, bad.output) == (2, "undrift paper: --scale huge: there are paper and small\n")
+    listed = WIDE.invoke(app, ["paper", "fedfft", "--scale", "small"])
+    assert listed.exit_code == 0
+    assert "gradients" in listed.output

@@ -1,0 +1,11 @@
+"""Tables in Markdown."""
+
+from undrift.util.tables import markdown
+
+
+def test_bars_are_escaped_and_numbers_aligned() -> None:
+    assert markdown(["a", "b"], [["x|y", "1"]], numbers=True).splitlines() == [
+        "| a | b |",
+        "| --- | ---: |",
+        "| x\\|y | 1 |",
+    ]
