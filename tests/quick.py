@@ -34,7 +34,7 @@ TESTS = (
     "test_flower_backend::test_every_option_of_a_simulation_works",
     "test_ray::test_equals_the_reference_to_the_bit",
     # papers
-    "test_dry::test_trains_and_evaluates_one_round[fedavg]",
+    "test_dry::test_trains_and_evaluates_one_round",
     "test_papers::test_an_experiment_runs_resumes_and_writes_its_numbers",
     "test_papers::test_costs_are_counted",
     "test_papers::test_the_page_lists_every_item",

@@ -13,7 +13,7 @@ from undrift.experiment.config import checked
 from undrift.papers import (
     Item,
     Paper,
-    PublishedLine,
+    ResultLine,
     Steps,
     beside,
     comparison,
@@ -112,7 +112,7 @@ def test_ours_beside_published(tiny: Paper) -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    assert PublishedLine("", "fedavg", "accuracy %", 60.0, None, 1, 61.0).interval is None
+    assert ResultLine("", "fedavg", "accuracy %", 60.0, None, 1, 61.0).interval is None
 
 
 @pytest.mark.parametrize(("name", "key"), ITEMS)

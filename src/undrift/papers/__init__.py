@@ -2,14 +2,14 @@
 
 from undrift.papers.catalogue import Item, Paper, paper, papers
 from undrift.papers.estimate import CostEstimate, Steps, estimate
-from undrift.papers.results import PublishedLine, beside, texts
+from undrift.papers.results import ResultLine, beside, texts
 from undrift.papers.runner import comparison, crossed, perform, place, rehearse
 
 __all__ = [
     "CostEstimate",
     "Item",
     "Paper",
-    "PublishedLine",
+    "ResultLine",
     "Steps",
     "beside",
     "comparison",

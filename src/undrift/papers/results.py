@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class PublishedLine:
+class ResultLine:
     """One number of a table: ours, the published one, and their difference with its interval.
 
     Args:
@@ -65,7 +65,7 @@ _MEASURES: Mapping[str, tuple[str, str]] = {
 """Measure of a published number -> its name, and the column of a comparison's table."""
 
 
-def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[PublishedLine]:
+def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLine]:
     """Every number of an item, ours and published.
 
     Args:
@@ -78,6 +78,7 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Published
     baselines = {row["setting"]: row for row in rows if row["label"] == table["baseline"]}
     lines = []
     for row in rows:
+        named = (row["setting"], row["label"])
         cells = _cells(published.get(row["setting"] or "all", {}).get(row["label"]))
         base = _cells(published.get(row["setting"] or "all", {}).get(table["baseline"]))
         first = baselines.get(row["setting"])
@@ -85,7 +86,7 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Published
         for name, (measure, column) in _MEASURES.items():
             if name in cells:
                 lines.append(
-                    PublishedLine(
+                    ResultLine(
                         row["setting"], row["label"], measure, row.get(column), None, len(row["seeds"]), cells[name]
                     )
                 )
@@ -94,12 +95,12 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[Published
 
 def _accuracy(
     item: Item, row: Row, cells: Mapping[str, float], base: Mapping[str, float], first: Row | None
-) -> PublishedLine:
+) -> ResultLine:
     """The accuracy of a row, in percent."""
     ours, std = row.get(item.reads), row.get(f"{item.reads}_std")
     theirs, reference = cells.get("accuracy"), base.get("accuracy")
     gap = None if first is None or ours is None or first.get(item.reads) is None else 100 * (ours - first[item.reads])
-    return PublishedLine(
+    return ResultLine(
         row["setting"],
         row["label"],
         "accuracy %",
@@ -122,7 +123,7 @@ def _cells(cell: Cell | None) -> Mapping[str, float]:
     return {str(name): value for name, value in cell.items()} if isinstance(cell, dict) else {"accuracy": cell}
 
 
-def texts(lines: Sequence[PublishedLine], baseline: str) -> tuple[list[str], list[list[str]]]:
+def texts(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str], list[list[str]]]:
     """Headings and texts of the table.
 
     Args:

@@ -11,7 +11,7 @@ from undrift.experiment.compare import Comparison, Trial, Watch, compare
 from undrift.experiment.config import Config
 from undrift.experiment.dry import dry_run
 from undrift.papers.catalogue import Drawing, Item, Paper
-from undrift.papers.results import PublishedLine, beside, texts
+from undrift.papers.results import ResultLine, beside, texts
 from undrift.report import draw_kind
 from undrift.util.files import write
 from undrift.util.tables import markdown
@@ -45,7 +45,7 @@ def perform(
     scale: Scale = "paper",
     watch: Watch | None = None,
     engine: Mapping[str, Any] | None = None,
-) -> tuple[list[PublishedLine], list[Path], dict[str, Any]]:
+) -> tuple[list[ResultLine], list[Path], dict[str, Any]]:
     """Run what is not finished yet, draw the figures, and return our numbers beside the published ones.
 
     It writes FOLDER/PAPER-ITEM.json and .md with the numbers and FOLDER/figures-ITEM with the figures.
