@@ -85,11 +85,7 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLin
         lines.append(_accuracy(item, row, cells, base, first if first is not row else None))
         for name, (measure, column) in _MEASURES.items():
             if name in cells:
-                lines.append(
-                    ResultLine(
-                        row["setting"], row["label"], measure, row.get(column), None, len(row["seeds"]), cells[name]
-                    )
-                )
+                lines.append(ResultLine(*named, measure, row.get(column), None, len(row["seeds"]), cells[name]))
     return [line for line in lines if line.ours is not None or line.published is not None]
 
 
