@@ -74,7 +74,7 @@ def build(
         >>> sum(p.numel() for p in build("cnn", classes=10, channels=1, image=28).parameters())
         1258798
         >>> sum(p.numel() for p in build("resnet8", classes=10, width=2).parameters())
-        308394
+        304154
     """
     make = _maker(name)
     check_scalars(others, arguments(name), f"model {name!r}")
