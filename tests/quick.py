@@ -58,6 +58,7 @@ TESTS = (
     "test_curvature::test_flatness_is_a_flat_record_of_all",
     "test_stream::test_sketches_of_small_cells_are_exact",
     "test_look::test_the_command",
+    "test_named::test_every_form_gives_one_text",
     "test_report_page::test_command",
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",

@@ -1,28 +1,17 @@
 """The models of torchvision and timm, where these are installed."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from types import ModuleType
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
 
 from test_models import EXTRA, SHAPES, inputs, own, row, seeded, size
 from undrift.core.vector import bind
 from undrift.models import build, densenet121, head, resnet18, vision, vit_tiny
-from vision_support import operators
-
-
-@pytest.fixture(scope="module")
-def torchvision() -> ModuleType:
-    """torchvision, beside any build of torch."""
-    if find_spec("torchvision") is None or find_spec("timm") is None:
-        pytest.skip("the extra `vision` is not installed")
-    operators()
-    import torchvision.models
-
-    return torchvision.models
+from vision_support import torchvision as torchvision
 
 
 @pytest.mark.usefixtures("torchvision")
@@ -31,6 +20,7 @@ def test_sizes_are_those_of_the_sources() -> None:
     assert size(densenet121(1000, norm="group", stem="imagenet")) == 7_978_856
     assert size(densenet121(1000)) == 7_978_856 - 64 * 3 * (49 - 9)
     assert size(vit_tiny(1000, image=224, patch=16)) == 5_717_416
+    assert size(densenet121(10, norm="last")) == 6_956_298  # that of FedLAW's code: no norm after the stem
 
 
 @pytest.mark.parametrize("kind", ["group", "batch"])
@@ -60,6 +50,33 @@ def test_densenet_has_one_kind_of_norm() -> None:
     norms = [m for m in model.modules() if isinstance(m, nn.GroupNorm | nn.BatchNorm2d)]
     assert len(norms) == 121 and all(isinstance(m, nn.GroupNorm) and m.num_groups == 4 for m in norms)
     assert len(bind(model).buffers) == 0
+
+
+@pytest.mark.usefixtures("torchvision")
+def test_densenet_of_fedlaw_has_a_group_norm_after_its_last_dense_block_only() -> None:
+    model = densenet121(groups=4, norm="last")
+    norms = {name: m for name, m in model.named_modules() if isinstance(m, nn.GroupNorm | nn.BatchNorm2d)}
+    groups = [name for name, m in norms.items() if isinstance(m, nn.GroupNorm)]
+    assert len(norms) == 120 and groups == ["features.norm5"] and norms["features.norm5"].num_groups == 4
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(model(images), fedlaw(model, images))
+        model.train(False)
+        torch.testing.assert_close(model(images), fedlaw(model, images))
+
+
+def fedlaw(model: nn.Module, x: Tensor) -> Tensor:
+    """FedLAW's forward pass, layer by layer: norm, ReLU and convolution, twice in a layer and once in a transition."""
+    parts = dict(model.get_submodule("features").named_children())
+    x = parts["conv0"](x)
+    for stage in range(1, 5):
+        for layer in parts[f"denseblock{stage}"].children():
+            new = layer.conv1(layer.norm1(x).relu())
+            x = torch.cat([x, layer.conv2(layer.norm2(new).relu())], 1)
+        if stage < 4:
+            transition = parts[f"transition{stage}"]
+            x = avg_pool2d(transition.conv(transition.norm(x).relu()), 2)
+    return model.get_submodule("classifier")(avg_pool2d(parts["norm5"](x).relu(), 4).flatten(1))
 
 
 @pytest.mark.usefixtures("torchvision")
@@ -120,7 +137,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for patch in (0, 5):
         with pytest.raises(ValueError, match=f"vit_tiny: patch must divide the image's 32, got {patch}"):
             vit_tiny(patch=patch)
-    with pytest.raises(ValueError, match="norm must be 'group' or 'batch', got 'layer'"):
+    with pytest.raises(ValueError, match="norm must be 'group', 'batch' or 'last', got 'layer'"):
         densenet121(norm="layer")
     with pytest.raises(ValueError, match="stem must be 'cifar' or 'imagenet', got 'x'"):
         densenet121(stem="x")

@@ -1,6 +1,21 @@
-"""torchvision beside a CPU build of torch."""
+"""torchvision for tests, where the extra `vision` is installed."""
 
+from importlib.util import find_spec
+from types import ModuleType
+
+import pytest
 import torch
+
+
+@pytest.fixture(scope="module")
+def torchvision() -> ModuleType:
+    """torchvision, beside any build of torch."""
+    if find_spec("torchvision") is None or find_spec("timm") is None:
+        pytest.skip("the extra `vision` is not installed")
+    operators()
+    import torchvision.models
+
+    return torchvision.models
 
 
 def operators() -> None:

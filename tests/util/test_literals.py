@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from undrift.util.literals import bracketed, called, short
+from undrift.util.literals import bracketed, called, check_scalars, scalars, short
 
 
 def area(width: float, height: int = 2, flat: bool = False) -> object:
@@ -38,3 +38,18 @@ def test_arguments_are_checked_against_annotations() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             called(area, short(text, text)[1], text)
+
+
+def test_scalars_are_what_a_file_can_set() -> None:
+    def model(classes: int, patch: int = 4, rate: float | None = None, widths: tuple[int, ...] = ()) -> None: ...
+
+    known = scalars(model, "classes")
+    assert list(known) == ["patch", "rate"]
+    check_scalars({"patch": 16, "rate": 1}, known, "model 'm'")
+    for given, message in (
+        ({"path": 16}, "model 'm' has no argument 'path'; it takes patch, rate"),
+        ({"patch": True}, "model 'm': patch takes int, got True"),
+        ({"rate": "a"}, r"model 'm': rate takes float \| None, got 'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_scalars(given, known, "model 'm'")

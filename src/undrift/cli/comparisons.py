@@ -97,10 +97,9 @@ def tune_method(
     with reported("tune", ConfigError, RunError, CheckpointError):
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
-        base = merged(read_toml(config) if config else {}, settings(setting or []))
-        fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed, "local": {"preset": preset}}
-        base = merged(base, given)
+        base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
+        fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         base.pop("method", None)
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
         tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)

@@ -72,7 +72,7 @@ def run(
     with reported("run", ConfigError, RunError, CheckpointError):
         values = read_toml(config) if config else {}
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
-        folder = out or _free(Path("runs"), f"{slug(built.method)}-{built.data}-seed{built.seed}")
+        folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.data)}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, partial(progress.row, judged_by=config_judged_by(built)))
     _print_summary(outcome)

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+LARGEST = 1024
+"""The largest size in pixels that images can be resized to."""
+
 
 class DataError(FileNotFoundError):
     """A data set is missing or its files are not as expected; the message says where we looked and how to get it."""
@@ -48,6 +51,8 @@ class Dataset:
         std: the standard deviation of each channel.
         title: the name to print; it says if the files are not the original ones.
         symbols: for text, how many different tokens there are.
+        resize: height and width of the images that models receive; 0 leaves them as they are stored. The images in
+            memory keep their size: a task resizes every batch.
     """
 
     name: str
@@ -59,10 +64,15 @@ class Dataset:
     std: tuple[float, ...]
     title: str
     symbols: int = 0
+    resize: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in ("image", "text"):
             raise ValueError(f'Dataset: kind must be "image" or "text", got {self.kind!r}')
+        if not 0 <= self.resize <= LARGEST:
+            raise ValueError(f"{self.name}: resize must be 1 to {LARGEST} pixels, or 0 for none, got {self.resize}")
+        if self.resize and self.kind != "image":
+            raise ValueError(f"{self.name}: only images can be resized, these are {self.kind}; leave out resize")
         for split in (self.train, self.test):
             if len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
                 span = f"{int(split.targets.min())} to {int(split.targets.max())}"
@@ -70,5 +80,6 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input: (channels, height, width) or (length,)."""
-        return tuple(self.train.inputs.shape[1:])
+        """The shape of one input as models receive it: (channels, height, width) or (length,)."""
+        shape = tuple(self.train.inputs.shape[1:])
+        return (shape[0], self.resize, self.resize) if self.resize else shape

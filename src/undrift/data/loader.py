@@ -27,7 +27,15 @@ Made = tuple[dict[str, NDArray[Any]], str]
 
 
 def load(
-    name: str, where: Where | None = None, *, hub: str | None = None, stride: int = 1, keep: bool = True
+    name: str,
+    where: Where | None = None,
+    *,
+    hub: str | None = None,
+    stride: int = 1,
+    keep: bool = True,
+    resize: int = 0,
+    mean: float | None = None,
+    std: float | None = None,
 ) -> Dataset:
     """Load a data set by name, offline first: given files, UNDRIFT_DATA, Debian's folder, the hub or its local cache.
 
@@ -37,10 +45,15 @@ def load(
         hub: another repository on the hub with the same columns; no other place is then searched.
         stride: for windows of characters, the distance between their starts; 1 gives all of them.
         keep: store the decoded arrays in the cache folder.
+        resize: height and width of the images that models receive; 0 leaves them as they are.
+        mean: images are normalised with this mean, in [0, 1], in every channel; None takes that of the data.
+        std: the same for the standard deviation.
     """
     source = find_source(name)
     if where is not None and hub is not None:
         raise ValueError(f"load: give where or hub, not both, got {where!r} and {hub!r}")
+    if stride != 1 and source.kind != "text":
+        raise ValueError(f"load: stride is for windows of characters, {name} has images; leave it out")
     if hub is not None:
         source = replace(source, hub=hub)
     place = None if hub is not None else find(source, where)
@@ -48,7 +61,25 @@ def load(
         raise missing(source, folders(source, where))
     if place is None:
         place = fetch(source, [] if hub is not None else folders(source))
-    return _dataset(source, *_stored(source, place, stride, keep))
+    dataset = _dataset(source, *_stored(source, place, stride, keep))
+    return replace(_normalised(dataset, mean, std), resize=resize)
+
+
+def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Dataset:
+    """The data with another mean or standard deviation of all channels."""
+    if dataset.kind != "image" and not mean is std is None:
+        raise ValueError(
+            f"{dataset.name}: only images are normalised, these are {dataset.kind}; leave out mean and std"
+        )
+    if mean is not None and not 0 <= mean <= 1:
+        raise ValueError(f"{dataset.name}: mean must be in [0, 1], where 1 is white, got {mean}")
+    if std is not None and not 0 < std < float("inf"):
+        raise ValueError(f"{dataset.name}: std must be above 0 and finite, got {std}")
+    means, stds = (
+        own if given is None else (float(given),) * len(own)
+        for given, own in ((mean, dataset.mean), (std, dataset.std))
+    )
+    return replace(dataset, mean=means, std=stds)
 
 
 def _stored(source: DataSource, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:

@@ -11,7 +11,7 @@ TESTS = 8
 OWNERS = 200
 
 
-def stand_in(name: str, examples: int = 20_000) -> Dataset:
+def stand_in(name: str, examples: int = 20_000, resize: int = 0) -> Dataset:
     """Random data in place of a data set; it needs no files and almost no memory.
 
     Inputs are overlapping windows of one random sequence, so any number of them takes the memory of a few. Every class
@@ -20,6 +20,7 @@ def stand_in(name: str, examples: int = 20_000) -> Dataset:
     Args:
         name: one of `SOURCES`.
         examples: how many training examples; the test set has `TESTS`.
+        resize: height and width of the images that models receive; 0 takes those of the data set.
 
     Example:
         >>> data = stand_in("cifar100", examples=500)
@@ -28,10 +29,8 @@ def stand_in(name: str, examples: int = 20_000) -> Dataset:
     """
     source = find_source(name)
     train, test = _split(source, examples, "train"), _split(source, TESTS, "test")
-    title = f"stand-in for {source.title}"
-    return Dataset(
-        source.name, source.kind, train, test, source.classes, source.mean, source.std, title, source.symbols
-    )
+    about = (source.classes, source.mean, source.std, f"stand-in for {source.title}", source.symbols)
+    return Dataset(source.name, source.kind, train, test, *about, resize=resize)
 
 
 def _split(source: DataSource, examples: int, split: str) -> Split:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, interpolate
 
 from undrift.core.random import derive
 from undrift.core.task import TensorTask
@@ -36,7 +36,7 @@ class DataTask:
         dataset: the data.
         clients: the indices of each client's training examples.
         make: builds the model; a module-level function or a `partial` of one, so that it can be sent to workers.
-        augment: "none", "flip", "crop" or "flip+crop", for training images.
+        augment: "none", "flip", "crop" or "flip+crop", for training images; see `Augment` for the arguments.
         holdout: the share of each client's examples held out from training for its own test; 0 holds out none.
         seed: fixes the initial weights, the examples held out and the tests drawn.
         local_tests: the indices of each client's own examples in the official test set.
@@ -97,7 +97,7 @@ class DataTask:
         order = own[torch.randperm(len(own), generator=generator)]
         draws = augment.derived(generator)
         for chosen in torch.split(order, size) if len(order) else ():
-            inputs = augment(self.dataset.train.inputs[chosen], draws)
+            inputs = augment(self.dataset.train.inputs[chosen], draws, self.dataset.mean)
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
 
     def proxy(self) -> list[tuple[Tensor, Tensor]]:
@@ -109,11 +109,19 @@ class DataTask:
         return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Stored inputs in the form a model takes: normalised images in channels-last memory, or tokens as int64."""
+        """Stored inputs in the form a model takes: normalised images in channels-last memory, or tokens as int64.
+
+        Images are resized here, batch by batch, if the data set says so: bilinear with antialiasing, after
+        normalisation and augmentation. The result of one image does not depend on the others of its batch.
+        """
         if self.dataset.kind == "text":
             return inputs.long()
         scale, shift = self._normal
-        return (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
+        images = (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
+        if images.shape[1:] == self.dataset.shape:
+            return images
+        images = interpolate(images, self.dataset.shape[1:], mode="bilinear", antialias=True)
+        return images.contiguous(memory_format=torch.channels_last)
 
     def training(self, client: int) -> Tensor:
         """The indices of a client's training examples, without those held out."""

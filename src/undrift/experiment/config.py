@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
+from undrift.data import Augment
+from undrift.experiment.named import Named, NamedOrNone
 from undrift.util.names import suggest
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -98,14 +100,15 @@ class Config(Strict):
     Args:
         method: an algorithm's name from `undrift list`, with its arguments in `arguments`; or a composition such as
             "scaffold + sam(rho=0.05)", which includes its arguments.
-        data: a data set's name; `partition` says how it is split over `clients`: 100 if None, or all clients of a
-            natural partition.
-        model: a model's name; None chooses one that fits the data and the method.
+        data: a data set's name, or a table with `name` and arguments of `load` such as `resize`; `partition` says how
+            it is split over `clients`: 100 if None, or all clients of a natural partition.
+        model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
+            and the method.
         cohort: clients in a round; None takes 10.
         rounds: rounds in all.
         seed: fixes everything random.
         weights: "paper" keeps the method's own weights; "examples" and "uniform" override them.
-        augment: "none", "flip" or "flip+crop".
+        augment: "none", "flip", "crop" or "flip+crop", with arguments as in "flip+crop(padding=8, probability=0.5)".
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
             evaluate models on the server (FedLAW). Set it for all methods of a comparison.
@@ -115,15 +118,15 @@ class Config(Strict):
 
     method: str = "fedavg"
     arguments: dict[str, Scalar] = {}
-    data: str = "fashion-mnist"
+    data: Named = "fashion-mnist"
     partition: str = "dirichlet:0.1"
     clients: Count | None = None
     cohort: Count | None = None
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    model: str | None = None
+    model: NamedOrNone = None
     weights: Literal["paper", "examples", "uniform"] = "paper"
-    augment: Literal["none", "flip", "flip+crop"] = "none"
+    augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     target: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -191,11 +194,15 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
 
 
 def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings overridden, table by table, by those that are given; None overrides nothing."""
+    """Settings overridden, table by table, by those that are given; None overrides nothing.
+
+    A table that overrides a text adds arguments to that name, as `--set model.patch=16` does to `model = "vit-tiny"`.
+    """
     out = dict(values)
     for key, value in given.items():
         if isinstance(value, Mapping):
             before = out.get(key)
+            before = {"name": before} if isinstance(before, str) else before
             inner = merged(before if isinstance(before, Mapping) else {}, value)
             if inner:
                 out[key] = inner

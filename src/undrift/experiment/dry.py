@@ -10,6 +10,7 @@ from undrift.data import Dataset, stand_in
 from undrift.data.partition import parse
 from undrift.data.schemes import Corrupt
 from undrift.experiment.config import Config, OutputConfig
+from undrift.experiment.named import parts
 from undrift.experiment.run import Outcome, start
 from undrift.experiment.setup import Setup, prepare
 
@@ -49,5 +50,7 @@ def shrunk(config: Config) -> Setup:
 
 
 @lru_cache(maxsize=4)
-def _stand_in(name: str, examples: int) -> Dataset:
-    return stand_in(name, examples)
+def _stand_in(data: str, examples: int) -> Dataset:
+    """Stand-in data for a data set as a run file names it."""
+    name, arguments = parts(data)
+    return stand_in(name, examples, arguments.get("resize", 0))

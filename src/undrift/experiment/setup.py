@@ -22,6 +22,7 @@ from undrift.data.schemes import Natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.named import parts
 from undrift.models import KINDS, build
 
 CLIENTS, COHORT = 100, 10  # defaults
@@ -56,7 +57,8 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset: the data to use instead of loading those that the settings name.
     """
     try:
-        dataset = load(config.data) if dataset is None else dataset
+        name, arguments = parts(config.data)
+        dataset = load(name, **arguments) if dataset is None else dataset
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         scheme, labels = parse(config.partition), dataset.train.targets.numpy()
         wanted = config.clients or (None if isinstance(scheme, Natural) else CLIENTS)
@@ -138,11 +140,20 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 
-def maker(name: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
-    """A function that builds a named model for a data set; it is sent to the workers, so it holds no data."""
+def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+    """A function that builds a model for a data set; it is sent to the workers, so it holds no data.
+
+    Args:
+        model: its name, with arguments as in "vit-tiny(patch=16)".
+        dataset: the data; its images have the size of the model's `image`, if that is given.
+    """
+    name, arguments = parts(model)
     if dataset.kind == "text":
-        return partial(build, name, classes=dataset.classes, symbols=dataset.symbols)
-    return partial(build, name, classes=dataset.classes, channels=dataset.shape[0], image=dataset.shape[1])
+        return partial(build, name, classes=dataset.classes, symbols=dataset.symbols, **arguments)
+    channels, side = dataset.shape[:2]
+    if arguments.pop("image", side) != side:
+        raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
+    return partial(build, name, classes=dataset.classes, channels=channels, image=side, **arguments)
 
 
 @contextmanager

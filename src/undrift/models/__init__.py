@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from typing import Any
 
 from torch import nn
 
@@ -11,6 +12,7 @@ from undrift.models.lstm import CharLSTM
 from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
+from undrift.util.literals import check_scalars, scalars
 from undrift.util.names import suggest
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -39,7 +41,25 @@ INPUTS: dict[str, str] = {
 """Name -> the model's input: "image" or "text"."""
 
 
-def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbols: int | None = None) -> nn.Module:
+_FROM_DATA = ("classes", "channels", "symbols")  # what the data decide; `image` may be repeated and must agree
+
+
+def arguments(name: str) -> dict[str, Any]:
+    """The arguments of a named model that a run file can set, with their types.
+
+    Args:
+        name: one of `MODELS`.
+
+    Example:
+        >>> arguments("vit-tiny")
+        {'image': <class 'int'>, 'patch': <class 'int'>}
+    """
+    return scalars(_maker(name), *_FROM_DATA)
+
+
+def build(
+    name: str, *, classes: int, channels: int = 3, image: int = 32, symbols: int | None = None, **others: Any
+) -> nn.Module:
     """A named model that fits the data.
 
     Args:
@@ -48,22 +68,31 @@ def build(name: str, *, classes: int, channels: int = 3, image: int = 32, symbol
         channels: how many channels the images have.
         image: height and width of the images.
         symbols: size of the alphabet if the data are text; None if they are images.
+        others: arguments of the model itself, as `arguments` lists them.
 
     Example:
         >>> sum(p.numel() for p in build("cnn", classes=10, channels=1, image=28).parameters())
         1258798
+        >>> sum(p.numel() for p in build("resnet8", classes=10, width=2).parameters())
+        304154
     """
-    if name not in MODELS:
-        raise ValueError(f"no model is named {name!r}; {suggest(name, MODELS)}")
+    make = _maker(name)
+    check_scalars(others, arguments(name), f"model {name!r}")
     data = "image" if symbols is None else "text"
     if INPUTS[name] != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
     if classes < 1:
         raise ValueError(f"model {name!r}: classes must be 1 or more, got {classes}")
-    make = MODELS[name]
     given = {"classes": classes, "channels": channels, "image": image, "symbols": symbols}
-    return make(**{key: value for key, value in given.items() if key in signature(make).parameters})
+    return make(**{key: value for key, value in given.items() if key in signature(make).parameters}, **others)
+
+
+def _maker(name: str) -> Callable[..., nn.Module]:
+    """The function that builds a named model."""
+    if name not in MODELS:
+        raise ValueError(f"no model is named {name!r}; {suggest(name, MODELS)}")
+    return MODELS[name]
 
 
 def head(module: nn.Module) -> tuple[str, ...]:
@@ -88,6 +117,7 @@ __all__ = [
     "ResNet",
     "SmallCNN",
     "Variational",
+    "arguments",
     "build",
     "densenet121",
     "head",

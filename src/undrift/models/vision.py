@@ -13,16 +13,25 @@ def densenet121(
 ) -> nn.Module:
     """DenseNet-121 from torchvision, with the norm and the stem of our ResNets.
 
-    `norm="batch", stem="imagenet"` is torchvision's own.
+    `norm="batch", stem="imagenet"` is torchvision's own. `norm="last"` is FedLAW's network as FedFFT describes it.
 
     Args:
         classes: how many outputs.
         groups: groups of every group norm.
         channels: how many channels the images have.
-        norm: "group" or "batch".
+        norm: "group" or "batch"; or "last": group norm after the last dense block, batch norm in the dense layers and
+            transitions, and neither norm nor ReLU after the stem's convolution.
         stem: "cifar", 3 x 3 without pooling, or "imagenet", 7 x 7 with stride 2 and max pooling.
+
+    Note:
+        FedFFT names FedLAW's implementation "with GN applied after the final dense block" and nothing else. FedLAW's
+        code has batch norm everywhere and a bare stem, so we read: that code, with its last norm replaced. Its number
+        of groups is not published.
     """
-    make = layers.norm(norm, groups)
+    if norm not in ("group", "batch", "last"):
+        raise ValueError(f"densenet121: norm must be 'group', 'batch' or 'last', got {norm!r}")
+    make = layers.norm("group" if norm == "group" else "batch", groups)
+    last = layers.norm("batch" if norm == "batch" else "group", groups)
     conv, pool = layers.stem(stem, channels, 64)
     nn.init.kaiming_normal_(conv.weight)  # as in torchvision's other convolutions
     model: nn.Module = _library("torchvision.models", "densenet121").densenet121(num_classes=classes)
@@ -31,7 +40,9 @@ def densenet121(
     for parent in list(model.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.BatchNorm2d):
-                setattr(parent, name, make(child.num_features))
+                setattr(parent, name, (last if name == "norm5" else make)(child.num_features))
+    if norm == "last":
+        features.norm0, features.relu0 = nn.Identity(), nn.Identity()
     return model
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -15,6 +14,7 @@ from undrift.data import cache, stand_in
 from undrift.data.sources import find_source
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
+from undrift.experiment.named import parts
 from undrift.experiment.setup import CLIENTS, COHORT, default_model, maker
 from undrift.util.files import write
 
@@ -50,7 +50,9 @@ def estimate(comparison: Comparison, steps: "Steps | None" = None) -> CostEstima
     hours = None
     if steps is not None:
         hours = sum(count * steps.seconds(config) for config, count in zip(configs, counts, strict=True)) / 3600
-    return CostEstimate(len(configs), sum(counts), hours, tuple(dict.fromkeys(config.data for config in configs)))
+    return CostEstimate(
+        len(configs), sum(counts), hours, tuple(dict.fromkeys(parts(config.data)[0] for config in configs))
+    )
 
 
 def gradients(config: Config) -> float:
@@ -61,7 +63,7 @@ def gradients(config: Config) -> float:
         1000.0
     """
     clients = config.clients or CLIENTS
-    examples = find_source(config.data).examples * (1 - config.holdout) / clients
+    examples = find_source(parts(config.data)[0]).examples * (1 - config.holdout) / clients
     steps = config.local.epochs * ceil(examples / config.local.batch_size)
     per_step = cost(config.algorithm()).gradients_per_step
     return float(config.rounds * (config.cohort or COHORT) * steps * per_step)
@@ -78,8 +80,7 @@ class Steps:
 
     def seconds(self, config: Config) -> float:
         """Seconds of a gradient on one batch of a run; nan if the model cannot be built here."""
-        source = find_source(config.data)
-        key = f"{config.model or 'default'} {source.name} torch-{torch.__version__}"
+        key = f"{config.model or 'default'} {config.data} torch-{torch.__version__}"
         if key not in self.known:
             self.known[key] = _measured(config)
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,12 +91,13 @@ class Steps:
 
 def _measured(config: Config) -> float | None:
     """Seconds per example of a forward and a backward pass, on one core; None if a library is missing."""
-    data = stand_in(config.data, _BATCH)
+    name, arguments = parts(config.data)
+    data = stand_in(name, _BATCH, arguments.get("resize", 0))
     try:
         model = maker(config.model or default_model(data, config.algorithm()), data)()
     except ImportError:
         return None
-    inputs: Any = data.train.inputs if data.kind == "text" else data.train.inputs.float()
+    inputs = data.train.inputs if data.kind == "text" else torch.zeros(_BATCH, *data.shape)
     threads, times = torch.get_num_threads(), []
     torch.set_num_threads(1)
     try:

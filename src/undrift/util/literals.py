@@ -6,7 +6,7 @@ form `name:0.1,key=value` without parentheses and quotes, parsed by `short`. `ca
 
 import ast
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from inspect import signature
 from types import NoneType, UnionType
@@ -142,6 +142,40 @@ def fitted(make: Callable[..., object], name: str, value: object) -> object:
         raise TypeError(f"{name} takes {getattr(hint, '__name__', None) or hint}, got {value!r}") from None
 
 
+def scalars(make: Callable[..., object], *without: str) -> dict[str, Any]:
+    """The arguments of a function that are numbers, texts or booleans, with their annotations.
+
+    Args:
+        make: the function.
+        without: arguments to leave out.
+
+    Example:
+        >>> def model(classes: int, patch: int = 4, widths: tuple[int, ...] = ()) -> None: ...
+        >>> scalars(model, "classes")
+        {'patch': <class 'int'>}
+    """
+    hints = {name: parameter.annotation for name, parameter in signature(make).parameters.items()}
+    return {name: hint for name, hint in hints.items() if name not in without and _is_scalar(hint)}
+
+
+def check_scalars(given: Mapping[str, object], known: Mapping[str, Any], source: str) -> None:
+    """Check named values against the arguments that `scalars` lists.
+
+    Args:
+        given: name -> value.
+        known: name -> annotation.
+        source: what takes the arguments, for errors.
+    """
+    for name, value in given.items():
+        if name not in known:
+            raise ValueError(f"{source} has no argument {name!r}; it takes {', '.join(known) or 'no arguments'}")
+        try:
+            _as(value, known[name])
+        except TypeError:
+            hint = getattr(known[name], "__name__", None) or known[name]
+            raise ValueError(f"{source}: {name} takes {hint}, got {value!r}") from None
+
+
 def written(value: object) -> str:
     """A value written as a literal that `bracketed` parses."""
     if isinstance(value, tuple):
@@ -150,6 +184,12 @@ def written(value: object) -> str:
 
 
 _BUILTIN = (bool, int, float, str, tuple, object)  # matched by exact type, not by isinstance
+
+
+def _is_scalar(hint: Any) -> bool:
+    """Whether an annotation allows only numbers, texts, booleans and None."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return all(kind in (bool, int, float, str, NoneType) for kind in kinds)
 
 
 @lru_cache(maxsize=256)

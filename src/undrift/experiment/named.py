@@ -1,0 +1,80 @@
+"""Names with arguments: how a run file names its model and its data.
+
+A name is written alone, with arguments in parentheses, or as a table with the key `name`. All become one text,
+`name(key=value, ...)` with sorted keys, or the name alone, so that equal settings have equal texts and identities.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ValidationInfo
+
+from undrift.data import load
+from undrift.data.sources import find_source
+from undrift.models import arguments as model_arguments
+from undrift.util.literals import LONGEST, bracketed, check_scalars, scalars, written
+
+_TEXT = re.compile(r"([^()]*)(\(.*\))", re.DOTALL)
+
+
+def parts(text: str) -> tuple[str, dict[str, Any]]:
+    """The name in a text and its arguments.
+
+    Example:
+        >>> parts("vit-tiny(patch=16)"), parts("cnn")
+        (('vit-tiny', {'patch': 16}), ('cnn', {}))
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"a name with its arguments has at most {LONGEST} characters, got {len(text)}")
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        return text, {}
+    positional, named = bracketed(found[2], text)
+    if positional:
+        raise ValueError(f"{text!r}: name its arguments, for example vit-tiny(patch=16)")
+    return found[1].strip(), named
+
+
+def canonical(value: object, info: ValidationInfo) -> object:
+    """A model or data set as one text, with its arguments checked; what is neither a text nor a table is returned.
+
+    Args:
+        value: a name, a text with arguments, or a table with the key `name` and arguments, which override those of
+            the text in `name`.
+        info: has the name of the setting, "model" or "data".
+    """
+    if not isinstance(value, str | Mapping):
+        return value
+    setting = str(info.field_name)
+    try:
+        table = {"name": value} if isinstance(value, str) else value
+        if not isinstance(table.get("name"), str):
+            raise ValueError(f"write name = {_EXAMPLES[setting]} beside the arguments, or give --{setting}")
+        name, given = parts(table["name"])
+        given = dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
+        if not given:
+            return name
+        check_scalars(given, _KNOWN[setting](name), repr(name))
+        if any(isinstance(item, float) and not isfinite(item) for item in given.values()):
+            raise ValueError(f"{name!r} takes finite numbers, got {given}")
+    except ValueError as error:
+        raise ValueError(f"{setting}: {error}") from None
+    return f"{name}({', '.join(f'{key}={written(item)}' for key, item in given.items())})"
+
+
+def _data_arguments(name: str) -> dict[str, Any]:
+    """The arguments of `load` that change the data, for any data set."""
+    find_source(name)
+    return scalars(load, "name", "hub", "keep")
+
+
+_KNOWN: dict[str, Callable[[str], dict[str, Any]]] = {"model": model_arguments, "data": _data_arguments}
+_EXAMPLES = {"model": '"vit-tiny"', "data": '"cifar10"'}
+
+Named = Annotated[str, BeforeValidator(canonical)]
+"""A name, with its arguments if it has any, as one text."""
+
+NamedOrNone = Annotated[str | None, BeforeValidator(canonical)]
+"""The same; None stands for a default."""
