@@ -114,9 +114,27 @@ def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, Co
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
     """The settings with all defaults that depend on the data filled in."""
     clients = len(split.clients)
-    chosen = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
+    cohort = cohort_size(config.cohort, clients) if config.probability is None else None
+    chosen = {"clients": clients, "cohort": cohort, "partition": split.scheme}
     chosen |= {"model": config.model or default_model(dataset, config.algorithm())}
     return Config.build(config.model_dump() | chosen)
+
+
+def cohort_size(cohort: float | None, clients: int) -> int:
+    """How many clients take part in a round.
+
+    Args:
+        cohort: an int is the number itself; a float is a ratio of the clients, rounded, at least one client; None
+            takes 10, or all if there are fewer.
+        clients: how many clients there are.
+
+    Example:
+        >>> cohort_size(0.1, 226), cohort_size(0.1, 3), cohort_size(1.0, 4), cohort_size(1, 4), cohort_size(None, 4)
+        (23, 1, 4, 1, 4)
+    """
+    if isinstance(cohort, float):
+        return max(1, int(cohort * clients + 0.5))
+    return min(COHORT, clients) if cohort is None else cohort
 
 
 def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
@@ -161,9 +179,11 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
                 setup.algorithm,
                 setup.task,
                 setup.local,
-                cohort=config.cohort,
+                cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
+                probability=config.probability,
                 seed=config.seed,
                 bound=config.bound,
+                failures=config.failures,
                 depth=config.output.checkpoint_every * config.output.keep,
                 backend=backend,
             )
