@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
-from undrift.data import CorruptTests, Dataset, DataTask, load
+from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import Natural
+from undrift.data.schemes import is_natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
@@ -54,11 +54,12 @@ def prepare(config: Config) -> Setup:
         dataset = load(config.data)
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         scheme, labels = parse(config.partition), dataset.train.targets.numpy()
-        wanted = config.clients or (None if isinstance(scheme, Natural) else CLIENTS)
+        wanted = config.clients or (None if is_natural(scheme) else CLIENTS)
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
         make()  # raises here if the model does not fit the data
+        dataset = _tested(dataset, split) if is_natural(scheme) else dataset
         dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
@@ -95,6 +96,21 @@ def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int
     shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
     drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
     return np.sort(np.concatenate(drawn)).astype(np.int64)
+
+
+def _tested(dataset: Dataset, split: Partition) -> Dataset:
+    """The data without the test examples of owners that a natural partition left out."""
+    train, test = dataset.train.owners, dataset.test.owners
+    if train is None or test is None:
+        return dataset
+    drawn = train[torch.from_numpy(np.concatenate(split.clients))]
+    left = np.setdiff1d(train.numpy(), drawn.numpy())
+    kept = torch.from_numpy(~np.isin(test.numpy(), left))
+    if not kept.any():
+        raise ValueError(f"{split.scheme}: the users that were drawn have no test examples; draw more of them")
+    if kept.all():
+        return dataset
+    return replace(dataset, test=Split(dataset.test.inputs[kept], dataset.test.targets[kept], test[kept]))
 
 
 def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
