@@ -71,6 +71,10 @@ def test_leaf_s_own_split(tmp_path: Path) -> None:
         found = [row for row in texts(data, split) if row[0] in {owner for owner, _, _ in expected}]
         assert found == expected
     assert len(data.train) == 14 and len(data.test) == 3
+    with pytest.raises(
+        ValueError, match="leaf-shakespeare: its windows are those of the files; leave out stride, got 2"
+    ):
+        load("leaf-shakespeare", tmp_path, stride=2, keep=False)
     owners = data.train.owners
     assert owners is not None
     clients = partition("natural", data.train.targets.numpy(), owners=owners.numpy()).clients

@@ -100,8 +100,10 @@ def _words(source: DataSource, place: Place, _stride: int) -> Made:
     return _splits(source, place, inputs), ""
 
 
-def _characters(source: DataSource, place: Place, _stride: int) -> Made:
+def _characters(source: DataSource, place: Place, stride: int) -> Made:
     """Texts of one length with the next character; a test set is split off in time, as in `text.windows`."""
+    if stride != 1:
+        raise ValueError(f"{source.name}: its windows are those of the files; leave out stride, got {stride}")
 
     def symbols(columns: Columns, name: str, length: int) -> NDArray[Any]:
         return text.characters(rows(columns[name]), len(columns[name]), length)
