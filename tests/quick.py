@@ -45,6 +45,8 @@ TESTS = (
     "test_corruption::test_a_data_set_is_corrupted_sample_by_sample",
     "test_data::test_parquet_of_the_hub_s_schema",
     "test_data::test_shakespeare_from_a_text",
+    "test_folders::test_domains_are_owners",
+    "test_leaf::test_leaf_s_own_split",
     "test_models::test_output",
     "test_models::test_resnet_size",
     "test_models::test_the_lstm_reads_integers",

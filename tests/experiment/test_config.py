@@ -11,6 +11,7 @@ import pytest
 
 from undrift.core.local import PRESETS, Local
 from undrift.experiment.config import Config, ConfigError, LocalConfig
+from undrift.experiment.setup import cohort_size
 
 GOOD = {
     "method": "fedsam",
@@ -65,6 +66,26 @@ def test_identity_is_what_the_result_depends_on() -> None:
     assert len({Config.build({**GOOD, **change}).identity() for change in other} | {base}) == 1 + len(other)
 
 
+def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
+    """The identity of an empty run file before there were `probability` and `failures`."""
+    empty = Config().identity()
+    assert empty == "5ca29867354171c8a789aa2a33ed66238b3a6448140b803ecfcc1024d18e3534"
+    assert Config.build({"failures": "reject"}).identity() == empty
+    used = [{"probability": 0.1}, {"probability": 0.2}, {"failures": "raise"}]
+    assert len({Config.build(values).identity() for values in used} | {empty}) == 4
+
+
+def test_a_cohort_is_a_number_or_a_ratio(tmp_path: Path) -> None:
+    assert [cohort_size(0.05, clients) for clients in (3, 10, 29, 30, 1129)] == [1, 1, 1, 2, 56]
+    path = tmp_path / "run.toml"
+    for text, expected in (("1", 1), ("1.0", 8), ("0.25", 2), ("7", 7)):
+        path.write_text(f"clients = 8\ncohort = {text}\n")
+        config = Config.read(path)
+        assert repr(config.cohort) == text and cohort_size(config.cohort, 8) == expected
+        path.write_text(config.toml())
+        assert Config.read(path) == config and type(Config.read(path).cohort) is type(config.cohort)
+
+
 def test_weights_can_be_set_for_any_method() -> None:
     for method in ("fedavg", "scaffold"):
         found = [
@@ -89,6 +110,11 @@ def test_weights_can_be_set_for_any_method() -> None:
         ({"rounds": 10**12}, "rounds: input should be less than or equal to 1000000"),
         ({"rounds": "many"}, "rounds: input should be a valid integer"),
         ({"cohort": 11, "clients": 10}, "cohort: 11 clients a round, but there are only 10 clients"),
+        *(({"cohort": x}, r"cohort: write a number of clients, .*ratio") for x in (0, 0.0, 1.5, -2, True, "x")),
+        ({"cohort": 0.1, "probability": 0.1}, "give cohort or probability, not both, got 0.1 and 0.1"),
+        ({"probability": 0}, "probability: input should be greater than 0"),
+        ({"probability": 1.1}, "probability: input should be less than or equal to 1"),
+        ({"failures": "ignore"}, "failures: input should be 'reject' or 'raise', got 'ignore'"),
         ({"engine": {"name": "spark"}}, "engine.name: input should be 'local', 'ray' or 'flower', got 'spark'"),
         ({"holdout": 1.0}, "holdout: input should be less than 1"),
         ({"seed": -1}, "seed: input should be greater than or equal to 0"),

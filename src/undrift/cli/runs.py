@@ -31,7 +31,12 @@ def run(
     ] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
-    cohort: Annotated[int | None, typer.Option(help="How many take part in a round.")] = None,
+    cohort: Annotated[
+        str | None, typer.Option(help="How many take part in a round: a number (10) or a ratio of the clients (0.1).")
+    ] = None,
+    probability: Annotated[
+        float | None, typer.Option(help="Each client takes part with this probability; instead of a cohort.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
@@ -61,7 +66,8 @@ def run(
         "data": data,
         "partition": partition,
         "clients": clients,
-        "cohort": cohort,
+        "cohort": None if cohort is None else _value(cohort),
+        "probability": probability,
         "rounds": rounds,
         "model": model,
         "seed": seed,

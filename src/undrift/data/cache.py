@@ -24,11 +24,14 @@ def root() -> Path:
 
 
 def entry(name: str, files: Sequence[Path], *options: object) -> Path:
-    """The cache folder of a data set: its name, and a hash of the options and of each file's name, size and time."""
+    """The cache folder of a data set: its name, and a hash of the options and of each file's path, size and time.
+
+    Of a path the last three names count: the folders of an image say its class and its domain.
+    """
     known = [repr(options)]
     for path in files:
         stat = path.stat()
-        known.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns}")
+        known.append(f"{'/'.join(path.parts[-3:])} {stat.st_size} {stat.st_mtime_ns}")
     return root() / f"{name}-{sha256(chr(10).join(known).encode()).hexdigest()[:16]}"
 
 

@@ -1,4 +1,4 @@
-"""The file formats of data sets: Parquet, `save_to_disk`, idx, MedMNIST's archive, a text file."""
+"""The file formats of data sets: Parquet, `save_to_disk`, idx, MedMNIST's archive, a text file, LEAF, folders."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from undrift.data.dataset import DataError
+from undrift.data.folders import TINY, look_domains, look_tiny, read_domains, read_tiny
 from undrift.data.images import need, read_idx, read_npz
+from undrift.data.leaf import SPLITS, look_leaf, read_leaf
 from undrift.data.sources import DataSource
 
 Columns = Mapping[str, Any]
 
 
 class Format(NamedTuple):
-    """A file format: `look` returns the files of a split in a folder (empty if there are none), `read` reads them."""
+    """A file format: `look` returns the files of a split in a folder (empty if there are none), `read` reads them.
+
+    `splits` are the names of its splits, in the order of preference, if they are not the source's.
+    """
 
     look: Callable[[Path, str], list[Path]]
     read: Callable[[DataSource, str, list[Path]], Columns]
+    splits: tuple[tuple[str, str], ...] = ()
 
 
 def _look_parquet(folder: Path, split: str) -> list[Path]:
@@ -100,4 +106,11 @@ FORMATS = [
     Format(_look_idx, _read_idx),
     Format(_look_npz, _read_npz),
     Format(_look_text, _read_text),
+    Format(look_tiny, read_tiny, TINY),
 ]
+OWNED = [Format(look_leaf, read_leaf, SPLITS), Format(look_domains, read_domains)]
+
+
+def formats(source: DataSource) -> list[Format]:
+    """The formats that a data set may have, in the order of preference; some need owners."""
+    return [*FORMATS, *OWNED] if source.owner else FORMATS

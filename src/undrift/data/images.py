@@ -35,7 +35,10 @@ def need(module: str) -> Any:
 
 
 def rows(column: Any) -> Iterator[Any]:
-    """The values of a table column, with one chunk in memory at a time."""
+    """The values of a table column, with one chunk in memory at a time, or of a list."""
+    if isinstance(column, list):
+        yield from column
+        return
     for chunk in column.chunks:
         yield from chunk.to_pylist()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from undrift.data.dataset import Dataset, Split
 from undrift.data.formats import Columns
 from undrift.data.images import decode, rows
 from undrift.data.places import Place, Where, fetch, find, folders, missing
+from undrift.data.schemes import ranks
 from undrift.data.sources import DataSource, find_source
 
 VERSION = 1
@@ -24,6 +26,8 @@ PER_OWNER = 0.9
 """The share of each owner's examples used for training if a source has no test split."""
 
 Made = tuple[dict[str, NDArray[Any]], str]
+_Column = Callable[[Columns], NDArray[Any]]
+_Cut = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 
 
 def load(
@@ -43,7 +47,7 @@ def load(
         name: one of `SOURCES`.
         where: a folder, or the Parquet files of each split; no other place is then searched.
         hub: another repository on the hub with the same columns; no other place is then searched.
-        stride: for windows of characters, the distance between their starts; 1 gives all of them.
+        stride: for the windows of `shakespeare`, the distance between their starts; 1 gives all of them.
         keep: store the decoded arrays in the cache folder.
         resize: height and width of the images that models receive; 0 leaves them as they are.
         mean: images are normalised with this mean, in [0, 1], in every channel; None takes that of the data.
@@ -127,25 +131,60 @@ def _words(source: DataSource, place: Place, _stride: int) -> Made:
     return _splits(source, place, inputs), ""
 
 
+def _characters(source: DataSource, place: Place, stride: int) -> Made:
+    """Texts of one length with the next character; a test set is split off in time, as in `text.windows`."""
+    if stride != 1:
+        raise ValueError(f"{source.name}: its windows are those of the files; leave out stride, got {stride}")
+
+    def symbols(columns: Columns, name: str, length: int) -> NDArray[Any]:
+        return text.characters(rows(columns[name]), len(columns[name]), length)
+
+    arrays = _splits(
+        source,
+        place,
+        lambda columns: symbols(columns, source.inputs[0], source.length),
+        lambda columns: symbols(columns, source.target, 1).reshape(-1).astype(np.int64),
+        partial(_cut_in_time, length=source.length),
+    )
+    return arrays, ""
+
+
 def _roles(source: DataSource, place: Place, stride: int) -> Made:
     """Windows of characters with their roles."""
     return text.windows(place.read("train")[source.inputs[0]], stride, source.length), ""
 
 
-_FORMS: dict[str, Callable[[DataSource, Place, int], Made]] = {"image": _images, "words": _words, "roles": _roles}
+_FORMS: dict[str, Callable[[DataSource, Place, int], Made]] = {
+    "image": _images,
+    "words": _words,
+    "characters": _characters,
+    "roles": _roles,
+}
 
 
-def _splits(source: DataSource, place: Place, inputs: Callable[[Columns], NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Inputs, targets and owners of the splits, named "train-inputs" and so on."""
+def _splits(
+    source: DataSource, place: Place, inputs: _Column, targets: _Column | None = None, cut: _Cut | None = None
+) -> dict[str, NDArray[Any]]:
+    """Inputs, targets and owners of the splits, named "train-inputs" and so on.
+
+    Args:
+        source: the data set.
+        place: where it is.
+        inputs: the inputs of the columns of a split.
+        targets: the same for the targets; None takes the numbers in the column.
+        cut: splits a test set off the training set if there is none; None takes a tenth of each owner's examples.
+    """
     arrays: dict[str, NDArray[Any]] = {}
-    for name, split in zip(("train", "test"), source.splits, strict=True):
+    owners: dict[str, list[Any]] = {}
+    for name, split in zip(("train", "test"), place.splits, strict=True):
         if split:
             columns = place.read(split)
             arrays[f"{name}-inputs"] = inputs(columns)
-            arrays[f"{name}-targets"] = _numbers(columns[source.target])
+            arrays[f"{name}-targets"] = targets(columns) if targets else _numbers(columns[source.target])
             if source.owner:
-                arrays[f"{name}-owners"] = _owners(columns[source.owner])
-    return arrays if source.splits[1] else _cut(arrays)
+                owners[name] = list(rows(columns[source.owner]))
+    arrays |= {f"{name}-owners": numbers for name, numbers in _owners(owners).items()}
+    return arrays if place.splits[1] else (cut or _cut)(arrays)
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:
@@ -154,18 +193,42 @@ def _numbers(column: Any) -> NDArray[np.int64]:
     return np.asarray(values, dtype=np.int64).reshape(-1)
 
 
-def _owners(column: Any) -> NDArray[np.int64]:
-    """The owners, numbered from 0 in the order of their names."""
-    return np.unique(np.asarray(list(rows(column))), return_inverse=True)[1].astype(np.int64).reshape(-1)
+def _owners(names: dict[str, list[Any]]) -> dict[str, NDArray[np.int64]]:
+    """The owners of each split, numbered from 0 in the order of the names of all splits."""
+    if not names:
+        return {}
+    every = np.asarray([name for split in names.values() for name in split])
+    numbers = np.unique(every, return_inverse=True)[1].astype(np.int64).reshape(-1)
+    ends = np.cumsum([len(split) for split in names.values()])[:-1]
+    return dict(zip(names, np.split(numbers, ends), strict=True))
 
 
 def _cut(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Split a test set off the training set: a tenth of each owner's examples, the same every time."""
     owners = arrays["train-owners"]
-    mixed = np.random.default_rng(derive(0, "per owner")).permutation(len(owners))
-    order = mixed[np.argsort(owners[mixed], kind="stable")]
-    counts = np.bincount(owners)
-    rank = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-    train = rank < np.maximum(1, (PER_OWNER * counts).astype(np.int64))[owners[order]]
-    chosen = {"train": np.sort(order[train]), "test": np.sort(order[~train])}
-    return {f"{s}-{p}": arrays[f"train-{p}"][chosen[s]] for s in chosen for p in ("inputs", "targets", "owners")}
+    rank = ranks(owners, np.random.default_rng(derive(0, "per owner")))
+    train = rank < np.maximum(1, (PER_OWNER * np.bincount(owners)).astype(np.int64))[owners]
+    return _parted(arrays, train, ~train)
+
+
+def _cut_in_time(arrays: dict[str, NDArray[Any]], length: int) -> dict[str, NDArray[Any]]:
+    """Split a test set off the training set: each owner's last windows, without a character of training.
+
+    An owner with few windows has no test examples, but one window at least for training.
+    """
+    owners = arrays["train-owners"]
+    rank = ranks(owners)
+    bounds = np.array([text.cut(max(int(count), 2), 1, length) for count in np.bincount(owners)])
+    if not (test := rank >= bounds[owners, 1]).any():
+        raise ValueError(
+            f"no user has enough windows of {length} characters to be tested; use more users or LEAF's split"
+        )
+    return _parted(arrays, rank < bounds[owners, 0], test)
+
+
+def _parted(arrays: dict[str, NDArray[Any]], train: NDArray[Any], test: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """The examples in the two masks, in their order."""
+    masks = {"train": train, "test": test}
+    return {
+        f"{s}-{p}": arrays[f"train-{p}"][mask] for s, mask in masks.items() for p in ("inputs", "targets", "owners")
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from undrift.data.dataset import DataError
-from undrift.data.formats import FORMATS, PARQUET, Columns, Format, table
+from undrift.data.formats import PARQUET, Columns, Format, formats, table
 from undrift.data.images import need
 from undrift.data.sources import SOURCES, DataSource
 
@@ -24,11 +24,13 @@ class Place:
         where: its name to print.
         files: all files that the content depends on.
         read: returns the columns of a split.
+        splits: the names of its training and its test split; the latter is empty if it has none.
     """
 
     where: str
     files: tuple[Path, ...]
     read: Callable[[str], Columns]
+    splits: tuple[str, str]
 
 
 class Availability(NamedTuple):
@@ -50,10 +52,11 @@ def find(source: DataSource, where: Where | None = None) -> Place | None:
     if isinstance(where, Mapping):
         return _given(source, where)
     for folder in folders(source, where):
-        for format in FORMATS:
-            files = {split: format.look(folder, split) for split in source.splits if split}
-            if all(files.values()):
-                return _place(source, format, str(folder), files)
+        for format in formats(source):
+            for splits in format.splits or [source.splits]:
+                files = {split: format.look(folder, split) for split in splits if split}
+                if all(files.values()):
+                    return _place(source, format, str(folder), files, splits)
     return None
 
 
@@ -80,7 +83,7 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
     except (ImportError, OSError, ValueError, RuntimeError) as error:  # without a network the hub raises any of these
         raise missing(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
     files = tuple(Path(part["filename"]) for split in held.values() for part in split.cache_files)
-    return Place(f"hub {source.hub}", files, lambda split: table(source, held[split]))
+    return Place(f"hub {source.hub}", files, lambda split: table(source, held[split]), source.splits)
 
 
 def missing(source: DataSource, looked: Sequence[str | Path]) -> DataError:
@@ -108,10 +111,12 @@ def _hub_folders(source: DataSource) -> Iterator[Path]:
         yield Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / ("datasets--" + source.hub.replace("/", "--"))
 
 
-def _place(source: DataSource, format: Format, where: str, files: Mapping[str, list[Path]]) -> Place:
+def _place(
+    source: DataSource, format: Format, where: str, files: Mapping[str, list[Path]], splits: tuple[str, str]
+) -> Place:
     """A place on this machine."""
     every = tuple(path for paths in files.values() for path in paths)
-    return Place(where, every, lambda split: format.read(source, split, files[split]))
+    return Place(where, every, lambda split: format.read(source, split, files[split]), splits)
 
 
 def _given(source: DataSource, where: Mapping[str, Any]) -> Place:
@@ -128,4 +133,5 @@ def _given(source: DataSource, where: Mapping[str, Any]) -> Place:
     for path in (path for paths in files.values() for path in paths):
         if not path.is_file():
             raise DataError(f"{source.name}: {path} is not a file")
-    return _place(source, PARQUET, ", ".join(str(path) for paths in files.values() for path in paths), files)
+    names = ", ".join(str(path) for paths in files.values() for path in paths)
+    return _place(source, PARQUET, names, files, source.splits)

@@ -6,6 +6,7 @@ schemes are in `undrift.data.dirichlet`.
 """
 
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -100,26 +101,31 @@ class Classes(Scheme):
 
 @dataclass(frozen=True)
 class Natural(Scheme):
-    """The data's own clients: writers, roles, hospitals. Users that are too small are removed, then users are sampled.
+    """The data's own clients: writers, roles, domains. Users that are too small are removed, then users are sampled.
 
     Args:
         min_size: users with fewer samples are removed.
         fraction: users are drawn until they have this share of the samples, as in LEAF.
         users: this share of the users is drawn.
+        samples: this share of each user's samples is drawn, at least one.
+        split: each user's samples are shuffled and split evenly over this many clients.
     """
 
     min_size: int = 1
     fraction: float = 1.0
     users: float = 1.0
+    samples: float = 1.0
+    split: int = 1
     name: ClassVar[str] = "natural"
 
     def __post_init__(self) -> None:
-        self.within("min_size", 1, np.inf)
-        for key in ("fraction", "users"):
+        for key in ("min_size", "split"):
+            self.within(key, 1, np.inf)
+        for key in ("fraction", "users", "samples"):
             self.within(key, 1e-9, 1)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """The samples and the client of each; clients are numbered in the order of their owners' names."""
+        """The samples and the client of each, in the order of the owners' names; clients of one owner are adjacent."""
         if owners is None:
             raise ValueError("natural: the data name no owners; pass owners=..., one for each sample")
         names, user, sizes = np.unique(owners, return_inverse=True, return_counts=True)
@@ -129,12 +135,26 @@ class Natural(Scheme):
         held = np.cumsum(sizes[able])
         enough = int(np.searchsorted(held, self.fraction * held[-1])) + 1
         chosen = np.sort(able[: min(enough, max(1, round(self.users * len(able))))])
-        if clients not in (None, len(chosen)):
-            raise ValueError(f"{self}: the data have {len(chosen)} such owners, got clients={clients}; leave it out")
+        if clients not in (None, len(chosen) * self.split):
+            each = f" for {self.split} clients each" if self.split > 1 else ""
+            raise ValueError(
+                f"{self}: the data have {len(chosen)} such owners{each}, got clients={clients}; leave it out"
+            )
         client = np.full(len(names), -1)
         client[chosen] = np.arange(len(chosen))
         samples = np.flatnonzero(client[user] >= 0)
-        return samples, client[user][samples]
+        owner = client[user][samples]
+        if self.samples == 1 and self.split == 1:
+            return samples, owner
+        kept = np.maximum(1, np.rint(self.samples * sizes[chosen])).astype(np.int64)
+        if kept.min() < self.split:
+            raise ValueError(
+                f"{self}: {names[chosen[kept.argmin()]]} has {kept.min()} samples for {self.split} clients; use a "
+                f"smaller split, or remove such owners with min_size={ceil(self.split / self.samples)}"
+            )
+        rank = ranks(owner, draw)
+        taken = rank < kept[owner]
+        return samples[taken], (owner * self.split + rank % self.split)[taken]
 
 
 @dataclass(frozen=True)
@@ -237,6 +257,27 @@ def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -
     for client, lost, gained in ((i, own, other), (j, other, own)):
         counts[client, lost] -= 1
         counts[client, gained] += 1
+
+
+def is_natural(scheme: Scheme) -> bool:
+    """Whether a scheme, or the one it distributes by, takes the data's own clients."""
+    over = getattr(scheme, "over", None)
+    return isinstance(scheme, Natural) or (isinstance(over, Scheme) and is_natural(over))
+
+
+def ranks(groups: Indices, draw: Generator | None = None) -> Indices:
+    """The place of each sample in its group, in a random order if `draw` is given; groups are numbered from 0.
+
+    Example:
+        >>> ranks(np.array([0, 1, 1, 0, 1])).tolist()
+        [0, 0, 1, 1, 2]
+    """
+    mixed = np.arange(len(groups)) if draw is None else draw.permutation(len(groups))
+    order = mixed[np.argsort(groups[mixed], kind="stable")]
+    counts = np.bincount(groups)
+    out = np.empty(len(groups), np.int64)
+    out[order] = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return out
 
 
 def setting_text(value: object) -> str:

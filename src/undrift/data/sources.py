@@ -12,12 +12,14 @@ class DataSource:
     Args:
         name: the name that `load` takes.
         title: the name to print.
-        form: "image" (encoded images in a column), "words" (text columns) or "roles" (the text of a play).
+        form: "image" (encoded images in a column), "words" (text columns), "characters" (texts of one length, and the
+            next character) or "roles" (the text of a play).
         classes: how many classes.
         hub: its name on the hub; empty if it is not there.
         inputs: the columns of the input; several text columns are joined.
         target: the column of the class.
         splits: the names of the training and the test split; if the latter is empty, it is split off training by owner.
+            Files in LEAF's format may have both.
         owner: the column of the natural client; empty if there is none.
         mean: the mean of each channel; its length is the number of channels.
         std: the standard deviation of each channel.
@@ -138,6 +140,7 @@ _ALL = [
         splits=("train", "valid"),
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
+        files="tiny-imagenet-200 (unpacked), or train.parquet and valid.parquet (columns image, label),",
         lossless=False,
         examples=100_000,
         pixels=64,
@@ -153,8 +156,25 @@ _ALL = [
         owner="writer_id",
         mean=(0.0,),
         std=(1.0,),
+        files="train.parquet (columns image, character, writer_id), or LEAF's train/*.json and test/*.json,",
         examples=732_573,
         pixels=28,
+    ),
+    DataSource(
+        name="office-home",
+        title="Office-Home",
+        form="image",
+        classes=65,
+        hub="flwrlabs/office-home",
+        splits=("train", ""),
+        owner="domain",
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+        files="its folders Art, Clipart, ... of images, or train.parquet (columns image, label, domain),",
+        lossless=False,
+        side=64,
+        examples=14_029,
+        pixels=64,
     ),
     DataSource(
         name="bloodmnist",
@@ -179,6 +199,21 @@ _ALL = [
         symbols=81,
         length=80,
         examples=793_902,
+    ),
+    DataSource(
+        name="leaf-shakespeare",
+        title="Shakespeare (LEAF)",
+        form="characters",
+        classes=80,
+        hub="flwrlabs/shakespeare",
+        inputs=("x",),
+        target="y",
+        splits=("train", ""),
+        owner="character_id",
+        files="LEAF's train/*.json and test/*.json, or its all_data/*.json,",
+        symbols=80,
+        length=80,
+        examples=3_380_926,
     ),
     DataSource(
         name="yahoo-answers",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
 from zlib import crc32
@@ -14,6 +15,7 @@ ALPHABET = "\n !\"&'(),-." + digits + ":;>?" + ascii_uppercase + "[]" + ascii_lo
 
 UNKNOWN = len(ALPHABET)
 TRAINING = 0.8
+CHUNK = 10_000  # texts encoded at once
 
 _WORD = re.compile(r"\w+")
 _CODES = np.full(256, UNKNOWN, np.uint8)
@@ -85,6 +87,38 @@ def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[A
     if owner == 0:
         raise ValueError(f"windows: no role speaks enough for windows of {length} characters to train and test on")
     return _joined(parts)
+
+
+def characters(texts: Iterable[str], count: int, length: int) -> NDArray[np.uint8]:
+    """The symbols of texts that all have the same length, in LEAF's alphabet.
+
+    Args:
+        texts: the texts.
+        count: how many there are.
+        length: characters in a text.
+
+    Example:
+        >>> characters(["Ah", "ah"], 2, 2).tolist()
+        [[25, 60], [53, 60]]
+    """
+    out = np.empty((count, length), np.uint8)
+    rest = iter(texts)
+    for begin in range(0, count, CHUNK):
+        some = list(islice(rest, CHUNK))
+        odd = next((text for text in some if len(text) != length), None)
+        if odd is not None:
+            raise ValueError(
+                f"characters: every text must have {length} characters, got {len(odd)}: {odd[:100]!r}; "
+                "write the files with LEAF's own preprocess.sh"
+            )
+        out[begin : begin + len(some)] = encode("".join(some)).reshape(-1, length)
+        if (out[begin : begin + len(some)] == UNKNOWN).any():
+            foreign = sorted(set("".join(some)) - set(ALPHABET))
+            raise ValueError(
+                f"characters: {''.join(foreign)!r} are not in LEAF's alphabet of {UNKNOWN} characters; "
+                "write the files with LEAF's own preprocess.sh"
+            )
+    return out
 
 
 def _joined(parts: dict[str, list[NDArray[Any]]]) -> dict[str, NDArray[Any]]:

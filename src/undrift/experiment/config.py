@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
@@ -17,6 +17,7 @@ from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
 from undrift.data import Augment
+from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.util.names import suggest
 
@@ -24,6 +25,10 @@ Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Scalar = bool | int | float | str
 Model = TypeVar("Model", bound=BaseModel)
+
+
+_LATER = ("probability", "failures")
+"""Keys that are in the identity only if they are used: earlier versions did not have them."""
 
 
 class ConfigError(ValueError):
@@ -104,7 +109,9 @@ class Config(Strict):
             it is split over `clients`: 100 if None, or all clients of a natural partition.
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
             and the method.
-        cohort: clients in a round; None takes 10.
+        cohort: clients in a round: an int is their number, a float a ratio of all clients; None takes 10.
+        probability: instead of a cohort, each client takes part in a round with this probability.
+        failures: "reject" continues without a client whose training fails, "raise" ends the run.
         rounds: rounds in all.
         seed: fixes everything random.
         weights: "paper" keeps the method's own weights; "examples" and "uniform" override them.
@@ -121,7 +128,9 @@ class Config(Strict):
     data: Named = "fashion-mnist"
     partition: str = "dirichlet:0.1"
     clients: Count | None = None
-    cohort: Count | None = None
+    cohort: int | float | None = None
+    probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    failures: Failures = "reject"
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     model: NamedOrNone = None
@@ -135,9 +144,24 @@ class Config(Strict):
     engine: EngineConfig = EngineConfig()
     output: OutputConfig = OutputConfig()
 
+    @field_validator("cohort", mode="before")
+    @classmethod
+    def _number_or_ratio(cls, value: Any) -> Any:
+        count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000_000
+        if value is None or count or (isinstance(value, float) and 0 < value <= 1):
+            return value
+        raise ValueError(
+            "cohort: write a number of clients, 1 or more (cohort = 10), or a ratio of them in (0, 1] "
+            f"(cohort = 0.1), got {str(value)[:80]!r}"
+        )
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.clients and self.cohort and self.cohort > self.clients:
+        if self.cohort is not None and self.probability is not None:
+            raise ValueError(
+                f"probability: give cohort or probability, not both, got {self.cohort} and {self.probability}"
+            )
+        if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
             needs = self.algorithm().needs
@@ -174,7 +198,8 @@ class Config(Strict):
 
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
-        values = self.model_dump(exclude={"engine", "output", "rounds", "target"})
+        unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
+        values = self.model_dump(exclude={"engine", "output", "rounds", "target"} | unused)
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:

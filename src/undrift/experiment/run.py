@@ -18,7 +18,7 @@ from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, RunFolder, read_summary
 from undrift.experiment.judge import best, rounds_to
 from undrift.experiment.measure import Measure
-from undrift.experiment.setup import Setup, engine, environment, prepare
+from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
 from undrift.util.files import write
@@ -79,7 +79,11 @@ def finished(config: Config, folder: Path) -> bool:
     if not (folder / "config.toml").is_file():
         return False
     there = Config.read(folder / "config.toml")
-    left = {name: getattr(there, name) for name in ("clients", "cohort", "model") if getattr(config, name) is None}
+    left = {name: getattr(there, name) for name in ("clients", "model") if getattr(config, name) is None}
+    if isinstance(config.cohort, float):
+        left["cohort"] = cohort_size(config.cohort, there.clients or CLIENTS)
+    elif config.cohort is None and config.probability is None:
+        left["cohort"] = there.cohort
     given = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
     if given.identity() != there.identity():
         raise RunError(

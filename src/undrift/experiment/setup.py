@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
-from undrift.data import CorruptTests, Dataset, DataTask, load
+from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import Natural
+from undrift.data.schemes import is_natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config, ConfigError
@@ -61,11 +61,12 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset = load(name, **arguments) if dataset is None else dataset
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         scheme, labels = parse(config.partition), dataset.train.targets.numpy()
-        wanted = config.clients or (None if isinstance(scheme, Natural) else CLIENTS)
+        wanted = config.clients or (None if is_natural(scheme) else CLIENTS)
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
         make()  # raises here if the model does not fit the data
+        dataset = _tested(dataset, split) if is_natural(scheme) else dataset
         dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
@@ -104,6 +105,21 @@ def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int
     return np.sort(np.concatenate(drawn)).astype(np.int64)
 
 
+def _tested(dataset: Dataset, split: Partition) -> Dataset:
+    """The data without the test examples of owners that a natural partition left out."""
+    train, test = dataset.train.owners, dataset.test.owners
+    if train is None or test is None:
+        return dataset
+    drawn = train[torch.from_numpy(np.concatenate(split.clients))]
+    left = np.setdiff1d(train.numpy(), drawn.numpy())
+    kept = torch.from_numpy(~np.isin(test.numpy(), left))
+    if not kept.any():
+        raise ValueError(f"{split.scheme}: the users that were drawn have no test examples; draw more of them")
+    if kept.all():
+        return dataset
+    return replace(dataset, test=Split(dataset.test.inputs[kept], dataset.test.targets[kept], test[kept]))
+
+
 def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
     """The data with corrupted training images, and the corrupted tests, if the partition asks for them."""
     shift = split.corruption
@@ -121,9 +137,27 @@ def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, Co
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
     """The settings with all defaults that depend on the data filled in."""
     clients = len(split.clients)
-    chosen = {"clients": clients, "cohort": config.cohort or min(COHORT, clients), "partition": split.scheme}
+    cohort = cohort_size(config.cohort, clients) if config.probability is None else None
+    chosen = {"clients": clients, "cohort": cohort, "partition": split.scheme}
     chosen |= {"model": config.model or default_model(dataset, config.algorithm())}
     return Config.build(config.model_dump() | chosen)
+
+
+def cohort_size(cohort: float | None, clients: int) -> int:
+    """How many clients take part in a round.
+
+    Args:
+        cohort: an int is the number itself; a float is a ratio of the clients, rounded, at least one client; None
+            takes 10, or all if there are fewer.
+        clients: how many clients there are.
+
+    Example:
+        >>> cohort_size(0.1, 226), cohort_size(0.1, 3), cohort_size(1.0, 4), cohort_size(1, 4), cohort_size(None, 4)
+        (23, 1, 4, 1, 4)
+    """
+    if isinstance(cohort, float):
+        return max(1, int(cohort * clients + 0.5))
+    return min(COHORT, clients) if cohort is None else cohort
 
 
 def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
@@ -177,9 +211,11 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
                 setup.algorithm,
                 setup.task,
                 setup.local,
-                cohort=config.cohort,
+                cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
+                probability=config.probability,
                 seed=config.seed,
                 bound=config.bound,
+                failures=config.failures,
                 depth=config.output.checkpoint_every * config.output.keep,
                 backend=backend,
             )

@@ -15,7 +15,7 @@ from undrift.data.sources import find_source
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
 from undrift.experiment.named import parts
-from undrift.experiment.setup import CLIENTS, COHORT, default_model, maker
+from undrift.experiment.setup import CLIENTS, cohort_size, default_model, maker
 from undrift.util.files import write
 
 _BATCH, _REPEATS = 8, 3
@@ -66,7 +66,8 @@ def gradients(config: Config) -> float:
     examples = find_source(parts(config.data)[0]).examples * (1 - config.holdout) / clients
     steps = config.local.epochs * ceil(examples / config.local.batch_size)
     per_step = cost(config.algorithm()).gradients_per_step
-    return float(config.rounds * (config.cohort or COHORT) * steps * per_step)
+    cohort = config.probability * clients if config.probability else cohort_size(config.cohort, clients)
+    return float(config.rounds * cohort * steps * per_step)
 
 
 class Steps:
