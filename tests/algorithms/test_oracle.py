@@ -19,7 +19,9 @@ from undrift.blocks import (
     Uniform,
     clip_coordinates,
     gaussian,
+    gd,
     high_pass,
+    lap_d,
     high_pass_2d,
     low_pass,
     moving_average,
@@ -194,6 +196,8 @@ PAIRS: list[tuple[Callable[..., Filter], Callable[..., np.ndarray], list[float]]
     (low_pass, slow.low_pass, [0.0, 0.03, 0.1, 0.35, 0.9]),
     (moving_average, slow.lap_d, [0.0, 0.05, 0.2, 0.31, 0.5]),
     (gaussian, slow.gaussian, [0.0, 0.05, 0.2, 0.5]),
+    (lap_d, lambda t, window: slow.lap_d(t, 1.2067 / window), [3, 5, 25]),
+    (gd, lambda t, sigma: slow.gaussian(t, 0.3748 / sigma), [0.5, 1.5, 7.5]),
     (rescale, slow.rescale, [0.0, 0.1, 0.35]),
     (clip_coordinates, slow.clip_coordinates, [0.5, 1.0, 3.0]),
 ]
