@@ -209,7 +209,8 @@ def test_detrending_kernels_at_the_cut_off() -> None:
 def test_a_window_and_the_share_that_it_matches(window: int) -> None:
     """sin(pi f k) / (k sin(pi f)) is 1/2 at f = r/2; a share gives back its window, and the same filter."""
     filter = lap_d(window)
-    assert (matched := moving_average(filter.cutoff)).window == window
+    matched = moving_average(filter.cutoff)
+    assert matched.window == window
     f = filter.cutoff / 2
     assert sin(pi * f * window) / (window * sin(pi * f)) == pytest.approx(0.5, abs=0.35 / window**2 + 1e-5)
     v = torch.cos(torch.arange(4 * window, dtype=torch.float64) ** 2)
@@ -225,7 +226,8 @@ def test_a_deviation_and_the_share_that_it_matches(sigma: float) -> None:
     assert exp(-2 * (pi * filter.cutoff / 2 * sigma) ** 2) == pytest.approx(0.5, abs=1e-4)
     v = torch.cos(torch.arange(ceil(8 * sigma), dtype=torch.float64) ** 2)
     if filter.cutoff < 1:
-        assert (matched := gaussian(filter.cutoff)).sigma == pytest.approx(sigma, rel=1e-14)
+        matched = gaussian(filter.cutoff)
+        assert matched.sigma == pytest.approx(sigma, rel=1e-14)
         close(on(filter, v), on(matched, v))
     shortest = ceil(2 / filter.cutoff)
     assert filter.touches(shortest) and not filter.touches(shortest - 1)

@@ -33,10 +33,11 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         SpecGradFilter, spectral filtering of client gradients.
 
     Note:
-        LAP-D and GD as compositions: "uniform + lap-d(25)", "uniform + gd(7.5)". Their kernels are in a supplement that
-        was not available; a window of 1.2067/r and a sigma of 0.3748/r match the cut-off of high_pass(r), and
-        moving_average(r) and gaussian(r) choose them so. The filter is an orthogonal projection, so less divergence after it is not evidence by itself. For vision
-        transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)).
+        The filter is an orthogonal projection, so less divergence after it is not evidence by itself. For vision
+        transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)). LAP-D and GD
+        are compositions, "uniform + lap-d(25)" and "uniform + gd(7.5)". Their kernels are in a supplement that was not
+        available; a window of 1.2067/r and a sigma of 0.3748/r match the cut-off of high_pass(r), and
+        moving_average(r) and gaussian(r) choose them so.
     """
     host = uniform() if host is None else host
     before = host.spectral.perturbation if isinstance(host.spectral, Filters) else None
