@@ -123,6 +123,11 @@ def text(algorithm: Algorithm) -> str:
     return _joined(_fills(algorithm)) or "fedavg"
 
 
+def composed(text: str) -> bool:
+    """Whether a text is a composition rather than an algorithm's name."""
+    return any(sign in text for sign in "+(:")
+
+
 def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
     """Every block and filter by its name in a term."""
     classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
