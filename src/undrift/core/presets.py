@@ -85,9 +85,9 @@ _RADII = "FedFSA 5.1"
 _OWN = "FedFSA, the authors' code"
 
 
-def _fsa(source: str, **values: float) -> Mapping[str, MethodPreset]:
+def _fsa(source: str, rho: float, larger: float, count: int) -> Mapping[str, MethodPreset]:
     """What FedFSA sets for the methods with its perturbation: the radii, and how many tensors get the larger one."""
-    own = {"rho": values["rho"], "larger": values["larger"], "count": values["count"]}
+    own = {"rho": rho, "larger": larger, "count": count}
     names = ("fedfsa", "fedfsa-random", "fedfsa-reverse")
     with_momentum = MethodPreset({**own, "a": 0.1}, source=source)
     return {**dict.fromkeys(names, with_momentum), "fsa": MethodPreset(own, source=source)}
