@@ -72,6 +72,7 @@ TESTS = (
     "test_files::test_a_file_is_replaced_with_its_permissions",
     "test_literals::test_both_forms_say_the_same",
     "test_names::test_the_nearest_name_is_suggested",
+    "test_presets::test_a_comparison_applies_it_to_every_row",
     "test_new::test_an_empty_folder_is_filled_and_this_one_may_be_meant",
 )
 """Tests by file and function; of one with parameters the first."""

@@ -34,6 +34,7 @@ FACES = {"__init__", "ray", "flower"}
 CORE = [
     "vector",
     "random",
+    "presets",
     "local",
     "types",
     "task",

@@ -1,6 +1,6 @@
 """The sheets' examples of operators: perturbations, high-pass filters, detrending, ablations; and their identities."""
 
-from math import exp, pi, sin, sqrt
+from math import ceil, exp, log, pi, sin, sqrt
 
 import pytest
 import torch
@@ -16,12 +16,15 @@ from undrift.blocks import (
     cap_norm,
     clip_coordinates,
     gaussian,
+    gd,
     high_pass,
     high_pass_2d,
+    lap_d,
     low_pass,
     moving_average,
     rescale,
 )
+from undrift.blocks.spectral.detrend import SIGMA, WINDOW
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import Local
 from undrift.core.vector import Layout
@@ -200,6 +203,42 @@ def test_detrending_kernels_at_the_cut_off() -> None:
     for filter, gain, printed in ((moving_average(0.05), box, "0.529"), (gaussian(0.05), bump, "0.500")):
         close(on(filter, phase), gain * phase)
         rounds_to(gain, printed)
+
+
+@pytest.mark.parametrize("window", range(3, 102, 2))
+def test_a_window_and_the_share_that_it_matches(window: int) -> None:
+    """sin(pi f k) / (k sin(pi f)) is 1/2 at f = r/2; a share gives back its window, and the same filter."""
+    filter = lap_d(window)
+    matched = moving_average(filter.cutoff)
+    assert matched.window == window
+    f = filter.cutoff / 2
+    assert sin(pi * f * window) / (window * sin(pi * f)) == pytest.approx(0.5, abs=0.35 / window**2 + 1e-5)
+    v = torch.cos(torch.arange(4 * window, dtype=torch.float64) ** 2)
+    assert torch.equal(on(filter, v), on(matched, v))
+    shortest = ceil(2 / filter.cutoff)
+    assert filter.touches(shortest) and not filter.touches(shortest - 1)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 1.5, 7.5, 30.0])
+def test_a_deviation_and_the_share_that_it_matches(sigma: float) -> None:
+    """exp(-2 (pi f s)^2) is 1/2 at f = r/2; a share gives back its deviation, and the same filter."""
+    filter = gd(sigma)
+    assert exp(-2 * (pi * filter.cutoff / 2 * sigma) ** 2) == pytest.approx(0.5, abs=1e-4)
+    v = torch.cos(torch.arange(ceil(8 * sigma), dtype=torch.float64) ** 2)
+    if filter.cutoff < 1:
+        matched = gaussian(filter.cutoff)
+        assert matched.sigma == pytest.approx(sigma, rel=1e-14)
+        close(on(filter, v), on(matched, v))
+    shortest = ceil(2 / filter.cutoff)
+    assert filter.touches(shortest) and not filter.touches(shortest - 1)
+    assert on(filter, v[:shortest]).shape == (shortest,)
+
+
+def test_the_constants_of_the_relation() -> None:
+    """sinc(x) = 1/2 at x = WINDOW / 2, and the Gaussian's closed form."""
+    x = WINDOW / 2
+    assert sin(pi * x) / (pi * x) == pytest.approx(0.5, abs=2e-5)
+    assert pytest.approx(2 * sqrt(log(2) / 2) / pi, abs=5e-5) == SIGMA
 
 
 @pytest.mark.parametrize("filter", [moving_average(0.05), gaussian(0.05)])

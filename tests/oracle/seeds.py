@@ -39,6 +39,48 @@ def choose(scores: dict[str, float], most: int, choice: str) -> list[str]:
     return out
 
 
+def raised(p: Problem, x: Params, batch: Any, rho: float, larger: float, top: list[str], blend: float = 1.0) -> Params:
+    """delta_k = rho_k*g1_k/norm(g1), rho_k = larger for k in Top_i; (1-blend)*g1 + blend*G(x+delta)."""
+    g1 = p.gradient(x, batch)
+    size = norm(g1) + 1e-12
+    delta = {name: (larger if name in top else rho) * g1[name] / size for name in g1}
+    return add(scale(1 - blend, g1), scale(blend, p.gradient(add(x, delta), batch)))
+
+
+def fedspeed_fsa(
+    p: Problem,
+    s: Settings,
+    n: int,
+    rho: float,
+    larger: float,
+    chosen: int,
+    mu: float,
+    blend: float,
+    eligible: tuple[str, ...],
+) -> Path:
+    """v = raised - gh_i + mu*(x-w^t); gh_i -= mu*D_i; lambda -= mu/N sum D_i; w = mean x_i - lambda/mu."""
+    w, path, top = p.start(), [], dict[int, list[str]]()
+    duals, dual = dict[int, Params](), zero(w)
+    for t in range(n):
+        models, moves = [], []
+        for client in p.cohort(t):
+            own = duals.get(client, zero(w))
+
+            def rule(p: Problem, client: int, w: Params, x: Params, batch: Any) -> Params:
+                return raised(p, x, batch, rho, larger, top.get(client, []), blend)
+
+            xs, _ = local(p, s, t, client, w, rule, lambda g, x, h=own, w=w: add(sub(g, h), scale(mu, sub(x, w))))
+            scores = {name: sensitivity(w[name], xs[-1][name], "normalized") for name in eligible}
+            top[client] = choose(scores, chosen, "largest")
+            models.append(xs[-1])
+            moves.append(sub(xs[-1], w))
+            duals[client] = sub(own, scale(mu, moves[-1]))
+        dual = sub(dual, scale(mu / p.population, total(moves)))
+        w = sub(mean(models), scale(1 / mu, dual))
+        path.append(w)
+    return path
+
+
 def fedfsa(
     p: Problem,
     s: Settings,
@@ -59,10 +101,7 @@ def fedfsa(
         for client in p.cohort(t):
 
             def rule(p: Problem, client: int, w: Params, x: Params, batch: Any) -> Params:
-                g1, large = p.gradient(x, batch), top.get(client, [])
-                size = norm(g1) + 1e-12
-                delta = {name: (larger if name in large else rho) * g1[name] / size for name in g1}
-                return p.gradient(add(x, delta), batch)
+                return raised(p, x, batch, rho, larger, top.get(client, []))
 
             xs, _ = local(p, s, t, client, w, rule, lambda g, x, m=m: add(scale(a, g), scale(1 - a, m)))
             scores = {name: sensitivity(w[name], xs[-1][name], measure) for name in eligible}

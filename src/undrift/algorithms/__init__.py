@@ -64,6 +64,7 @@ from undrift.algorithms.scaffold_i import scaffold_i
 from undrift.algorithms.specgrad import specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
+from undrift.core import presets
 from undrift.core.algorithm import Algorithm
 from undrift.util.names import suggest
 
@@ -134,20 +135,23 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""
 
 
-def make(name: str, **arguments: object) -> Algorithm:
+def make(name: str, *, preset: str | None = None, **arguments: object) -> Algorithm:
     """A named algorithm.
 
     Args:
         name: its name in `undrift list`.
+        preset: a paper whose values the arguments have that are not given; `undrift show NAME` lists them.
         arguments: the arguments of its function; the others have their defaults.
 
     Example:
         >>> make("fedsam", rho=0.05)
         Algorithm(perturbation=SAM(rho=0.05, blend=1.0), aggregation=Uniform())
+        >>> make("fedgloss", preset="fedfft").server_optimizer
+        ServerSAM(rho=0.1, warmup=0, first=0.001)
     """
     if name not in ALGORITHMS:
         raise ValueError(f"no algorithm is named {name!r}; {suggest(name, ALGORITHMS)}")
-    return ALGORITHMS[name](**arguments)
+    return ALGORITHMS[name](**{**presets.preset(preset).of(name).arguments, **arguments} if preset else arguments)
 
 
 __all__ = ["ALGORITHMS", "make", *sorted(f.__name__ for f in ALGORITHMS.values())]

@@ -19,7 +19,7 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
     Args:
         r: share of the spectrum removed, with similar results from 0.01 to 0.1; 0 gives the host.
         host: the algorithm to filter; None is FedAvg with equal weights.
-        filter: a filter instead of high_pass(r), such as moving_average(r) or gaussian(r).
+        filter: a filter instead of high_pass(r), such as lap_d(window) or gd(sigma).
 
     Limits:
         r = 0 gives the host.
@@ -34,7 +34,10 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
 
     Note:
         The filter is an orthogonal projection, so less divergence after it is not evidence by itself. For vision
-        transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)).
+        transformers the paper filters the patch embedding only: high_pass(r, scope=("patch_embed*",)). LAP-D and GD
+        are compositions, "uniform + lap-d(25)" and "uniform + gd(7.5)". Their kernels are in a supplement that was not
+        available; a window of 1.2067/r and a sigma of 0.3748/r match the cut-off of high_pass(r), and
+        moving_average(r) and gaussian(r) choose them so.
     """
     host = uniform() if host is None else host
     before = host.spectral.perturbation if isinstance(host.spectral, Filters) else None

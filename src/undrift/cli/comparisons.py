@@ -13,7 +13,7 @@ from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
-from undrift.cli.runs import Device, Engine, Preset, Workers, settings, slug
+from undrift.cli.runs import Device, Engine, Preset, Workers, settings, slug, with_preset
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
@@ -45,8 +45,7 @@ def compare_methods(
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
     with reported("compare", ConfigError, RunError):
-        values = merged(read_toml(file), {"base": {"local": {"preset": preset}}})
-        comparison = Comparison.build(values, str(file))
+        comparison = Comparison.build(_based(read_toml(file), preset), str(file))
         folder = out or Path("runs") / file.stem
         given = {"name": engine, "workers": workers, "device": device}
         trials = comparison.trials(given)
@@ -97,12 +96,12 @@ def tune_method(
     with reported("tune", ConfigError, RunError, CheckpointError):
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
-        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed, "local": {"preset": preset}}
+        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed}
         base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         base.pop("method", None)
         engines = {"engine": {"name": engine, "workers": workers, "device": device}}
-        tuning = Tuning.build(merged(values, {**fixed, "base": merged(base, engines)}), what)
+        tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         column = config_judged_by(tuning.config(tuple(values[0] for values in tuning.grid.values())))
         with stoppable("the same command"), Progress(None) as progress:
@@ -111,6 +110,12 @@ def tune_method(
         typer.echo(json.dumps(summary, indent=2))
     else:
         _show_grid(summary, tuning, folder)
+
+
+def _based(values: dict[str, Any], preset: str | None) -> dict[str, Any]:
+    """A comparison or a tuning with the preset of a flag in its base."""
+    base = values.get("base", {})
+    return {**values, "base": with_preset(base, preset)} if isinstance(base, dict) else values
 
 
 class Watching:

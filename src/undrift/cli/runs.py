@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,10 @@ from undrift.experiment.folder import RunError, check_run
 from undrift.experiment.judge import GLOBAL, config_judged_by
 
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; it does not affect results.")]
-Preset = Annotated[str | None, typer.Option(help="papers: the papers' local settings; explicit settings override it.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(help="papers, fedfft, fedfsa, ...: the values of a paper; other settings override them."),
+]
 Workers = Annotated[int | None, typer.Option(help="How many workers the engine starts.")]
 Device = Annotated[str | None, typer.Option(help="cpu; GPUs are not supported yet.")]
 
@@ -72,11 +76,11 @@ def run(
         "model": model,
         "seed": seed,
         "target": target,
-        "local": {"preset": preset, "lr": lr, "epochs": epochs, "batch_size": batch_size},
+        "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
     with reported("run", ConfigError, RunError, CheckpointError):
-        values = read_toml(config) if config else {}
+        values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.data)}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
@@ -103,6 +107,15 @@ def resume_run(
         show = partial(progress.row, judged_by=config_judged_by(Config.read(folder / "config.toml")))
         outcome = resume(folder, show, **{k: v for k, v in changes.items() if v is not None})
     _print_summary(outcome)
+
+
+def with_preset(values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+    """Settings of a run with the preset of a flag, which replaces a preset of the file."""
+    if preset is None:
+        return dict(values)
+    local = values.get("local")
+    kept = {"local": {key: x for key, x in local.items() if key != "preset"}} if isinstance(local, Mapping) else {}
+    return {**values, **kept, "preset": preset}
 
 
 def settings(texts: list[str]) -> dict[str, Any]:

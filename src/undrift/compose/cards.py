@@ -5,17 +5,19 @@
 
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import cleandoc, signature
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import text
 from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.presets import PAPERS, MethodPreset
 from undrift.util.tables import markdown as markdown_table
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
@@ -49,6 +51,7 @@ class Card:
         limits: the cases in which it equals another method.
         differences: how it differs from the paper or from released code.
         references: its papers.
+        presets: what each preset that mentions it sets for it.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Card:
     limits: tuple[str, ...]
     differences: str
     references: tuple[str, ...]
+    presets: dict[str, MethodPreset] = field(default_factory=dict)
 
     @property
     def slots(self) -> dict[str, str]:
@@ -113,6 +117,7 @@ def card(name: str) -> Card:
         limits=_entries(sections.get("Limits", [])),
         differences=" ".join(" ".join(sections.get("Note", [])).split()),
         references=_entries(sections.get("References", [])),
+        presets={preset: found.methods[name] for preset, found in PAPERS.items() if name in found.methods},
     )
 
 
@@ -122,6 +127,7 @@ def markdown(card: Card) -> str:
     if card.defaults:
         arguments = [(f"`{a.name}`", f"`{a.default}`", a.meaning) for a in card.defaults]
         parts += ["## Arguments", markdown_table(("argument", "default", "meaning"), arguments)]
+    parts += ["## Presets", *_presets(card)]
     if card.slots:
         filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
         parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
@@ -182,6 +188,38 @@ def _run(card: Card) -> str:
     """The commands that run it: by name, and as a composition of its blocks."""
     composed = f'\nundrift run "{card.composition}"' if "+" in card.composition or ":" in card.composition else ""
     return f"```bash\nundrift run {card.name}{composed}\n```"
+
+
+def _presets(card: Card) -> list[str]:
+    """What the presets set for it, those with the same values in one row, and which of them leave its defaults."""
+    if not card.presets:
+        return [
+            "No preset says anything about it: with all of them it has its defaults and the paper's local settings."
+        ]
+    groups: list[tuple[list[str], MethodPreset]] = []
+    for name, own in card.presets.items():
+        names = next((names for names, other in groups if other == own), None)
+        if names is None:
+            groups.append(([name], own))
+        else:
+            names.append(name)
+    rows = [(_code(names), _values(own.arguments), _values(own.local), own.source) for names, own in groups]
+    silent = _code([name for name in PAPERS if name not in card.presets])
+    return [
+        f"`undrift run {card.name} --preset {groups[0][0][0]}` has these values, and the paper's other local settings.",
+        markdown_table(("preset", "arguments", "local", "source"), rows),
+        f"About it these say nothing, so it has its defaults and the paper's local settings: {silent}.",
+    ]
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    """Settings in one cell."""
+    return _code([f"{key}={value}" for key, value in values.items()]) or "-"
+
+
+def _code(texts: Sequence[str]) -> str:
+    """Texts as code, joined by commas."""
+    return ", ".join(f"`{text}`" for text in texts)
 
 
 def _cost(cost: Cost) -> str:

@@ -8,15 +8,19 @@ Terms are joined by "+". A term is a name with optional arguments in parentheses
 - a filter (`high-pass(0.01)`) acts on the offset of a perturbation if an earlier term has one, else on the gradient;
   `perturbation:` and `gradient:` select one.
 
-No slot may be filled twice, with one exception: the default weights of an algorithm, equal or by examples, are replaced
-by another term's weight rule. Case, dashes and underscores in names are ignored. Arguments are literals; nothing is
-evaluated.
+No slot may be filled twice, with two exceptions. The default weights of an algorithm, equal or by examples, are
+replaced by another term's weight rule. A block that `extends` the block of an algorithm replaces it, in either order,
+and takes over its arguments of the same name that the term does not give: `fedspeed(blend=0.5) + fsa(larger=0.9)` is
+FedSpeed with FSA's larger radius, and keeps its rho and its blend.
+
+Case, dashes and underscores in names are ignored. Arguments are literals; nothing is evaluated.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 from undrift import blocks
@@ -57,6 +61,18 @@ class _Term:
     fills: Filled
     others: tuple[str, ...] = ()
     """Terms that put the same part into other places."""
+    given: frozenset[str] | None = None
+    """The arguments that the term of a block or a filter gives; None for an algorithm, or a term that extends one."""
+
+    def over(self, place: _Place, host: "_Term") -> AnyBlock | None:
+        """Its block in place of one of an algorithm that it extends, with what that one sets and the term does not."""
+        block, replaced = self.fills[place], host.fills[place]
+        if self.given is None or host.given is not None or isinstance(block, Filter) or isinstance(replaced, Filter):
+            return None
+        if not isinstance(replaced, block.extends):
+            return None
+        shared = {f.name for f in fields(block)} & {f.name for f in fields(replaced)} - self.given
+        return replace(block, **{name: getattr(replaced, name) for name in shared})
 
     def yields(self, place: _Place) -> bool:
         """Whether another term may replace its part: default weights of an algorithm that also fills other slots."""
@@ -83,11 +99,11 @@ def parse(text: str) -> Algorithm:
     for source in split(text):
         term = _read(source, any(place.slot == "perturbation" for place in filled))
         for place, part in term.fills.items():
-            before = filled.get(place)
-            if before is not None and before[0].yields(place):
-                before = None
-            if before is None or not term.yields(place):
-                filled[place] = (_alone(place, before, term), part)
+            before, _ = filled.get(place, (None, None))
+            if before is None or before.yields(place):
+                filled[place] = (term, part)
+            elif not term.yields(place):
+                filled[place] = _extended(place, before, term)
     filters: dict[str, Any] = {place.filter: part for place, (_, part) in filled.items() if place.filter}
     slots: dict[str, Any] = {place.slot: part for place, (_, part) in filled.items() if not place.filter}
     if filters:
@@ -105,6 +121,11 @@ def text(algorithm: Algorithm) -> str:
         'perturbation:sam(rho=0.05) + drift:scaffold + aggregation:uniform'
     """
     return _joined(_fills(algorithm)) or "fedavg"
+
+
+def composed(text: str) -> bool:
+    """Whether a text is a composition rather than an algorithm's name."""
+    return any(sign in text for sign in "+(:")
 
 
 def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
@@ -127,8 +148,10 @@ def _read(source: str, perturbed: bool) -> _Term:
         raise ValueError(f"{source!r}: {algorithm} is an algorithm and fills its own slots; write it without {prefix}:")
     if part is None:
         raise ValueError(f"no algorithm, block or filter is named {name!r}; {suggest(name, {**ALGORITHMS, **known})}")
-    made = called(known[part], bracketed(arguments, source), source)
-    return _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
+    positional, named = bracketed(arguments, source)
+    made = called(known[part], (positional, named), source)
+    term = _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
+    return replace(term, given=frozenset(signature(known[part]).bind(*positional, **named).arguments))
 
 
 def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
@@ -145,12 +168,13 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Ter
     return _Term(source, {place: made}, others)
 
 
-def _alone(place: _Place, before: tuple[_Term, object] | None, term: _Term) -> _Term:
-    """The term; raises if another one has filled the place."""
-    if before is not None:
-        hint = term.hint() or before[0].hint()
-        raise ValueError(f"{before[0].text!r} and {term.text!r} both fill {place}; leave one of them out{hint}")
-    return term
+def _extended(place: _Place, before: _Term, term: _Term) -> tuple[_Term, AnyBlock | Filter]:
+    """Which of two terms fills a place, and with what: the one that extends the other's block, or an error."""
+    for one, host in ((term, before), (before, term)):
+        if (block := one.over(place, host)) is not None:
+            return replace(one, fills={place: block}, given=None), block
+    hint = term.hint() or before.hint()
+    raise ValueError(f"{before.text!r} and {term.text!r} both fill {place}; leave one of them out{hint}")
 
 
 def _home(part: AnyBlock | Filter, perturbed: bool) -> str:

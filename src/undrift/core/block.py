@@ -71,6 +71,8 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
 
     home: ClassVar[str] = ""
     """The slot it fills unless another is named."""
+    extends: "ClassVar[tuple[type[AnyBlock], ...]]" = ()
+    """Blocks of a host that it replaces in a composition, taking over their settings of the same name."""
     Server: ClassVar[Declared] = None
     Client: ClassVar[Declared] = None
     Sent: ClassVar[Declared] = None

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from undrift.util.names import suggest
+from undrift.core.presets import PAPERS, preset
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,17 @@ class Local:
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> "Local":
-        """The settings of a named preset, with those given here put over them.
+        """The local settings of a named preset, with those given here put over them.
 
         Args:
-            name: a key of `PRESETS`.
+            name: a key of `PRESETS`, the name of a paper.
             settings: fields that differ from the preset's.
 
         Example:
             >>> Local.preset("papers", lr=0.05).weight_decay
             0.001
         """
-        if name not in PRESETS:
-            raise ValueError(f"no preset is named {name!r}; {suggest(name, PRESETS)}")
-        return replace(PRESETS[name], **settings)
+        return replace(cls(**preset(name).local), **settings)
 
     def rate(self, round: int) -> float:
         """The learning rate of a round."""
@@ -66,7 +64,5 @@ class Local:
         return self.epochs * -(-examples // self.batch_size)
 
 
-PRESETS: Mapping[str, Local] = {
-    "papers": Local(lr=0.1, decay=0.998, weight_decay=1e-3, clip=10.0, epochs=5, batch_size=50),
-}
+PRESETS: Mapping[str, Local] = {name: Local.preset(name) for name in PAPERS}
 """Name -> settings. "papers" is the common protocol of the papers: a slow decay, weight decay and clipped gradients."""

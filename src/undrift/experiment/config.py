@@ -13,9 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose.grammar import parse
+from undrift.compose.grammar import composed, parse
+from undrift.compose.presets import resolve
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
+from undrift.core.presets import PAPERS
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
@@ -29,6 +31,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LATER = ("probability", "failures")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
+
+_PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
+"""The keys that a preset sets, and what they are when not given."""
 
 
 class ConfigError(ValueError):
@@ -47,7 +52,7 @@ class Strict(BaseModel):
 class LocalConfig(Strict):
     """How every client trains, with any method: the fields and defaults of `undrift.Local`.
 
-    The key `preset` names one of `undrift.core.local.PRESETS`; other keys override its values.
+    The key `preset` names a paper whose local settings are taken; other keys override its values.
     """
 
     shorthands = ("preset",)
@@ -105,6 +110,8 @@ class Config(Strict):
     Args:
         method: an algorithm's name from `undrift list`, with its arguments in `arguments`; or a composition such as
             "scaffold + sam(rho=0.05)", which includes its arguments.
+        preset: not a field, but a key: a paper whose values the method's arguments and the local settings have that
+            are not given. It is replaced by these values.
         data: a data set's name, or a table with `name` and arguments of `load` such as `resize`; `partition` says how
             it is split over `clients`: 100 if None, or all clients of a natural partition.
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
@@ -122,6 +129,8 @@ class Config(Strict):
         target: accuracy to reach; the summary has the first round that reaches it.
         bound: largest norm of a client's displacement; None allows any.
     """
+
+    shorthands = ("preset",)
 
     method: str = "fedavg"
     arguments: dict[str, Scalar] = {}
@@ -155,6 +164,22 @@ class Config(Strict):
             f"(cohort = 0.1), got {str(value)[:80]!r}"
         )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Replace the preset by its values; those that are given override them, and so does a preset of `local`."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = {key: value for key, value in values.items() if key != "preset"}
+        method, arguments, local = (given.get(key, empty) for key, empty in _PRESET)
+        if not (isinstance(method, str) and isinstance(arguments, Mapping) and isinstance(local, Mapping)):
+            return given
+        if (name := values["preset"]) not in tuple(PAPERS):
+            raise ValueError(f"preset: no preset is named {name!r}; {suggest(str(name), PAPERS)}")
+        found = resolve(name, method, arguments)
+        own = local if "preset" in local else {**found.local, **local}
+        return {**given, "method": found.method, "arguments": found.arguments, "local": own}
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.cohort is not None and self.probability is not None:
@@ -184,7 +209,7 @@ class Config(Strict):
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights that `weights` selects."""
-        algorithm = parse(self.method) if self._composed else make(self.method, **self.arguments)
+        algorithm = parse(self.method) if self._composed else make(self.method, preset=None, **self.arguments)
         if self._composed and self.arguments:
             raise ValueError('arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"')
         if self.weights == "paper":
@@ -194,7 +219,7 @@ class Config(Strict):
     @property
     def _composed(self) -> bool:
         """Whether the method is a composition rather than a name."""
-        return any(sign in self.method for sign in "+(:")
+        return composed(self.method)
 
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""

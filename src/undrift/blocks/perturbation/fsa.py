@@ -38,7 +38,8 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
              at the end Top_i <- the count tensors with the largest s_k
              s_k = mean_j (mm(w_k) - mm(w0_k))_j^2, mm(u) = (u - min u)/(max u - min u);   raw: without mm
 
-    It takes the place of SAM in any host. Only weights of convolutions and linear maps are chosen, none of a shortcut.
+    In a composition it replaces the SAM of a host and takes over its rho and blend, unless the term gives its own: only
+    the radius of the tensors in Top_i changes. Chosen are weights of convolutions and linear maps, none of a shortcut.
 
     Args:
         rho: the radius of most tensors.
@@ -48,6 +49,8 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
         measure: "normalized", the released code, or "raw", the paper's formula.
         blend: share of the gradient at the perturbed point; 1 is SAM.
     """
+
+    extends = (SAM,)
 
     rho: float = 0.1
     larger: float = 0.2

@@ -1,4 +1,11 @@
-"""Filters that subtract a smooth version of the sequence: the spatial relatives of `high_pass`."""
+"""Filters that subtract a smooth version of the sequence: the spatial relatives of `high_pass`.
+
+Each of them is given by its kernel, `lap_d(window)` and `gd(sigma)`, or by the share r of `high_pass` whose cut-off,
+f = r/2 cycles per element, its half-amplitude point matches, `moving_average(r)` and `gaussian(r)`. The relation:
+
+    window k:  sin(pi f k) / (k sin(pi f)) = 1/2, for small f  sinc(f k) = 1/2,  f k = 0.60335,   k = 1.2067/r
+    sigma s:   exp(-2 (pi f s)^2) = 1/2,                          f s = sqrt(ln 2 / 2)/pi,        s = 0.3748/r
+"""
 
 from dataclasses import dataclass
 from math import ceil, exp
@@ -9,10 +16,77 @@ from torch.nn.functional import conv1d, pad
 
 from undrift.blocks.spectral.filter import Filter, fraction
 
+WINDOW, SIGMA = 1.2067, 0.3748
+"""The window and the standard deviation that match `high_pass(r)`, times r."""
+
 
 @dataclass(frozen=True, repr=False)
 class _Detrend(Filter):
-    """v - Smooth(v), circular, its half-amplitude point at the cut-off of `high_pass(r)`: r/2 cycles per element."""
+    """v - Smooth(v), circular."""
+
+    @property
+    def cutoff(self) -> float:
+        """The share r of `high_pass` whose cut-off it matches."""
+        raise NotImplementedError
+
+    def touches(self, size: int) -> bool:
+        """Tensors shorter than the cut-off wavelength 2/r are left alone."""
+        return self.cutoff > 0 and size >= 2 / self.cutoff
+
+
+@dataclass(frozen=True, repr=False)
+class lap_d(_Detrend):  # noqa: N801  a filter reads as a function
+    """LAP-D: subtract the centred moving average over `window` elements.
+
+    Args:
+        window: how many elements are averaged, an odd number of 3 or more.
+    """
+
+    window: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.window, int) or self.window < 3 or self.window % 2 == 0:
+            raise ValueError(f"lap_d: window must be an odd whole number of 3 or more, got {self.window}")
+
+    @property
+    def cutoff(self) -> float:
+        """The share r of `high_pass` whose cut-off it matches."""
+        return WINDOW / self.window
+
+    def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
+        """One running sum in double precision: its cost does not depend on the window."""
+        return _without_average(rows, self.window)
+
+
+@dataclass(frozen=True, repr=False)
+class gd(_Detrend):  # noqa: N801
+    """GD: subtract the average under a Gaussian of standard deviation `sigma`, cut at four deviations.
+
+    Args:
+        sigma: the standard deviation in elements.
+    """
+
+    sigma: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.sigma < float("inf"):
+            raise ValueError(f"gd: sigma must be positive and finite, got {self.sigma}")
+
+    @property
+    def cutoff(self) -> float:
+        """The share r of `high_pass` whose cut-off it matches."""
+        return SIGMA / self.sigma
+
+    def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
+        """A circular convolution with the normalised kernel."""
+        return _without_gaussian(rows, self.sigma)
+
+
+@dataclass(frozen=True, repr=False)
+class _Matched(_Detrend):
+    """A kernel chosen by the cut-off that it matches."""
 
     r: float
 
@@ -20,14 +94,15 @@ class _Detrend(Filter):
         super().__post_init__()
         fraction(type(self).__name__, self.r)
 
-    def touches(self, size: int) -> bool:
-        """Tensors shorter than the cut-off wavelength 2/r are left alone."""
-        return self.r > 0 and size >= 2 / self.r
+    @property
+    def cutoff(self) -> float:
+        """The share r itself."""
+        return self.r
 
 
 @dataclass(frozen=True, repr=False)
-class moving_average(_Detrend):  # noqa: N801  a filter reads as a function
-    """LAP-D: subtract the centred moving average over the odd window nearest to 1.2067/r.
+class moving_average(_Matched):  # noqa: N801
+    """LAP-D by its cut-off: `lap_d` with the odd window nearest to 1.2067/r.
 
     Args:
         r: the share of `high_pass` whose cut-off it matches; 0 removes nothing.
@@ -36,30 +111,44 @@ class moving_average(_Detrend):  # noqa: N801  a filter reads as a function
     @property
     def window(self) -> int:
         """The number of elements averaged."""
-        return 2 * round((1.2067 / self.r - 1) / 2) + 1
+        return 2 * round((WINDOW / self.r - 1) / 2) + 1
 
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """One running sum in double precision: its cost does not depend on the window."""
-        half = self.window // 2
-        wrapped = pad(rows.double().unsqueeze(1), (half + 1, half), mode="circular").squeeze(1)
-        running = wrapped.cumsum(dim=-1)
-        smooth = (running[:, self.window :] - running[:, : -self.window]) / self.window
-        return rows - smooth.to(rows.dtype)
+        return _without_average(rows, self.window)
 
 
 @dataclass(frozen=True, repr=False)
-class gaussian(_Detrend):  # noqa: N801
-    """GD: subtract the average under a Gaussian of standard deviation 0.3748/r, cut at four deviations.
+class gaussian(_Matched):  # noqa: N801
+    """GD by its cut-off: `gd` with the standard deviation 0.3748/r.
 
     Args:
         r: the share of `high_pass` whose cut-off it matches; 0 removes nothing.
     """
 
+    @property
+    def sigma(self) -> float:
+        """The standard deviation in elements."""
+        return SIGMA / self.r
+
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """A circular convolution with the normalised kernel."""
-        deviation = 0.3748 / self.r
-        radius = ceil(4 * deviation)
-        weights = [exp(-0.5 * (j / deviation) ** 2) for j in range(-radius, radius + 1)]
-        kernel = torch.tensor([w / sum(weights) for w in weights], dtype=rows.dtype, device=rows.device)
-        wrapped = pad(rows.unsqueeze(1), (radius, radius), mode="circular")
-        return rows - conv1d(wrapped, kernel.view(1, 1, -1)).squeeze(1)
+        return _without_gaussian(rows, self.sigma)
+
+
+def _without_average(rows: Tensor, window: int) -> Tensor:
+    """Each row minus its centred moving average."""
+    half = window // 2
+    wrapped = pad(rows.double().unsqueeze(1), (half + 1, half), mode="circular").squeeze(1)
+    running = wrapped.cumsum(dim=-1)
+    smooth = (running[:, window:] - running[:, :-window]) / window
+    return rows - smooth.to(rows.dtype)
+
+
+def _without_gaussian(rows: Tensor, sigma: float) -> Tensor:
+    """Each row minus its average under a Gaussian."""
+    radius = ceil(4 * sigma)
+    weights = [exp(-0.5 * (j / sigma) ** 2) for j in range(-radius, radius + 1)]
+    kernel = torch.tensor([w / sum(weights) for w in weights], dtype=rows.dtype, device=rows.device)
+    wrapped = pad(rows.unsqueeze(1), (radius, radius), mode="circular")
+    return rows - conv1d(wrapped, kernel.view(1, 1, -1)).squeeze(1)

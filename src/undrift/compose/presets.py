@@ -1,0 +1,63 @@
+"""Presets applied to a method: its arguments and its local settings, by name or term by term in a composition."""
+
+from collections.abc import Mapping
+from inspect import signature
+from typing import Any, NamedTuple
+
+from undrift.algorithms import ALGORITHMS
+from undrift.compose.grammar import _TERM, _keys, composed, parts
+from undrift.core.presets import MethodPreset, Preset, preset
+from undrift.util.literals import bracketed, split, written
+from undrift.util.names import normalized
+
+
+class Resolved(NamedTuple):
+    """A method with the values of a preset: the method, its arguments and the settings of local training."""
+
+    method: str
+    arguments: dict[str, Any]
+    local: dict[str, Any]
+
+
+def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) -> Resolved:
+    """A method, by name or as a composition, with the values of a preset; what is given overrides them.
+
+    In a composition every term gets the values of its own name; if two set the same local setting, the first counts.
+
+    Args:
+        name: the preset's name.
+        method: an algorithm's name, or a composition.
+        arguments: arguments of a named algorithm.
+
+    Example:
+        >>> resolve("fedfsa", "fedsam + fsa(larger=0.9)").method
+        'fedsam(rho=0.05) + fsa(larger=0.9, rho=0.1, count=2)'
+    """
+    found = preset(name)
+    if not composed(method):
+        own = found.of(method)
+        return Resolved(method, {**own.arguments, **(arguments or {})}, {**found.local, **own.local})
+    terms = [_filled(term, found) for term in split(method)]
+    local = dict(found.local)
+    for _, own in reversed(terms):
+        local |= own.local
+    return Resolved(" + ".join(term for term, _ in terms), dict(arguments or {}), local)
+
+
+def _filled(term: str, found: Preset) -> tuple[str, MethodPreset]:
+    """A term with the arguments that the preset has for its name, and everything that the preset has for it."""
+    match = _TERM.fullmatch(term)
+    prefix, name, brackets = match.groups(default="") if match else ("", "", "")
+    key = _keys(found.methods).get(normalized(name), "")
+    if not key or (prefix and key in ALGORITHMS):
+        return term, MethodPreset()
+    own = found.of(key)
+    function = ALGORITHMS[key] if key in ALGORITHMS else parts()[key]
+    try:
+        positional, named = bracketed(brackets, term)
+        given = signature(function).bind_partial(*positional, **named).arguments
+    except (TypeError, ValueError):
+        return term, own  # `parse` says what is wrong with it
+    missing = [f"{argument}={written(value)}" for argument, value in own.arguments.items() if argument not in given]
+    inner = [part for part in (brackets[1:-1].strip().removesuffix(","), *missing) if part]
+    return f"{term.removesuffix(brackets).strip()}({', '.join(inner)})" if inner else term, own
