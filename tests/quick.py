@@ -51,6 +51,7 @@ TESTS = (
     "test_curvature::test_flatness_is_a_flat_record_of_all",
     "test_stream::test_sketches_of_small_cells_are_exact",
     "test_look::test_the_command",
+    "test_variance::test_a_projection_splits_every_quantity",
     "test_report_page::test_command",
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",
