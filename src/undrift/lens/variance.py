@@ -113,6 +113,7 @@ class HeterogeneityStream:
         for gradient, size in batches:
             own.add([gradient] if filter is None else [gradient, filter(gradient, layout, draw)], size)
             count += 1
+            del gradient  # before the next one is computed
         if not 0 < own.weight <= examples:
             raise ValueError(
                 f"HeterogeneityStream: the batches of client {client} must have 1 to {examples} examples, its own, "

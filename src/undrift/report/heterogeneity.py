@@ -16,12 +16,12 @@ _QUANTITIES = {
     "within": "variance within clients",
 }
 _VARIANCES = (
-    "Dashed lines are after a filter, which lowers all three by construction if it is a projection, as do shorter "
-    "gradients: compare filters and methods by the dissimilarity."
+    "Dashed lines are after a filter, which lowers all three by construction if it is a projection: see the "
+    "dissimilarity for whether it helps."
 )
 _DISSIMILARITY = (
-    "1 means that all clients have the same gradient, and a filter helps where its dashed line is below the solid one: "
-    "clients agree more on what it keeps."
+    "1 means that all clients have the same gradient, and a filter helps where its dashed line is below the solid one; "
+    "all lines rise as the gradient of the mean loss vanishes, so a method's higher line is no evidence against it."
 )
 
 
@@ -68,7 +68,7 @@ def table(material: Material) -> Table | None:
 def _panel(groups: Sequence[Group], key: str, axis: str) -> Panel | None:
     """A quantity of all methods, solid, and dashed after a filter."""
     drawn = [line for group in groups for line in (_line(group, "whole", key), _line(group, "kept", key))]
-    return dotted(Axis("round"), Axis(axis or "gradient squared"), drawn)
+    return dotted(Axis("round"), Axis(axis or "squared length"), drawn)
 
 
 def _line(group: Group, part: str, key: str) -> Line | None:
