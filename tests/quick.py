@@ -61,6 +61,7 @@ TESTS = (
     "test_stream::test_sketches_of_small_cells_are_exact",
     "test_look::test_the_command",
     "test_named::test_every_form_gives_one_text",
+    "test_variance::test_a_projection_splits_every_quantity",
     "test_report_page::test_command",
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",

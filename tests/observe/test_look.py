@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
+from undrift.blocks.spectral import gaussian
 from undrift.cli import app
 from undrift.core.task import TensorTask
 from undrift.experiment import Config, ConfigError, resume, start
@@ -88,6 +89,24 @@ def test_parts_and_rounds_are_chosen(tmp_path: Path) -> None:
     assert all(0 < x <= 1 for x in row["consensus"])
 
 
+def test_heterogeneity_during_a_run(ended: Path, tmp_path: Path) -> None:
+    output = {**EVERY, "lens": ["heterogeneity"], "lens_filter": "gaussian(0.2)"}
+    seen = start(settings(output=output), tmp_path / "run")
+    assert seen.sha256 == start(settings(output={"lens_every": 0}), tmp_path / "unseen").sha256
+    found = rows(seen.folder)
+    assert [set(row) for row in found] == [{"round", "seconds", "heterogeneity"}] * 2
+    assert all(row["heterogeneity"]["filter"] == "gaussian(r=0.2)" for row in found)
+    with open_scene(seen.folder) as scene:
+        job, clients = scene.simulation.job, sample_clients(scene.task, 4, 0)
+        samples = live.BATCHES * job.local.batch_size
+        direct = lens.heterogeneity(job, scene.state, clients, filter=gaussian(0.2), samples=samples)
+    for part, numbers in direct.items():
+        assert found[-1]["heterogeneity"][part] == pytest.approx(numbers.as_dict())
+    with open_scene(ended) as scene:
+        row = glance(scene.simulation.job, scene.state, [0, 1], scene.layout, ("heterogeneity",))
+    assert row["heterogeneity"]["filter"] == "high_pass(r=0.3)"  # the method's own
+
+
 def test_resume_rewinds_the_rows(tmp_path: Path) -> None:
     whole = start(settings(rounds=4, output=EVERY), tmp_path / "whole")
 
@@ -116,7 +135,9 @@ def test_the_settings_are_checked() -> None:
     for output, message in (
         ({"lens_every": -1}, "output.lens_every: .*greater than or equal to 0"),
         ({"lens_clients": 1}, "output.lens_clients: .*greater than or equal to 2"),
-        ({"lens": ["spectra"]}, "output.lens.0: .*'spectrum' or 'divergence'"),
+        ({"lens": ["spectra"]}, "output.lens.0: .*'spectrum', 'divergence' or 'heterogeneity'"),
+        ({"lens_filter": "sam(0.1)"}, "output.lens_filter: "),
+        ({"lens_filter": "highpass(2)"}, "output.lens_filter: .*fraction"),
     ):
         with pytest.raises(ConfigError, match=message):
             settings(output=output)
@@ -175,6 +196,10 @@ def test_everything_is_told(told: dict[str, Any]) -> None:
     divergence = told["divergence"]
     assert len(divergence["layers"]) == len(divergence["gradient"]) == len(divergence["relative"]) == 8
     assert torch.tensor(divergence["cosine"]["matrix"]).diagonal() == pytest.approx(torch.ones(5), abs=1e-5)
+    theory = told["heterogeneity"]
+    assert theory["filter"] == "high_pass(r=0.3)" and "lowers every variance" in theory["reading"]
+    for key in ("gradient", "between", "within"):
+        assert theory["kept"][key] + theory["removed"][key] == pytest.approx(theory["whole"][key], rel=1e-4)
     alignment = told["alignment"]
     assert alignment["clients"] == told["clients"] and torch.tensor(alignment["matrix"]).shape == (5, 5)
     assert set(alignment["layers"]) == {"penultimate", "features", "hidden", "head"}
@@ -260,10 +285,19 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_the_command(ended: Path) -> None:
     flags = ["--clients", "3", "--examples", "20"]
-    shown = CliRunner().invoke(app, ["lens", str(ended), *flags, "--parts", "spectrum,divergence,alignment"])
+    shown = CliRunner().invoke(
+        app, ["lens", str(ended), *flags, "--parts", "spectrum,divergence,heterogeneity,alignment"]
+    )
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.output.split())
-    for words in ("agreement in band", "Clients agree most in band", "head.weight", "pull apart most in", "(CKA,"):
+    for words in (
+        "agreement in band",
+        "Clients agree most in band",
+        "head.weight",
+        "pull apart most in",
+        "variance between clients",
+        "(CKA,",
+    ):
         assert words in text, words
     found = CliRunner().invoke(app, ["lens", str(ended), *flags, "--parts", "curvature", "--json"])
     assert json.loads(found.output)["curvature"]["trace_error"] > 0

@@ -113,6 +113,29 @@ def test_what_cannot_be_drawn_says_why(runs: list[Path], tmp_path: Path) -> None
         draw_kind("variance", [plain], tmp_path)
 
 
+def test_heterogeneity_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
+    assert drawn("heterogeneity", runs, tmp_path) == ["heterogeneity", "heterogeneity-dissimilarity"]
+    panels = dict(figures(runs)["heterogeneity"].parts)
+    assert list(panels) == ["squared norm of the gradient", "variance between clients", "variance within clients"]
+    lines = panels["variance between clients"].marks
+    labels = [f"{name}{after}" for name in ("fedsam", "fedfft(r=0.1)") for after in ("", ", after high_pass(r={})")]
+    assert [line.label for line in lines] == [text.format(r) for text, r in zip(labels, (0, 0.05, 0, 0.1), strict=True)]
+    assert [list(line.x) for line in lines] == [[1, 2, 3]] * 4
+    first = json.loads(place(runs[0], 1).read_text())["heterogeneity"]
+    assert lines[0].y[0] == first["whole"]["between"] >= lines[1].y[0] == first["kept"]["between"]
+    part = next(part for part in sections(collect(runs)) if part.key == "heterogeneity")
+    assert len(part.tables[0].rows) == 6 and not part.missing
+
+
+def test_what_was_measured_during_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = {"lens_every": 1, "lens": ["heterogeneity"]}
+    folder = start(Config.build({**RUN, "rounds": 2, "output": output}), tmp_path / "run").folder
+    monkeypatch.setattr("undrift.report.single.look", None)
+    drawn("heterogeneity", [folder], tmp_path)
+    whole, kept = figures([folder])["heterogeneity"].parts[2][1].marks
+    assert list(whole.x) == [1, 2] and kept.label == "fedavg, after high_pass(r=0.05)"
+
+
 def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     cli = CliRunner()
     listed = cli.invoke(app, ["figure", "list"])

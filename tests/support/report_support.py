@@ -49,11 +49,18 @@ def write_run(folder: Path, config: Config, gain: float, lens: bool = False) -> 
             {"round": r, "consensus": [0.9, 0.5], "divergence": {"layers": LAYERS, "relative": [r, 1, None]}}
             for r in (0, 1)
         ]
+        rows[1] |= {"heterogeneity": theory(gain)}
         (folder / "lens.jsonl").write_text(
             "".join(json.dumps(row) + "\n" for row in [*rows, {"round": 2, "skipped": "x"}])
         )
     for name, content in notes.items():
         (folder / name).write_text(json.dumps(content))
+
+
+def theory(scale: float) -> dict[str, Any]:
+    """Length and variance of gradients, before and after a filter."""
+    whole = {"gradient": scale, "between": 4 * scale, "within": 2.0, "dissimilarity": 5.0}
+    return {"filter": "high_pass(r=0.1)", "whole": whole, "kept": {**whole, "within": 1.5, "dissimilarity": None}}
 
 
 def seen(scale: float) -> dict[str, Any]:

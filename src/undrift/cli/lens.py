@@ -16,6 +16,12 @@ from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.folder import RunError
 
 _ROWS = 8  # of the layers shown
+_QUANTITIES = {
+    "gradient": "squared norm of grad F",
+    "between": "variance between clients",
+    "within": "variance within clients",
+    "dissimilarity": "dissimilarity",
+}
 _SOURCES = ("gradient", "update", "perturbation", "filtered")
 
 
@@ -24,7 +30,10 @@ def look_at_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or in progress.")],
     parts: Annotated[
         str | None,
-        typer.Option(help="Any of spectrum, divergence, alignment, embedding, views, curvature, surface; default all."),
+        typer.Option(
+            help="Any of spectrum, divergence, heterogeneity, alignment, embedding, views, curvature, surface; "
+            "default all."
+        ),
     ] = None,
     clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
     examples: Annotated[int, typer.Option(help="How many test examples to use.")] = 500,
@@ -77,6 +86,8 @@ def _show(measurements: dict[str, Any]) -> None:
         _spectrum(console, measurements["spectrum"])
     if "divergence" in measurements:
         _divergence(console, measurements["divergence"])
+    if "heterogeneity" in measurements:
+        _heterogeneity(console, measurements["heterogeneity"])
     if "alignment" in measurements:
         _say(console, measurements["alignment"]["reading"])
     if "curvature" in measurements:
@@ -107,6 +118,16 @@ def _divergence(console: Console, divergence: dict[str, Any]) -> None:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
     _say(console, divergence["reading"])
+
+
+def _heterogeneity(console: Console, heterogeneity: dict[str, Any]) -> None:
+    """Print length and variance of gradients, of what a filter keeps of them and of what it removes."""
+    shown = [name for name in ("whole", "kept", "removed") if name in heterogeneity]
+    table = _table("of gradients", *shown)
+    for key, name in _QUANTITIES.items():
+        table.add_row(name, *(_number(heterogeneity[part][key]) for part in shown))
+    console.print(table)
+    _say(console, heterogeneity["reading"])
 
 
 def _curvature(console: Console, curvature: dict[str, Any]) -> None:

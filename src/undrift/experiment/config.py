@@ -21,6 +21,7 @@ from undrift.core.presets import PAPERS
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
+from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -101,7 +102,17 @@ class OutputConfig(Strict):
     track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
     lens_every: Annotated[int, Field(ge=0, le=10_000_000)] = 5
     lens_clients: Annotated[int, Field(ge=2, le=10_000_000)] = 4
-    lens: tuple[Literal["spectrum", "divergence"], ...] = ("spectrum", "divergence")
+    lens: tuple[Literal["spectrum", "divergence", "heterogeneity"], ...] = ("spectrum", "divergence")
+    lens_filter: str | None = None
+
+    @model_validator(mode="after")
+    def _filters(self) -> Self:
+        if self.lens_filter is not None:
+            try:
+                read_filter(self.lens_filter)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"output.lens_filter: {error}") from None
+        return self
 
 
 class Config(Strict):

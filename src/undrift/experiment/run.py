@@ -143,7 +143,15 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         measure = Measure(setup, simulation)
         output = config.output
         lens = run.path / "lens.jsonl"
-        live = Live(simulation.job, lens, output.lens_every, output.lens_clients, output.lens, measure.model)
+        live = Live(
+            simulation.job,
+            lens,
+            output.lens_every,
+            output.lens_clients,
+            output.lens,
+            measure.model,
+            output.lens_filter,
+        )
         live.rewind(state.round)
         with trackers(config.output.track, run.path, config) as track:
             begun = perf_counter()

@@ -2,6 +2,7 @@
 
 `client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
 band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
+`heterogeneity` gives the norm of the gradient and its variance between and within clients.
 For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
 around a model, for `top`, `trace`, `sharpness` and `surface`.
 """
@@ -33,6 +34,7 @@ from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
 from undrift.lens.stream import BandStream
+from undrift.lens.variance import Heterogeneity, HeterogeneityStream, heterogeneity
 from undrift.lens.vectors import client_vectors, sweep
 
 __all__ = [
@@ -47,6 +49,8 @@ __all__ = [
     "EmpiricalLoss",
     "Estimate",
     "GramStream",
+    "Heterogeneity",
+    "HeterogeneityStream",
     "Spread",
     "SpreadStream",
     "Surface",
@@ -68,6 +72,7 @@ __all__ = [
     "gradient_drift",
     "gradient_norm",
     "hessian",
+    "heterogeneity",
     "hsic",
     "off_diagonal",
     "outlets",

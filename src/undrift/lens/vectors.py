@@ -17,7 +17,7 @@ from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
-from undrift.core.samples import Samples
+from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
 from undrift.core.view import Step
@@ -53,7 +53,7 @@ def client_vectors(
         store: where the clients' states are, if the method has any; None uses the simulation's store.
     """
     job = run if isinstance(run, Job) else run.job
-    _allow(job, clients, what, samples)
+    allow(job, clients, what, samples)
     if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
         store = run.worker.store
     worker = Worker(job, _Frozen(MemoryStore() if store is None else store))
@@ -87,15 +87,15 @@ def sweep(
         model: a bound model to compute with, restored afterwards; None makes one.
     """
     job = run if isinstance(run, Job) else run.job
-    _allow(job, clients, "gradient", None)
+    allow(job, clients, "gradient", None)
     sent = server.send(job.algorithm, state)
     model = bind(job.task.model(), sent.params) if model is None else model
-    with _standing(model, sent.params):
+    with standing(model, sent.params):
         for client in clients:
             _hand_over(job, model, sent, client, begin(client))
 
 
-def _allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
+def allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
     """Reject what cannot be measured."""
     if what not in ("gradient", "perturbation", "update"):
         raise ValueError(f'client_vectors: what must be "gradient", "perturbation" or "update", got {what!r}')
@@ -125,20 +125,31 @@ class _Frozen:
         """Keep nothing."""
 
 
-def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None) -> Vector:
-    """The gradient at the model sent, over whole batches of the training size."""
-    job, model, random = worker.job, worker.model, partial(generator, worker.job.seed, 0, client)
+def client_samples(job: Job, model: Bound, sent: Broadcast, client: int, samples: int | None) -> Samples:
+    """A client's data at the model sent, in batches of the training size; all, or whole batches up to `samples`."""
+    random = partial(generator, job.seed, 0, client)
     model.buffers.copy_(sent.buffers)
     model.counts.copy_(sent.counts)
     size = job.local.batch_size if samples is None else min(job.local.batch_size, samples)
     batches = job.task.batches(client, size, random("lens"))
     chosen = islice(batches, None if samples is None else samples // size)
     oracle = Oracle(model, partial(job.task.loss, model.module), random)
-    return Samples(random=random, _oracle=oracle, _epoch=lambda _: chosen).mean_gradient_at(sent.params)
+    return Samples(random=random, _oracle=oracle, _epoch=lambda _: chosen)
+
+
+def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None) -> Vector:
+    """The gradient of the mean data loss at the model sent."""
+    return client_samples(worker.job, worker.model, sent, client, samples).mean_gradient_at(sent.params)
+
+
+def gradients(data: Samples, point: Vector) -> Iterator[tuple[Vector, int]]:
+    """The gradient of each batch at a point, a new vector, and how many examples the batch has."""
+    for batch in data.data("whole"):
+        yield data.gradient_at(point, batch), examples_of(batch)
 
 
 @contextmanager
-def _standing(model: Bound, w: Vector) -> Iterator[None]:
+def standing(model: Bound, w: Vector) -> Iterator[None]:
     """A model in training mode at a vector that is not its own; weights, statistics and modes are restored."""
     modes = [(part, part.training) for part in model.module.modules()]
     buffers, counts = model.buffers.clone(), model.counts.clone()

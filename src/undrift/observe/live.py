@@ -16,17 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.blocks.spectral import Filter
 from undrift.core.random import cohort, derive
 from undrift.core.task import Task
 from undrift.core.types import ServerState
 from undrift.core.vector import Bound, Layout, layout_of
 from undrift.engine.simulation import Record
 from undrift.engine.worker import Job
-from undrift.lens import BandConsensus, BandStream, Drift, sweep
+from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
+from undrift.observe.parts import read_filter, usual
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
 """Models with at least this many parameters are measured in two passes over the clients, one for each half."""
+
+BATCHES = 4
+"""Batches of each client from which its heterogeneity is estimated."""
 
 
 class Live:
@@ -37,15 +42,24 @@ class Live:
         path: the file of JSON lines.
         every: measure after every this many rounds; 0 means never.
         clients: how many clients to measure.
-        parts: what to measure: "spectrum", "divergence".
+        parts: what to measure: "spectrum", "divergence", "heterogeneity".
         model: a bound model to compute with, restored afterwards; None makes one each time.
+        filter: of heterogeneity, written as in compositions; None takes the method's own, or a default one.
     """
 
     def __init__(
-        self, job: Job, path: Path, every: int, clients: int, parts: Sequence[str], model: Bound | None = None
+        self,
+        job: Job,
+        path: Path,
+        every: int,
+        clients: int,
+        parts: Sequence[str],
+        model: Bound | None = None,
+        filter: str | None = None,
     ) -> None:
         self.job, self.rows, self.model = job, Metrics(path), model
         self.every, self.count, self.parts = every, clients, parts
+        self.filter = read_filter(filter) if filter else None
 
     @cached_property
     def clients(self) -> list[int]:
@@ -71,7 +85,7 @@ class Live:
             return {}
         begun = perf_counter()
         try:
-            row = glance(self.job, state, self.clients, self.layout, self.parts, self.model)
+            row = glance(self.job, state, self.clients, self.layout, self.parts, self.model, self.filter)
         except (ValueError, TypeError, RuntimeError) as error:
             row = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
@@ -86,8 +100,11 @@ def glance(
     layout: Layout,
     parts: Sequence[str] = ("spectrum",),
     model: Bound | None = None,
+    filter: Filter | None = None,
 ) -> dict[str, Any]:
     """What clients' gradients share at a state, from one batch each; one tensor is held at a time.
+
+    Heterogeneity takes a few batches of each client and holds a few vectors.
 
     Args:
         job: the method, the task and the clients' settings.
@@ -96,15 +113,24 @@ def glance(
         layout: the names and shapes of the model's tensors.
         parts: "spectrum" is the energy of the clients' mean divided by their mean energy, per band; "divergence" is the
             root mean square distance of clients from their mean, for the whole model (`drift`) and, divided by the
-            length of the mean, per layer.
+            length of the mean, per layer; "heterogeneity" is the squared norm of the gradient and the variances between
+            and within clients, before and after a filter.
         model: a bound model to compute with, restored afterwards; None makes one.
+        filter: of heterogeneity; None takes the method's own, or a default one.
     """
-    measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)]
+    streamed = {"spectrum", "divergence"} & set(parts)
+    measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)] if streamed else []
     row: dict[str, Any] = {}
     if "spectrum" in parts:
         row["consensus"] = jsonable(_joined([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
         row |= _divergence([drift for _, drift in measured])
+    if "heterogeneity" in parts:
+        filter = filter or usual(job.algorithm)
+        samples = BATCHES * job.local.batch_size
+        found = heterogeneity(job, state, clients, filter=filter, samples=samples, seed=job.seed, model=model)
+        numbers = {name: jsonable(part.as_dict()) for name, part in found.items()}
+        row["heterogeneity"] = {"filter": repr(filter), **numbers}
     return row
 
 

@@ -19,6 +19,7 @@ from undrift.util.names import suggest
 PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "spectrum": measured.spectrum,
     "divergence": measured.divergence,
+    "heterogeneity": measured.heterogeneity,
     "alignment": measured.alignment,
     "embedding": measured.embedding,
     "views": measured.views,
@@ -53,6 +54,7 @@ def measure(
     measures = dict(PARTS) | {
         "spectrum": partial(measured.spectrum, filter=through),
         "divergence": partial(measured.divergence, filter=through),
+        "heterogeneity": partial(measured.heterogeneity, filter=through),
         "surface": partial(measured.surface, points=points, directions=directions),
     }
     asked = {

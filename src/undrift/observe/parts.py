@@ -8,6 +8,7 @@ from torch import Tensor
 from undrift import lens
 from undrift.blocks.spectral import Filter, Filters, high_pass
 from undrift.compose.grammar import parse
+from undrift.core.algorithm import Algorithm
 from undrift.core.vector import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
@@ -23,7 +24,7 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
     rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
     measurements = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
-    filter = filter or usual(scene)
+    filter = filter or usual(scene.simulation.algorithm)
     gain = lens.filtering(scene.gradients, scene.layout, filter)
     comparison = "less" if gain["gain"] > 0 else "no less"
     measurements["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
@@ -35,9 +36,9 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     return {"bands": len(measurements["gradient"]["consensus"]), **measurements, "reading": lens.BandConsensus.reading}
 
 
-def usual(scene: Scene) -> Filter:
+def usual(algorithm: Algorithm) -> Filter:
     """The method's own filter, or a high-pass with the usual share."""
-    spectral = scene.simulation.algorithm.spectral
+    spectral = algorithm.spectral
     own = (spectral.gradient or spectral.perturbation) if isinstance(spectral, Filters) else None
     return own or high_pass(R)
 
@@ -71,7 +72,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Mea
 
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
-    filter = filter or usual(scene)
+    filter = filter or usual(scene.simulation.algorithm)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
     gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
     angles = lens.cosines(scene.updates)
@@ -89,6 +90,20 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
         "reading": f"Clients' updates pull apart most in {update.layers[most]} ({update.relative[most]:.2f} times the "
         f"length of their mean) and least in {update.layers[least]} ({update.relative[least]:.2f}); "
         f"the mean cosine of two of them is {mean:.2f}.",
+    }
+
+
+def heterogeneity(scene: Scene, filter: Filter | None = None) -> Measurements:
+    """|grad F|^2, between- and within-client variance: of gradients, of what a filter keeps and of what it removes."""
+    filter = filter or usual(scene.simulation.algorithm)
+    found = lens.heterogeneity(scene.simulation, scene.state, scene.clients, filter=filter, seed=scene.seed)
+    before, after = found["whole"].dissimilarity, found["kept"].dissimilarity
+    return {
+        "filter": repr(filter),
+        **{name: numbers.as_dict() for name, numbers in found.items()},
+        "reading": f"The mean squared length of clients' gradients is {before:.3g} times that of their mean, and after "
+        f"{filter!r} {after:.3g} times; 1 means that all are the same. A projection lowers every variance by "
+        "construction: only this ratio says whether clients agree more on what it keeps.",
     }
 
 

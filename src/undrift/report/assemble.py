@@ -1,11 +1,12 @@
 """Figures from one line or one panel per method."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from undrift.experiment.statistics import spread
 from undrift.report.drawing import Axis, Figure, Line, Panel, line_panel, slug
 
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
@@ -50,6 +51,26 @@ def side_by_side(
         parts = [(label, replace(panel, marks=(grid,))) for (label, panel), grid in zip(parts, shared, strict=True)]
     if parts:
         yield Figure(slug(*name), title, reading, tuple(parts), tab)
+
+
+def over_seeds(label: str, style: int, seeds: Sequence[Mapping[int, tuple[float, float]]]) -> Line | None:
+    """A line with the mean and deviation over the seeds, at the rounds that all of them have; None without any.
+
+    Args:
+        label: its name.
+        style: the number of its look.
+        seeds: of each seed, round -> x and y.
+    """
+    rounds = sorted(set.intersection(*(set(points) for points in seeds))) if seeds else []
+    if not rounds:
+        return None
+    x = [spread([points[n][0] for points in seeds])[0] for n in rounds]
+    y = [spread([points[n][1] for points in seeds]) for n in rounds]
+    middle, half = [mean for mean, _ in y], [deviation for _, deviation in y if deviation is not None]
+    if not half:
+        return Line(label, style, x, middle)
+    low, high = [m - h for m, h in zip(middle, half, strict=True)], [m + h for m, h in zip(middle, half, strict=True)]
+    return Line(label, style, x, middle, low, high)
 
 
 def mean(seeds: Sequence[Any]) -> Matrix | None:

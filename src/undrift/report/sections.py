@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from undrift.report import geometry, instruments, training
+from undrift.report import geometry, heterogeneity, instruments, training
 from undrift.report.collect import Material
 from undrift.report.drawing import Figure, Table
 from undrift.report.tables import curvature, reach, summary
@@ -49,6 +49,13 @@ _LENS: tuple[tuple[str, str, str, Figures], ...] = (
         instruments.spectrum,
     ),
     ("layers", "Layers", "Where in the model clients pull apart.", instruments.divergence),
+    (
+        "heterogeneity",
+        "Heterogeneity",
+        "The quantities of convergence theory: the gradient of the mean loss, and the variance between and within "
+        "clients, before and after a filter.",
+        heterogeneity.over_rounds,
+    ),
     ("alignment", "Alignment", "How alike clients' models see the same examples, by CKA.", instruments.alignment),
     ("landscape", "Landscape", "How sharp the minimum is that each method found.", geometry.landscape),
     ("plane", "Plane", "Clients and examples on a plane.", geometry.plane),
@@ -73,10 +80,11 @@ def sections(material: Material) -> list[Section]:
 def _seen(material: Material, key: str, title: str, text: str, draw: Figures) -> Section:
     """A part made of lens measurements, or the command that would take them."""
     figures = tuple(draw(material))
-    sharp = curvature(material) if key == "landscape" else None
+    tables = {"landscape": curvature, "heterogeneity": heterogeneity.table}
+    table = tables[key](material) if key in tables else None
     looked = figures and any(run.lens for run in material.runs)
     command = "" if looked else f"undrift lens {quote(material.runs[0].name)}"
-    return Section(key, title, text, (sharp,) if sharp else (), figures, command)
+    return Section(key, title, text, (table,) if table else (), figures, command)
 
 
 def _facts(material: Material) -> str:

@@ -21,12 +21,14 @@ class Kind:
         names: how the names of its files begin.
         part: the lens measurement it needs; empty if the run's own rows are enough.
         rounds: whether it shows every kept round and not only the last.
+        live: whether measurements taken during the run are enough.
     """
 
     shows: str
     names: tuple[str, ...]
     part: str = ""
     rounds: bool = False
+    live: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -36,6 +38,13 @@ KINDS: Mapping[str, Kind] = {
     "consensus": Kind("what clients share of each band", ("consensus-", "distance-"), "spectrum"),
     "variance": Kind("variance of clients' perturbations by band", ("variance-",), "spectrum"),
     "layers": Kind("divergence by layer, before and after a filter", ("divergence-",), "divergence"),
+    "heterogeneity": Kind(
+        "norm of the gradient, and its variance between and within clients, over rounds",
+        ("heterogeneity",),
+        "heterogeneity",
+        rounds=True,
+        live=True,
+    ),
     "cka": Kind("alignment of clients' representations, by pairs and by layer", ("cka",), "alignment"),
     "pca": Kind("perturbations, weights and features of clients in a plane", ("pca-",), "views"),
     "tsne": Kind("features of test examples, coloured by class", ("features",), "embedding"),
@@ -74,6 +83,8 @@ def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 1
 
 def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
     """Measure what is missing, with the settings of earlier measurements."""
+    if wanted.live and any(wanted.part in row for row in run.stream):
+        return
     rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
     for round in [*rounds, None]:
         before = run.read(str(place(Path(), round))) or {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from undrift.experiment.judge import GLOBAL, PERSONAL
-from undrift.experiment.statistics import spread
+from undrift.report.assemble import over_seeds
 from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
 from undrift.report.partition import partition_figure, thin
@@ -112,17 +112,7 @@ def series(group: Group, key: str, across: str) -> Line | None:
         key: of the rows.
         across: "rounds", "traffic" or "seconds".
     """
-    points = [_points(run, key, across) for run in group.runs]
-    rounds = sorted(set.intersection(*(set(run) for run in points)))
-    if not rounds:
-        return None
-    x = [spread([run[n][0] for run in points])[0] for n in rounds]
-    y = [spread([run[n][1] for run in points]) for n in rounds]
-    middle, half = [mean for mean, _ in y], [deviation for _, deviation in y if deviation is not None]
-    if not half:
-        return Line(group.label, group.style, x, middle)
-    low, high = [m - h for m, h in zip(middle, half, strict=True)], [m + h for m, h in zip(middle, half, strict=True)]
-    return Line(group.label, group.style, x, middle, low, high)
+    return over_seeds(group.label, group.style, [_points(run, key, across) for run in group.runs])
 
 
 def _points(run: LoadedRun, key: str, across: str) -> dict[int, tuple[float, float]]:
