@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import parse
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
+from undrift.experiment.targets import numbers
 from undrift.util.names import suggest
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -109,7 +110,7 @@ class Config(Strict):
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
             evaluate models on the server (FedLAW). Set it for all methods of a comparison.
-        target: accuracy to reach; the summary has the first round that reaches it.
+        target: accuracy to reach, or a list of them; the summary has the first round that reaches each.
         bound: largest norm of a client's displacement; None allows any.
     """
 
@@ -126,7 +127,7 @@ class Config(Strict):
     augment: Literal["none", "flip", "flip+crop"] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    target: Annotated[float, Field(gt=0, le=1)] | None = None
+    target: Annotated[float | tuple[float, ...] | None, BeforeValidator(numbers)] = None
     bound: Positive | None = None
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
@@ -180,12 +181,18 @@ class Config(Strict):
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
-    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key."""
+    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
+
+    Args:
+        kind: the model.
+        values: the mapping.
+        source: what to call it in errors; an empty text leaves this out.
+    """
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(complaints))) from None
+        raise ConfigError(": ".join(filter(None, [source, "; ".join(dict.fromkeys(complaints))]))) from None
     except (OverflowError, RecursionError) as error:
         raise ConfigError(f"{source}: a value is out of range: {error}") from None
 
