@@ -160,7 +160,7 @@ def _show(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> No
     console = Console()
     console.print(table["name"], markup=False)
     for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
-        widths = [max(map(len, column)) + 1 for column in zip(view.headings, *view.texts, strict=True)]
+        widths = [max(map(len, column)) + 2 for column in zip(view.headings, *view.texts, strict=True)]
         for part in _parts(widths, view.keys, console.width):
             drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
             for column in part:

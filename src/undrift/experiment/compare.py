@@ -26,7 +26,7 @@ from undrift.experiment.judge import best, run_judged_by
 from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
-from undrift.experiment.targets import Target, read_targets
+from undrift.experiment.targets import Target, read_targets, split_targets
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 from undrift.util.names import suggest
@@ -49,7 +49,7 @@ class Entry(Strict):
 class TableConfig(Strict):
     """What the printed table and table.md show; table.json has everything."""
 
-    columns: Annotated[tuple[Columns, ...], Field(min_length=1)] = ("accuracy",)
+    columns: tuple[Columns, ...] = ("accuracy",)
 
 
 class Comparison(Strict):
@@ -133,14 +133,8 @@ class Comparison(Strict):
         values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
-            targets = read_targets(values.get("target"))
-            relative = tuple(target for target in targets if target.relative)
-            if relative:  # they depend on other runs
-                values["target"] = [target.value for target in targets if not target.relative]
-            config = Config.build(values, where)
-            parse(config.partition)
-        except ConfigError:
-            raise
+            values["target"], relative = split_targets(values.get("target"))
+            parse((config := Config.build(values, "")).partition)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config, relative)
@@ -153,14 +147,7 @@ class Comparison(Strict):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a comparison.
-
-    Args:
-        setting: the part of the table; empty if the comparison has one only.
-        label: the row.
-        config: the run's settings, which hold the targets that are numbers.
-        relative: the targets that depend on the baseline.
-    """
+    """One run of a comparison; `relative` has the targets that depend on the baseline, `config` the others."""
 
     setting: str
     label: str
@@ -268,8 +255,8 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
 
     Args:
         folder: the run's folder.
-        config: its settings, with the rounds and the targets of the comparison.
-        relative: targets that depend on the baseline.
+        config: its settings, with the rounds of the comparison and the targets that are numbers.
+        relative: the targets that depend on the baseline.
     """
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
     column = run_judged_by(folder, config)

@@ -188,13 +188,14 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
         values: the mapping.
         source: what to call it in errors; an empty text leaves this out.
     """
+    where = f"{source}: " if source else ""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(": ".join(filter(None, [source, "; ".join(dict.fromkeys(complaints))]))) from None
+        raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
     except (OverflowError, RecursionError) as error:
-        raise ConfigError(f"{source}: a value is out of range: {error}") from None
+        raise ConfigError(f"{where}a value is out of range: {error}") from None
 
 
 def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Difference:
     pairs: int
 
 
-class View(NamedTuple):
+class TableView(NamedTuple):
     """A table to show: headings, the texts of each line, how many columns name a line, and a note."""
 
     headings: list[str]
@@ -157,7 +157,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return [heading for heading, _ in shown], [[texts[n] or "-" for _, texts in shown] for n in range(len(rows))]
 
 
-def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> Iterator[View]:
+def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> Iterator[TableView]:
     """The tables that show rows, in the given order.
 
     Args:
@@ -167,7 +167,9 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        yield View(headings, texts, keys, judging_note(rows) if name == "accuracy" else cost_note(rows[0]["baseline"]))
+        yield TableView(
+            headings, texts, keys, judging_note(rows) if name == "accuracy" else cost_note(rows[0]["baseline"])
+        )
 
 
 def to_markdown(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> str:
@@ -175,7 +177,7 @@ def to_markdown(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",))
     return "\n".join(_markdown(view) for view in views(rows, columns))
 
 
-def _markdown(view: View) -> str:
+def _markdown(view: TableView) -> str:
     left = ["---"] * (view.keys if "target" in view.headings else 1)
     lines = [view.headings, left + ["---:"] * (len(view.headings) - len(left)), *view.texts]
     return "".join(_line(line) for line in lines) + (f"\n{view.note}\n" if view.note else "")

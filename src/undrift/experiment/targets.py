@@ -66,7 +66,7 @@ def _target(value: Any) -> Target:
     except ValueError:
         ratio = 0.0
     if not 0 < ratio < float("inf"):
-        raise ValueError(f"target: {_VALID}, got {str(value)[:80]!r}")
+        raise ValueError(f"target: must be {_VALID}, got {str(value)[:80]!r}")
     return Target(ratio, relative=True)
 
 
@@ -82,3 +82,15 @@ def numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(target.value for target in targets) or None
     return targets[0].value if targets else None
+
+
+def split_targets(value: Any) -> tuple[Any, tuple[Target, ...]]:
+    """The `target` of a comparison as that of its runs, which has numbers only, and the targets that are relative.
+
+    Example:
+        >>> split_targets([0.7, "baseline"])
+        ([0.7], (Target(value=1.0, relative=True),))
+    """
+    relative = tuple(target for target in read_targets(value) if target.relative)
+    own = [target.value for target in read_targets(value) if not target.relative]
+    return (own or None if relative else value), relative
