@@ -147,5 +147,23 @@ def test_the_table_of_costs() -> None:
     assert cost_cells(never)[1][0] == ["90 %", "fedavg", "- (0/1)", *["-"] * 7]
 
 
+@pytest.mark.parametrize(("rounds", "up", "share"), [(465, 100, 0.58), (205, 300, 0.51), (190, 100, 0.24)])
+def test_the_share_is_the_unit_of_fedffts_table_4(rounds: int, up: int, share: float) -> None:
+    """FedSAM, FedSMOO (twice the traffic) and FedFFT-D on CIFAR-10, alpha 0.6, in units of FedAvg's 800 rounds."""
+    fedavg = {0: run(rows(*[0.1] * 799, 0.8))}
+    other = {0: run(rows(*[0.1] * (rounds - 1), *[0.8] * (801 - rounds), up=up))}
+    cost = costs(other, fedavg, [Target(1.0, True)])[0]
+    assert cost["rounds"] == rounds and cost["share"]["bytes"] == pytest.approx(share, abs=0.005)
+
+
+def test_notes_say_which_accuracy_counts() -> None:
+    table = summarise({"fedavg": {0: run(rows(0.5), 0.4) | {"judged_by": PERSONAL}}}, "fedavg")
+    (alone,), both = views(table, ("cost",)), list(views(table, ("accuracy", "cost")))
+    assert "Judged by personal" in alone.note and alone.note.startswith(cost_note("fedavg"))
+    assert "Judged by personal" in both[0].note and both[1].note == cost_note("fedavg")
+    del table[0]["costs"]
+    assert "rounds to target" not in cells(table)[0], "a table of an earlier version"
+
+
 def test_amounts() -> None:
     assert [amount(x) for x in (0.001234, 9.876, 99.96, 100.4, 12345.6)] == ["0.00123", "9.88", "100", "100", "12346"]

@@ -167,9 +167,9 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        yield TableView(
-            headings, texts, keys, judging_note(rows) if name == "accuracy" else cost_note(rows[0]["baseline"])
-        )
+        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows)]
+        notes += [judging_note(rows)] if "accuracy" not in columns else []
+        yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 
 
 def to_markdown(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> str:
@@ -258,7 +258,7 @@ def _targets(rows: Sequence[Row], baseline: str) -> list[tuple[str, Callable[[Ro
     """One column for each target, or a single one if every row has one number to reach."""
     found = [[cost for cost in row.get("costs", ()) if cost["target"] is not None] for row in rows]
     if all(len(own) <= 1 and not isinstance(cost["target"], str) for own in found for cost in own):
-        return [("rounds to target", lambda row: reached_text(row["costs"][0]) if "reached" in row else "")]
+        return [("rounds to target", lambda row: next(map(reached_text, row.get("costs", ())[:-1]), ""))]
     keys = dict.fromkeys(cost["target"] for own in found for cost in own)
     return [(f"rounds to {_heading(key, baseline)}", partial(_rounds, key=key)) for key in keys]
 
