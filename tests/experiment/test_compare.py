@@ -197,6 +197,11 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),
         ({"seeds": [1, 1]}, "seeds: 1 is there 2 times"),
         ({"seeds": []}, "seeds: .*at least 1 item"),
+        (
+            {"base": {"target": "best"}},
+            r"plain/fedavg: target: must be a number in \(0, 1\], .* or \"0.95 \* baseline\"",
+        ),
+        ({"table": {"columns": ["costs"]}}, r"table\.columns\.0: input should be 'accuracy' or 'cost', got 'costs'"),
         ({"methods": []}, "methods: .*at least 1 item"),
     ],
 )
@@ -230,6 +235,36 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])
+
+
+def test_targets_relative_to_the_baseline(done: tuple[Path, dict[str, Any]], started: list[str]) -> None:
+    """Only the table depends on them: finished runs are not run again, and their rows have the rounds."""
+    out, goals = done[0], [0.01, "baseline", "0.5 * baseline"]
+    comparison = built(base={**FILE["base"], "target": goals}, table={"columns": ["accuracy", "cost"]})
+    assert {trial.config.target for trial in comparison.trials()} == {(0.01,)}
+    table = compare(comparison, out)
+    assert started == [] and Comparison.read(out / "compare.toml") == comparison
+    fedavg, prox = table["rows"][:2]
+    assert [cost["target"] for cost in prox["costs"]] == [*goals, None]
+    told = [json.loads((out / f"plain/fedavg/seed-{k}/summary.json").read_text()) for k in (0, 1)]
+    best = fedavg["costs"][1]
+    assert best["accuracy"] == fedavg["best"] and best["reached"] == 2
+    assert best["rounds"] == sum(summary["best_round"] for summary in told) / 2
+    whole = prox["costs"][-1]
+    assert (whole["rounds"], whole["gradients"]) == (2, prox["gradients"]) and whole["ratio"]["bytes"] == 1
+    written = (out / "table.md").read_text()
+    assert written == to_markdown(table["rows"], ("accuracy", "cost"))
+    assert "rounds to 0.5 * fedavg's best" in written and "| whole run | prox-0.1 |" in written
+    file = out.parent / "goals.toml"
+    file.write_text(comparison.toml())
+    for width in (80, 120):
+        call = ["compare", str(file), "--out", str(out), "--columns", "cost"]
+        shown = CliRunner().invoke(app, call, env={"COLUMNS": str(width)})
+        lines = shown.stdout.splitlines()
+        assert shown.exit_code == 0 and "(0.5 * baseline)" in shown.stdout and "best %" not in shown.stdout
+        assert all(len(line) <= width for line in lines[:-1])
+        assert [line.split()[0] for line in lines if "prox-0.1" in line].count("even") % 4 == 0, "no line is broken"
+    compare(built(), out)
 
 
 def test_the_example_can_be_read() -> None:

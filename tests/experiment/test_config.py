@@ -60,7 +60,8 @@ def test_the_papers_preset_is_the_former_default_of_run_files() -> None:
 
 def test_identity_is_what_the_result_depends_on() -> None:
     base = Config.build(GOOD).identity()
-    same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}, {"target": 0.9}]
+    same = [{"engine": {"name": "local"}}, {"output": {"keep": 5}}, {"rounds": 70}]
+    same += [{"target": 0.9}, {"target": [0.7, 0.9]}]
     other = [{"seed": 4}, {"arguments": {"rho": 0.1}}, {"local": {"lr": 0.1}}, {"partition": "iid"}, {"model": "cnn"}]
     assert {Config.build({**GOOD, **change}).identity() for change in same} == {base}
     assert len({Config.build({**GOOD, **change}).identity() for change in other} | {base}) == 1 + len(other)
@@ -97,6 +98,8 @@ def test_weights_can_be_set_for_any_method() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"target": 0}, r"target: must be a number in \(0, 1\], such as 0.7, or, in a comparison, .* got '0'"),
+        ({"target": [0.5, "baseline"]}, "target: 'baseline' is for comparisons, and a single run has no baseline"),
         ({"method": "fedavgg"}, "no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
         ({"method": "fedsam", "arguments": {"rh": 1}}, "arguments of fedsam: .*unexpected keyword argument 'rh'"),
         ({"method": "fedsam", "arguments": {"rho": -1.0}}, "SAM: rho must be 0 or more"),

@@ -160,6 +160,23 @@ def test_a_file_and_flags_together(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (found.method, found.seed, found.rounds) == ("scaffold", 6, 1)
 
 
+def test_an_error_names_the_command_once() -> None:
+    wrong = run_cli("run", "fedavgg")
+    assert wrong.exit_code == 2
+    assert wrong.stderr == "undrift run: no algorithm is named 'fedavgg'; did you mean 'fedavg'?\n"
+
+
+def test_several_targets(tmp_path: Path) -> None:
+    given = ["--target", "0.05", "--target", "1", "--rounds", "1", "--out", str(tmp_path / "run")]
+    (tmp_path / "run.toml").write_text(settings().toml())
+    shown = run_cli("run", "--config", str(tmp_path / "run.toml"), *given)
+    assert shown.exit_code == 0, shown.stderr
+    assert "target 5.00%: in round 1\ntarget 100.00%: not reached\n" in shown.stdout
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert told["target"] == [0.05, 1.0] and told["rounds_to_target"] == [1, None]
+    assert Config.read(tmp_path / "run" / "config.toml").target == (0.05, 1.0)
+
+
 def test_partition_and_doctor(tmp_path: Path) -> None:
     picture = tmp_path / "split.png"
     done = run_cli("partition", "--partition", "classes:2", "--clients", "10", "--out", str(picture))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from undrift.experiment.statistics import Difference, cells, paired, spread, summarise, to_markdown
+from undrift.experiment.targets import Target
 
 
 def seeds(*values: float) -> dict[int, float]:
@@ -65,7 +66,8 @@ def test_spread_is_that_of_a_sample() -> None:
 
 def run(last: float, reached: int | None = None, **more: Any) -> dict[str, Any]:
     numbers = {"best_accuracy": last + 0.01, "accuracy": last, "gradients": 100, "traffic": 1.0}
-    return {**numbers, "seconds_per_round": 0.5, "target": 0.5, "rounds_to_target": reached, **more}
+    curve = [{"accuracy": 0.5, "rounds": reached, "gradients": 10, "bytes": 8, "seconds": 1.0}] if reached else []
+    return {**numbers, "seconds_per_round": 0.5, "targets": [Target(0.5)], "curve": curve, **more}
 
 
 RUNS = {
@@ -100,7 +102,7 @@ def test_markdown() -> None:
 
 
 def test_a_column_is_there_if_somebody_has_a_value() -> None:
-    plain = {"a": {0: run(0.5, target=None)}, "b": {0: run(0.5, target=None, personal_accuracy=0.75)}}
+    plain = {"a": {0: run(0.5, targets=[])}, "b": {0: run(0.5, targets=[], personal_accuracy=0.75)}}
     headings, texts = cells(summarise(plain, "a"))
     assert "personal %" in headings and "rounds to target" not in headings and "clients %" not in headings
     column = headings.index("personal %")

@@ -15,6 +15,7 @@ from report_support import folder, material, write_run  # noqa: F401  fixtures
 from undrift.data.partition import partition
 from undrift.experiment.config import Config
 from undrift.experiment.statistics import cells, summarise
+from undrift.experiment.targets import Target
 from undrift.report import Material, ReportError, collect, render, sections, write_partition, write_prints
 from undrift.report.drawing import (
     PALETTE,
@@ -34,7 +35,7 @@ from undrift.report.drawing import (
 from undrift.report.figures import plotly
 from undrift.report.partition import partition_figure, thin
 from undrift.report.prints import draw
-from undrift.report.tables import curvature, reach, summary, target
+from undrift.report.tables import curvature, reach, summary, targets
 from undrift.report.training import fairness, partitions, series
 
 pytest.importorskip("plotly")
@@ -110,20 +111,26 @@ def test_the_summary_is_that_of_a_comparison(material: Material) -> None:
 def test_rounds_and_traffic_to_a_target(material: Material) -> None:
     """FedAvg gains 20 and 22 points a round and needs 3 of them for 50 %; the other gains 10 and 12 and stays below."""
     even = material.within("even")
-    assert target(even) == 0.5
-    rows = [dict(zip(reach(material).headings, row, strict=True)) for row in reach(material).rows]
-    assert (rows[0]["rounds"], rows[0]["reached"], rows[0]["MB to target"], rows[0]["s to target"]) == (
-        "3.0",
-        "2/2",
+    assert targets(even) == (Target(0.5),)
+    table = reach(material)
+    rows = {tuple(line[: table.keys]): dict(zip(table.headings, line, strict=True)) for line in table.rows}
+    assert list(rows)[:4] == [("even", t, m) for t in ("50 %", "whole run") for m in ("fedavg", "sam-0.1")]
+    fedavg, sam = rows["even", "50 %", "fedavg"], rows["even", "50 %", "sam-0.1"]
+    assert [fedavg[name] for name in ("rounds", "speedup", "traffic/run", "MB", "s")] == [
+        "3.0 (2/2)",
+        "1.00x",
+        "0.75x",
         "12",
         "6",
-    )
-    assert (rows[1]["rounds"], rows[1]["reached"], rows[1]["MB in all"]) == ("-", "0/2", "16")
+    ]
+    assert (sam["rounds"], sam["speedup"], sam["MB"], sam["MB up a round"]) == ("- (0/2)", "-", "-", "1")
+    whole = rows["skewed", "whole run", "sam-0.1"]
+    assert (whole["rounds"], whole["time"], whole["MB"], whole["MB down a round"]) == ("4.0 (2/2)", "1.00x", "16", "3")
     open_ended = [
         replace(g, runs=tuple(replace(r, config=r.config.model_copy(update={"target": None})) for r in g.runs))
         for g in even
     ]
-    assert target(open_ended) == 0.4
+    assert targets(open_ended) == (Target(0.4),)
 
 
 def test_curves_are_means_with_bands(material: Material) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from report_support import write_run
 from undrift.experiment.config import Config
+from undrift.experiment.targets import Target
 from undrift.report import Material, collect
 from undrift.report.drawing import Axis, Figure, Line, line_panel
 from undrift.report.figures import plotly
 from undrift.report.prints import draw
-from undrift.report.tables import reach, summary, target
+from undrift.report.tables import reach, summary, targets
 from undrift.report.training import learning
 
 PERSONAL = [None, 0.5, None, 0.9]
@@ -58,9 +59,10 @@ def test_both_kinds(tmp_path: Path) -> None:
     assert [row["judged by"] for row in rows] == ["global", "personal"]
     assert [(row["best %"], row["last %"]) for row in rows] == [("40.00", "40.00"), ("90.00", "90.00")]
     assert rows[1]["last vs fedavg"].startswith("+50.00") and "Judged by personal" in table.reading
-    assert target(material.within("")) == 0.4
-    reached = [dict(zip(reach(material).headings, row, strict=True)) for row in reach(material).rows]
-    assert [(row["rounds"], row["vs fedavg"]) for row in reached] == [("4.0", "1.00x"), ("2.0", "0.50x")]
+    assert targets(material.within("")) == (Target(0.4),)
+    reached = [dict(zip(reach(material).headings, row, strict=True)) for row in reach(material).rows][:2]
+    assert [row["rounds"] for row in reached] == ["4.0 (1/1)", "2.0 (1/1)"]
+    assert [(row["speedup"], row["traffic"]) for row in reached] == [("1.00x", "1.00x"), ("2.00x", "0.50x")]
     assert "personal accuracy" in reach(material).reading
 
 

@@ -1,6 +1,7 @@
 """Comparisons and tuning: `undrift compare` and `undrift tune`."""
 
 import json
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import ConfigError, merged, read_toml
 from undrift.experiment.folder import RunError
 from undrift.experiment.judge import GLOBAL, NAMES, Column, config_judged_by
-from undrift.experiment.statistics import cells, judging_note
+from undrift.experiment.statistics import Columns, views
 from undrift.experiment.tune import Tuning, tune
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
@@ -34,6 +35,9 @@ def compare_methods(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="accuracy or cost; repeat it for both. Default: the file's.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods over seeds and settings, and print the table.
@@ -45,7 +49,8 @@ def compare_methods(
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
     with reported("compare", ConfigError, RunError):
-        comparison = Comparison.build(_based(read_toml(file), preset), str(file))
+        values = merged(_based(read_toml(file), preset), {"table": {"columns": columns or None}})
+        comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = {"name": engine, "workers": workers, "device": device}
         trials = comparison.trials(given)
@@ -54,7 +59,7 @@ def compare_methods(
     if as_json:
         typer.echo(json.dumps(table, indent=2))
     else:
-        _show(table, folder)
+        _show(table, comparison.table.columns, folder)
     for failure in table["failures"]:
         typer.echo(f"undrift compare: {failure['run']}: {failure['error']}", err=True)
     if table["failures"]:
@@ -154,24 +159,26 @@ def _grid(texts: list[str]) -> dict[str, Any]:
     return axes
 
 
-def _show(table: dict[str, Any], folder: Path) -> None:
-    """Print the table of a comparison, split into parts if it is wider than the terminal."""
-    console, (headings, texts) = Console(), cells(table["rows"])
-    keys = headings.index("seeds") if headings else 0
-    widths = [max(map(len, column)) + 1 for column in zip(headings, *texts, strict=True)]
+def _show(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> None:
+    """Print the tables of a comparison, split into parts if they are wider than the terminal."""
+    console = Console()
     console.print(table["name"], markup=False)
-    for part in _parts(widths, keys, console.width):
-        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for column in part:
-            drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
-        for row in texts:
-            drawn.add_row(*(escape(row[column]) for column in part))
-        console.print(drawn)
-    typer.echo(
-        f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, in points"
-    )
-    if note := judging_note(table["rows"]):
-        console.print(note, markup=False, highlight=False)
+    for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
+        widths = [max(map(len, column)) + 2 for column in zip(view.headings, *view.texts, strict=True)]
+        for part in _parts(widths, view.keys, console.width):
+            drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+            for column in part:
+                drawn.add_column(escape(view.headings[column]), justify="left" if column < view.keys else "right")
+            for row in view.texts:
+                drawn.add_row(*(escape(row[column]) for column in part))
+            console.print(drawn)
+        if name == "accuracy":
+            typer.echo(
+                f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, "
+                "in points"
+            )
+        if view.note:
+            console.print(view.note, markup=False, highlight=False)
     typer.echo(folder / "table.md")
 
 

@@ -48,7 +48,9 @@ def run(
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
-    target: Annotated[float | None, typer.Option(help="Accuracy to reach; the summary has the round.")] = None,
+    target: Annotated[
+        list[float] | None, typer.Option(help="Accuracy to reach; the summary has the round. Repeat it for several.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", help="An argument of the method (rho=0.05) or another setting (local.decay=1)."),
@@ -75,13 +77,13 @@ def run(
         "rounds": rounds,
         "model": model,
         "seed": seed,
-        "target": target,
+        "target": target[0] if target and len(target) == 1 else target or None,
         "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
     with reported("run", ConfigError, RunError, CheckpointError):
         values = with_preset(read_toml(config) if config else {}, preset)
-        built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or "run"))
+        built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.data)}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, partial(progress.row, judged_by=config_judged_by(built)))
@@ -174,9 +176,11 @@ def _print_summary(outcome: Outcome) -> None:
             f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
             f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
         )
-    if summary["target"] is not None:
-        reached = summary["rounds_to_target"]
-        typer.echo(f"target {summary['target']:.2%}: " + (f"in round {reached}" if reached else "not reached"))
+    several = isinstance(summary["target"], list)
+    targets, reached = ([x] if not several else x for x in (summary["target"], summary["rounds_to_target"]))
+    for target, round in zip(targets, reached, strict=True):
+        if target is not None:
+            typer.echo(f"target {target:.2%}: " + (f"in round {round}" if round else "not reached"))
     spent = summary["seconds"] + summary["evaluate_seconds"]
     tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
     typer.echo(

@@ -7,7 +7,7 @@ OUT/table.json, OUT/table.md       the results so far
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -20,11 +20,13 @@ from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
+from undrift.experiment.costs import curve
 from undrift.experiment.folder import read_summary
-from undrift.experiment.judge import best, rounds_to, run_judged_by
+from undrift.experiment.judge import best, run_judged_by
 from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
-from undrift.experiment.statistics import LEVEL, Result, Row, summarise, to_markdown
+from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
+from undrift.experiment.targets import Target, read_targets, split_targets
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 from undrift.util.names import suggest
@@ -44,6 +46,12 @@ class Entry(Strict):
     local: dict[str, Any] = Field(default_factory=dict)
 
 
+class TableConfig(Strict):
+    """What the printed table and table.md show; table.json has everything."""
+
+    columns: tuple[Columns, ...] = ("accuracy",)
+
+
 class Comparison(Strict):
     """A comparison of methods.
 
@@ -52,15 +60,17 @@ class Comparison(Strict):
         seeds: each method runs once with each seed.
         methods: the rows.
         baseline: the label of the row that the others are compared with; empty takes the first.
-        base: settings that all runs share.
+        base: settings that all runs share; `target` may also be "baseline" or "0.95 * baseline", of its best accuracy.
         settings: name -> settings of one part of the table; they override `base`.
         own_local: whether rows may change local settings.
+        table: which columns are shown.
     """
 
     name: str = "comparison"
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
     baseline: str = ""
     own_local: bool = False
+    table: TableConfig = TableConfig()
     base: dict[str, Any] = Field(default_factory=dict)
     methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -122,12 +132,12 @@ class Comparison(Strict):
         own = {"method": entry.method, "arguments": entry.arguments, "seed": seed, "local": entry.local}
         values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
-        config = Config.build(values, where)
         try:
-            parse(config.partition)
+            values["target"], relative = split_targets(values.get("target"))
+            parse((config := Config.build(values, "")).partition)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
-        return Trial(setting, entry.label, config)
+        return Trial(setting, entry.label, config, relative)
 
     def toml(self) -> str:
         """The whole comparison as TOML, for `read`."""
@@ -137,11 +147,12 @@ class Comparison(Strict):
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a comparison."""
+    """One run of a comparison; `relative` has the targets that depend on the baseline, `config` the others."""
 
     setting: str
     label: str
     config: Config
+    relative: tuple[Target, ...] = ()
 
     @property
     def name(self) -> str:
@@ -212,7 +223,7 @@ class _Sheet:
         return trial.name in self.results or trial.name in self.failures
 
     def add(self, trial: Trial) -> None:
-        self.results[trial.name] = result(self.out / trial.name, trial.config)
+        self.results[trial.name] = result(self.out / trial.name, trial.config, trial.relative)
 
     @contextmanager
     def recording(self, trial: Trial) -> Iterator[None]:
@@ -231,7 +242,7 @@ class _Sheet:
         about = {"name": self.comparison.name, "baseline": self.comparison.baseline, "level": LEVEL}
         table = {**about, "rows": rows, "failures": list(self.failures.values())}
         write(self.out / "table.json", json.dumps(table, indent=2) + "\n")
-        write(self.out / "table.md", to_markdown(rows))
+        write(self.out / "table.md", to_markdown(rows, self.comparison.table.columns))
         return table
 
     def _runs(self, setting: str, label: str) -> dict[int, Result]:
@@ -239,17 +250,25 @@ class _Sheet:
         return {seed: self.results[name] for seed, name in names.items() if name in self.results}
 
 
-def result(folder: Path, config: Config) -> Result:
-    """The result of a finished run, cut to the comparison's number of rounds: the run may have more."""
+def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
+    """The result of a finished run, cut to the comparison's number of rounds: the run may have more.
+
+    Args:
+        folder: the run's folder.
+        config: its settings, with the rounds of the comparison and the targets that are numbers.
+        relative: the targets that depend on the baseline.
+    """
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
     column = run_judged_by(folder, config)
     summary = best(rows, column)
+    spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     return {
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
-        "target": config.target,
-        "rounds_to_target": rounds_to(rows, config.target, column),
+        "targets": (*read_targets(config.target), *relative),
+        "curve": curve(rows, column),
+        "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
     }
 
 

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
@@ -21,6 +30,7 @@ from undrift.core.presets import PAPERS
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
+from undrift.experiment.targets import numbers
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
 
@@ -137,7 +147,7 @@ class Config(Strict):
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
             evaluate models on the server (FedLAW). Set it for all methods of a comparison.
-        target: accuracy to reach; the summary has the first round that reaches it.
+        target: accuracy to reach, or a list of them; the summary has the first round that reaches each.
         bound: largest norm of a client's displacement; None allows any.
     """
 
@@ -158,7 +168,7 @@ class Config(Strict):
     augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    target: Annotated[float, Field(gt=0, le=1)] | None = None
+    target: Annotated[float | tuple[float, ...] | None, BeforeValidator(numbers)] = None
     bound: Positive | None = None
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
@@ -244,14 +254,21 @@ class Config(Strict):
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
-    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key."""
+    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
+
+    Args:
+        kind: the model.
+        values: the mapping.
+        source: what to call it in errors; an empty text leaves this out.
+    """
+    where = f"{source}: " if source else ""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(complaints))) from None
+        raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
     except (OverflowError, RecursionError) as error:
-        raise ConfigError(f"{source}: a value is out of range: {error}") from None
+        raise ConfigError(f"{where}a value is out of range: {error}") from None
 
 
 def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -187,6 +188,7 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
     run.note("clients.json", {"accuracy": [None if x != x else x for x in own.tolist()]})
     write(run.path / "model.safetensors", save(measure.weights(state)))
     run.metrics.write_parquet()
+    target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)
     summary = {
         "method": setup.config.method,
         "arguments": setup.config.arguments,
@@ -195,8 +197,8 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
         "parameters": len(state.params),
         "identity": setup.config.identity(),
         **best(rows, measure.judged_by),
-        "target": setup.config.target,
-        "rounds_to_target": rounds_to(rows, setup.config.target, measure.judged_by),
+        "target": list(target) if isinstance(target, tuple) else target,
+        "rounds_to_target": [first(goal) for goal in target] if isinstance(target, tuple) else first(target),
         "traffic": measure.traffic,
         "sha256": fingerprint(state),
     }

@@ -1,16 +1,20 @@
 """Statistics over seeds: means, deviations and paired intervals, as rows of a table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from functools import partial
+from math import isnan, sqrt
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from undrift.experiment.costs import cost_cells, cost_note, costs, reached_text
 from undrift.experiment.judge import GLOBAL, PERSONAL
 from undrift.util.tables import markdown
 
 Result = Mapping[str, Any]
 Row = dict[str, Any]
+
+Columns = Literal["accuracy", "cost"]
 
 LEVEL = 0.95
 """The level of every interval."""
@@ -36,6 +40,15 @@ class Difference:
     low: float | None
     high: float | None
     pairs: int
+
+
+class TableView(NamedTuple):
+    """A table to show: headings, the texts of each line, how many columns name a line, and a note."""
+
+    headings: list[str]
+    texts: list[list[str]]
+    keys: int
+    note: str
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float = LEVEL) -> Difference | None:
@@ -99,7 +112,16 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
         baseline: the label of the row that the others are compared with.
     """
     theirs = runs.get(baseline, {})
-    return [_row(label, own, baseline, {} if label == baseline else theirs) for label, own in runs.items() if own]
+    rows = [_row(label, own, baseline, {} if label == baseline else theirs) for label, own in runs.items() if own]
+    targets = dict.fromkeys(
+        target for own in runs.values() for run in own.values() for target in run.get("targets", ())
+    )
+    for row in rows:
+        row["costs"] = costs(runs[row["label"]], theirs, targets)
+        if targets:
+            first = row["costs"][0]
+            row |= {"rounds_to_target": first["rounds"], "reached": first["reached"]}
+    return rows
 
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
@@ -114,9 +136,6 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
         if values:
             row[name], row[f"{name}_std"] = spread(list(values.values()))
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
-    if any(run.get("target") is not None for run in own.values()):
-        reached = _values(own, "rounds_to_target")
-        row |= {"rounds_to_target": fmean(reached.values()) if reached else None, "reached": len(reached)}
     for name in ("last", "best"):
         gap = paired(_judged(own, name), _judged(theirs, name))
         if gap:
@@ -133,12 +152,17 @@ def _judge(run: Result) -> str:
 def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
     """Seed -> the best or the last of the accuracy by which its run is judged."""
     keys = {seed: "best_accuracy" if name == "best" else _judge(run) for seed, run in runs.items()}
-    return {seed: runs[seed][key] for seed, key in sorted(keys.items()) if runs[seed].get(key) is not None}
+    return {seed: runs[seed][key] for seed, key in sorted(keys.items()) if _has(runs[seed], key)}
 
 
 def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
     """Seed -> a number of its run, for runs that have it."""
-    return {seed: runs[seed][key] for seed in sorted(runs) if runs[seed].get(key) is not None}
+    return {seed: runs[seed][key] for seed in sorted(runs) if _has(runs[seed], key)}
+
+
+def _has(run: Result, key: str) -> bool:
+    """Whether a run has a number; one that diverged may have nan."""
+    return run.get(key) is not None and not isnan(run[key])
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -148,11 +172,29 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return [heading for heading, _ in shown], [[texts[n] or "-" for _, texts in shown] for n in range(len(rows))]
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
-    """The table in Markdown, with its note below."""
-    headings, texts = cells(rows)
-    note = judging_note(rows)
-    return markdown(headings, texts, numbers=True) + "\n" + (f"\n{note}\n" if note else "") if rows else ""
+def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> Iterator[TableView]:
+    """The tables that show rows, in the given order.
+
+    Args:
+        rows: of a comparison.
+        columns: "accuracy" for the table of accuracies, "cost" for what reaching the targets costs.
+    """
+    for name in columns if rows else ():
+        headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
+        keys = headings.index("seeds" if name == "accuracy" else "rounds")
+        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows)]
+        notes += [judging_note(rows)] if "accuracy" not in columns else []
+        yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
+
+
+def to_markdown(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> str:
+    """The tables in Markdown, each with its note below; arguments as for `views`."""
+    return "\n".join(_markdown(view) for view in views(rows, columns))
+
+
+def _markdown(view: TableView) -> str:
+    left = view.keys if "target" in view.headings else 1
+    return markdown(view.headings, view.texts, left=left) + "\n" + (f"\n{view.note}\n" if view.note else "")
 
 
 def judging_note(rows: Sequence[Row]) -> str:
@@ -189,7 +231,7 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("last %", lambda row: _accuracy(row, "last")),
         (f"last vs {baseline}", lambda row: _difference(row, "last")),
         (f"best vs {baseline}", lambda row: _difference(row, "best")),
-        ("rounds to target", _target),
+        *_targets(rows, baseline),
         ("traffic", lambda row: _number(row, "traffic", "{:.2f}x")),
         ("s/round", lambda row: _number(row, "seconds_per_round", "{:.3g}")),
         ("gradients", lambda row: _number(row, "gradients", "{:.0f}")),
@@ -222,9 +264,19 @@ def _difference(row: Row, name: str) -> str:
     return f"{100 * row[f'{name}_difference']:+.2f} {interval}"
 
 
-def _target(row: Row) -> str:
-    """The mean over the seeds that reached it, and how many did."""
-    if "reached" not in row:
-        return ""
-    mean = row["rounds_to_target"]
-    return f"{'-' if mean is None else format(mean, '.1f')} ({row['reached']}/{len(row['seeds'])})"
+def _targets(rows: Sequence[Row], baseline: str) -> list[tuple[str, Callable[[Row], str]]]:
+    """One column for each target, or a single one if every row has one number to reach."""
+    found = [[cost for cost in row.get("costs", ()) if cost["target"] is not None] for row in rows]
+    if all(len(own) <= 1 and not isinstance(cost["target"], str) for own in found for cost in own):
+        return [("rounds to target", lambda row: next(map(reached_text, row.get("costs", ())[:-1]), ""))]
+    keys = dict.fromkeys(cost["target"] for own in found for cost in own)
+    return [(f"rounds to {_heading(key, baseline)}", partial(_rounds, key=key)) for key in keys]
+
+
+def _heading(key: float | str, baseline: str) -> str:
+    """A target in a heading: "70 %" or "0.95 * fedavg's best"."""
+    return key.replace("baseline", f"{baseline}'s best") if isinstance(key, str) else f"{100 * key:g} %"
+
+
+def _rounds(row: Row, key: float | str) -> str:
+    return next((reached_text(cost) for cost in row.get("costs", ()) if cost["target"] == key), "")

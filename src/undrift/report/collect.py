@@ -13,6 +13,7 @@ from undrift.experiment.compare import Comparison, result
 from undrift.experiment.config import Config
 from undrift.experiment.judge import GLOBAL, PERSONAL, Column, run_judged_by
 from undrift.experiment.statistics import Result
+from undrift.experiment.targets import Target
 from undrift.util.metrics import Metrics
 
 _SINGLE = "single runs"
@@ -24,13 +25,14 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run as the report reads it: its folder, its name in the report and its settings."""
+    """A run as the report reads it: its folder, its name in the report, its settings and its relative targets."""
 
     folder: Path
     name: str
     setting: str
     label: str
     config: Config
+    relative: tuple[Target, ...] = ()
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -40,7 +42,7 @@ class LoadedRun:
     @cached_property
     def result(self) -> Result:
         """Its entry in the table of a comparison."""
-        return result(self.folder, self.config)
+        return result(self.folder, self.config, self.relative)
 
     @cached_property
     def judged_by(self) -> Column:
@@ -203,7 +205,7 @@ def _trials(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
             asked = {"rounds": trial.config.rounds, "target": trial.config.target}
             config = Config.read(folder / "config.toml").model_copy(update=asked)
             name = f"{path.name}/{trial.name}" if prefix else trial.name
-            runs.append(LoadedRun(folder, name, setting, trial.label, config))
+            runs.append(LoadedRun(folder, name, setting, trial.label, config, trial.relative))
     return runs
 
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from math import floor
 from statistics import fmean
 
-from undrift.experiment.judge import GLOBAL, rounds_to
+from undrift.experiment.costs import amount, cost_cells, cost_note, costs
+from undrift.experiment.judge import GLOBAL
 from undrift.experiment.statistics import LEVEL, cells, judging_note, summarise
-from undrift.report.collect import Group, LoadedRun, Material
+from undrift.experiment.targets import Target
+from undrift.report.collect import Group, Material
 from undrift.report.drawing import Table
 
 
@@ -25,74 +27,39 @@ def summary(material: Material) -> Table:
 
 
 def reach(material: Material) -> Table:
-    """Rounds, traffic and time until the target, and what a round and a whole run cost."""
-    several, rows = len(material.settings) > 1, []
+    """Rounds, gradients, traffic and time until each target and in the whole run, against the baseline."""
+    rows, rates = [], {}
     for setting in material.settings:
         groups = material.within(setting)
-        wanted = target(groups)
-        theirs = next((group for group in groups if group.label == material.baseline), None)
-        before = _rounds(theirs, wanted) if theirs else None
-        rows += [[*[setting] * several, group.label, *_reached(group, wanted, before)] for group in groups]
-    headings = ["method", "target %", "rounds", f"vs {material.baseline}", "reached", "MB to target", "s to target"]
-    headings += ["MB up a round", "MB down a round", "MB in all"]
+        runs = {group.label: group.results for group in groups}
+        for group in groups:
+            found = costs(group.results, runs.get(material.baseline, {}), targets(groups))
+            rows.append({"setting": setting, "label": group.label, "costs": found})
+            rates[setting, group.label] = [_rate(group, key) for key in ("bytes_up", "bytes_down")]
+    headings, texts = cost_cells(rows)
+    method = headings.index("method")
+    lines = [line + rates[line[0] if "setting" in headings else "", line[method]] for line in texts]
     reading = (
-        "Means over the seeds that reached the target, which is the runs' own or, if they have none, the highest whole "
-        "percent that every run reaches; traffic is that of all clients together, up and down."
+        f"{cost_note(material.baseline)} Targets are the runs' own or, if they have none, the highest whole percent "
+        "that every run reaches."
     )
     if any(group.judged_by != GLOBAL for group in material.groups):
         reading += " Personal methods reach it by their personal accuracy, and only in rounds in which it was measured."
-    return Table([*["setting"] * several, *headings], rows, reading, keys=1 + several)
+    return Table([*headings, "MB up a round", "MB down a round"], lines, reading, keys=method + 1)
 
 
-def target(groups: Sequence[Group]) -> float | None:
-    """The accuracy to reach: the runs' own target or, without one, the highest whole percent that all of them reach."""
-    own = [run.config.target for group in groups for run in group.runs if run.config.target is not None]
-    if own:
-        return max(own)
-    best = [run.result.get("best_accuracy", 0.0) for group in groups for run in group.runs]
-    return floor(100 * min(best)) / 100 or None
+def targets(groups: Sequence[Group]) -> tuple[Target, ...]:
+    """What to reach: the runs' own targets or, without any, the highest whole percent that all of them reach."""
+    results = [run.result for group in groups for run in group.runs]
+    own = dict.fromkeys(target for result in results for target in result["targets"])
+    common = floor(100 * min(result.get("best_accuracy", 0.0) for result in results)) / 100
+    return tuple(own) or ((Target(common),) if common else ())
 
 
-def _rounds(group: Group, wanted: float | None) -> float | None:
-    """The mean number of rounds to a target."""
-    counts = [count for _, count in _there(group, wanted)]
-    return fmean(counts) if counts else None
-
-
-def _there(group: Group, wanted: float | None) -> list[tuple[LoadedRun, int]]:
-    """The runs that reached a target by the accuracy that judges them, and after how many rounds."""
-    counts = [(run, rounds_to(run.rows, wanted, run.judged_by)) for run in group.runs]
-    return [(run, count) for run, count in counts if count is not None]
-
-
-def _reached(group: Group, wanted: float | None, before: float | None) -> list[str]:
-    """The cells of a method."""
-    there = _there(group, wanted)
-    mean = _rounds(group, wanted)
-    spent = [_number(fmean(_sum(run, count, *keys) for run, count in there)) if there else "-" for keys in _SPENT]
-    rounds = fmean(len(run.rows) for run in group.runs)
-    up, down = (fmean(_sum(run, None, key) for run in group.runs) for key in ("bytes_up", "bytes_down"))
-    return [
-        "-" if wanted is None else f"{100 * wanted:g}",
-        "-" if mean is None else f"{mean:.1f}",
-        "-" if mean is None or before is None else f"{mean / before:.2f}x",
-        f"{len(there)}/{len(group.runs)}",
-        *spent,
-        *(_number(value) for value in (up / rounds, down / rounds, up + down)),
-    ]
-
-
-_SPENT = (("bytes_up", "bytes_down"), ("seconds",))
-
-
-def _sum(run: LoadedRun, count: int | None, *keys: str) -> float:
-    """The total over the first rounds, in megabytes or seconds."""
-    total = sum(row[key] for row in run.rows[:count] for key in keys)
-    return float(total) / 1e6 if keys[0].startswith("bytes") else float(total)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+def _rate(group: Group, key: str) -> str:
+    """The mean megabytes of a round."""
+    rounds = [row for run in group.runs for row in run.rows]
+    return amount(fmean(row[key] for row in rounds) / 1e6)
 
 
 def curvature(material: Material) -> Table | None:
