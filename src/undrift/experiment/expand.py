@@ -67,7 +67,7 @@ def expand_grid(grid: Mapping[str, Any] | Sequence[Mapping[str, Any]], settings:
     out: dict[str, Any] = {}
     for before, own in (settings or {"": {}}).items():
         for table in tables:
-            for name, values in _settings(dict(_flat(table))):
+            for name, values in _settings(dict(flat(table))):
                 full = f"{before}-{name}" if before and name else before or name
                 if full in out:
                     raise ValueError(f"grid: two settings would be named {full!r}; write each value once")
@@ -113,11 +113,11 @@ def _parts(chosen: Mapping[str, Any]) -> list[str]:
     return [f"{name}-{value_name(value)}" for name, value in chosen.items()]
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The keys of nested tables as dotted paths."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

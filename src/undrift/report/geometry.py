@@ -77,7 +77,7 @@ def _clients(group: Group, count: int) -> Sequence[int]:
 
 
 def landscape(material: Material) -> Iterator[Figure]:
-    """The loss around each method's final model, on one scale, from above and as a surface."""
+    """The loss around each method's global model, on one scale, from above and as a surface."""
     for setting in material.settings:
         groups = material.within(setting)
         log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
@@ -85,7 +85,7 @@ def landscape(material: Material) -> Iterator[Figure]:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
                 ("landscape", kind, setting),
-                titled(f"Loss around the final model, {view}", setting),
+                titled(f"Loss around the global model, {view}", setting),
                 "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
                 "narrow one is sharp.",
                 view,
