@@ -24,7 +24,7 @@ def look_at_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or in progress.")],
     parts: Annotated[
         str | None,
-        typer.Option(help="Any of spectrum, divergence, alignment, embedding, views, curvature, surface; default all."),
+        typer.Option(help="Any of spectrum, divergence, alignment, embedding, joint, views, curvature, surface."),
     ] = None,
     clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
     examples: Annotated[int, typer.Option(help="How many test examples to use.")] = 500,

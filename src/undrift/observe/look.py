@@ -21,6 +21,7 @@ PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "divergence": measured.divergence,
     "alignment": measured.alignment,
     "embedding": measured.embedding,
+    "joint": measured.joint,
     "views": measured.views,
     "curvature": measured.curvature,
     "surface": measured.surface,

@@ -40,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "cka": Kind("alignment of clients' representations, by pairs and by layer", ("cka",), "alignment"),
     "pca": Kind("perturbations, weights and features of clients in a plane", ("pca-",), "views"),
     "tsne": Kind("features of test examples, coloured by class", ("features",), "embedding"),
+    "joint": Kind("features of clients' models and of the global model in one t-SNE map", ("joint",), "joint"),
     "landscape": Kind("the loss around the global models, on one scale", ("landscape-",), "surface"),
     "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
     "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
