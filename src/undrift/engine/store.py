@@ -119,13 +119,12 @@ def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
         temporary.mkdir()
         for client, round in accepted.items():
             state, copy = _file(root, client, round), _file(temporary, client, round)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(state, copy)
-            except FileNotFoundError:
-                continue
-            except OSError:
-                shutil.copyfile(state, copy)
+            if state.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(state, copy)
+                except OSError:
+                    shutil.copyfile(state, copy)
 
 
 def _file(root: Path, client: int, round: int) -> Path:
