@@ -52,6 +52,7 @@ TESTS = (
     "test_stream::test_sketches_of_small_cells_are_exact",
     "test_look::test_the_command",
     "test_report_page::test_command",
+    "test_sweep::test_the_command",
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",
     "test_run::test_run_and_resume_from_the_command_line",

@@ -16,7 +16,7 @@ Measurements = dict[str, Any]
 
 R = 0.05  # the share removed if the method has no filter of its own
 DIRECTIONS = ("top eigenvectors", "random")
-JOINT = 1500  # rows of a t-SNE map of several models, at most
+JOINT = 1000  # rows of a t-SNE map of several models, at most
 LONGEST = 16_384  # numbers in a client's row; longer rows are not stored
 
 

@@ -15,7 +15,7 @@ from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_
 _Shape = Literal["contour", "surface"]
 
 _KINDS: tuple[tuple[_Shape, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
-CLIENTS, GLOBAL_MODEL = 6, 8  # styles: grey, and orange on top of it
+CLIENTS, GLOBAL_MODEL = 20, 22  # styles that no named class has: grey, and orange, drawn later
 NAMED = 20  # with more classes the legend is left out
 WIDE = 20  # a landscape with a larger ratio of highest to lowest loss is drawn on a log scale
 
@@ -46,18 +46,16 @@ def plane(material: Material) -> Iterator[Figure]:
 def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Features of the clients' models and the global model in one map: by class, then by model."""
     seen = [(group, joint[0]) for group in groups if (joint := group.lens("joint"))]
-    numbers = ", ".join(f"{group.label} {x['apart']:.2g} and {x['separation']:.0%}" for group, x in seen)
+    by_class = [(f"{group.label}, separation {x['separation']:.0%}", _map(x, "classes")) for group, x in seen]
+    by_model = [(f"{group.label}, apart {x['apart']:.2g}", _map(x, "models")) for group, x in seen]
     yield from side_by_side(
-        [
-            (f"{group.label}, {colours}", _map(joint, colours))
-            for colours in ("classes", "models")
-            for group, joint in seen
-        ],
+        [*by_class, *by_model],
         ("joint", setting),
         titled("Features of clients' models and of the global model", setting),
         "Each point is a test example as one model sees it: clients whose models agree have their points where the "
-        "global model has its own. Distances in a map mean little; of the features themselves, clients' distance from "
-        f"the global model's, as a share of their spread, and the share of variance between classes are: {numbers}.",
+        "global model has its own. Distances in a map mean little. Of the features themselves, separation is the share "
+        "of variance between classes, and apart the clients' distance from the global model's features, as a share of "
+        "their spread.",
         "clients and global model",
     )
 
