@@ -63,6 +63,7 @@ TESTS = (
     "test_named::test_every_form_gives_one_text",
     "test_variance::test_a_projection_splits_every_quantity",
     "test_report_page::test_command",
+    "test_sweep::test_the_command",
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",
     "test_run::test_run_and_resume_from_the_command_line",

@@ -16,6 +16,7 @@ from undrift.lens import (
     cka,
     cka_matrix,
     class_means,
+    class_separation,
     client_features,
     cosines,
     features,
@@ -195,6 +196,19 @@ def test_rows_of_a_tensor_and_means_of_classes() -> None:
     assert found.tolist() == [2, 3, 0, 0, 5, 5]
     with pytest.raises(ValueError, match=r"one label per row of features, got \(2,\) for \(3, 2\)"):
         class_means(torch.ones(3, 2), torch.tensor([0, 1]), 3)
+
+
+def test_separation_is_the_share_of_variance_between_classes() -> None:
+    labels = torch.tensor([0, 1, 0, 1])
+    assert class_separation(torch.tensor([[1.0, 0.0], [3.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), labels) == 1.0
+    assert class_separation(torch.tensor([[1.0], [1.0], [3.0], [3.0]]), labels) == 0.0
+    assert class_separation(torch.ones(4, 2), labels) == 0.0
+    x, mean = normal(30, 3).double(), normal(30, 3).double().mean(dim=0)
+    kinds = torch.arange(30) % 4
+    within = sum(float((x[kinds == k] - x[kinds == k].mean(dim=0)).square().sum()) for k in range(4))
+    assert class_separation(x, kinds) == pytest.approx(1 - within / float((x - mean).square().sum()))
+    with pytest.raises(ValueError, match=r"one label per row of features, got \(4,\) for \(30, 3\)"):
+        class_separation(x, labels)
 
 
 def test_tsne_separates_clusters_the_same_way_twice() -> None:

@@ -13,7 +13,7 @@ from undrift.experiment import Config, start
 from undrift.experiment import inspect as look
 from undrift.experiment.folder import RunError
 from undrift.experiment.inspect import place
-from undrift.report import KINDS, ReportError, collect, draw_kind, sections
+from undrift.report import KINDS, ReportError, collect, draw_kind, sections, single
 from undrift.report.drawing import Line
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -134,6 +134,57 @@ def test_what_was_measured_during_a_run_is_drawn(tmp_path: Path, monkeypatch: py
     drawn("heterogeneity", [folder], tmp_path)
     whole, kept = figures([folder])["heterogeneity"].parts[2][1].marks
     assert list(whole.x) == [1, 2] and kept.label == "fedavg, after high_pass(r=0.05)"
+
+
+def test_a_kept_round_is_drawn_instead_of_the_last(runs: list[Path], tmp_path: Path) -> None:
+    paths = draw_kind("variance", runs, tmp_path, clients=4, round=1)
+    assert [path.name for path in paths] == [f"variance-perturbation-round-1.{end}" for end in ("png", "pdf")]
+    first = json.loads(place(runs[0], 1).read_text())
+    assert first["round"] == 1 and "spectrum" in first
+    material = single._at(collect(runs), 1)
+    assert [run.lens["round"] for run in material.runs] == [1, 1]
+    with pytest.raises(RunError, match="round 7 was not kept"):
+        draw_kind("variance", runs, tmp_path, clients=4, round=7)
+    with pytest.raises(RunError, match=r"its best round was not kept; set output.keep_best = true"):
+        draw_kind("variance", runs, tmp_path, clients=4, round="best")
+    for kind in ("drift", "bands"):
+        with pytest.raises(ReportError, match=f"--round: {kind} does not show one measured round; .*variance"):
+            draw_kind(kind, runs, tmp_path, round=1)
+
+
+def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
+    other = start(
+        Config.build({**RUN, "method": "fedsam", "partition": "iid", "output": KEPT}), tmp_path / "iid"
+    ).folder
+    both = [runs[0], other]
+    assert len(drawn("variance", both, tmp_path / "apart")) == 2
+    paths = draw_kind("variance", both, tmp_path / "one", clients=4, together=True)
+    assert [path.name for path in paths] == ["variance-perturbation.png", "variance-perturbation.pdf"]
+    one = single._in_one(collect(both))
+    assert one.settings == [""] and [group.style for group in one.groups] == [0, 1]
+    assert one.labels == ["partition dirichlet:1", "partition iid"]
+    three = single._in_one(collect([*runs, other]))
+    assert three.labels[0] == "fedsam, partition dirichlet:1" and len(three.labels) == 3
+    assert [path.stem for path in draw_kind("drift", both, tmp_path / "one", together=True)][::2] == [
+        "curve-drift-rounds",
+        "curve-client-distance-rounds",
+    ]
+    with pytest.raises(ReportError, match="--together: partitions of different settings"):
+        draw_kind("partition", both, tmp_path, together=True)
+
+
+def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Path) -> None:
+    assert drawn("joint", runs, tmp_path) == ["joint"]
+    joint = json.loads(place(runs[0]).read_text())["joint"]
+    rows = len(joint["points"])
+    assert rows == len(joint["labels"]) == len(joint["models"]) and joint["models"].count(-1) == rows // 5
+    assert joint["apart"] > 0 and 0 < joint["separation"] < 1
+    figure = figures(runs)["joint"]
+    names = [name for name, _ in figure.parts]
+    assert names[0] == f"fedsam, separation {joint['separation']:.0%}" and names[1].startswith("fedfft(r=0.1), separ")
+    assert names[2] == f"fedsam, apart {joint['apart']:.2g}" and len(names) == 4
+    clients, own = figure.parts[2][1].marks
+    assert (clients.label, own.label) == ("clients' models", "global model") and len(clients.x) == 4 * len(own.x)
 
 
 def test_the_command(runs: list[Path], tmp_path: Path) -> None:

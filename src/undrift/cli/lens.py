@@ -31,8 +31,7 @@ def look_at_run(
     parts: Annotated[
         str | None,
         typer.Option(
-            help="Any of spectrum, divergence, heterogeneity, alignment, embedding, views, curvature, surface; "
-            "default all."
+            help="Any of spectrum, divergence, heterogeneity, alignment, embedding, joint, views, curvature, surface."
         ),
     ] = None,
     clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
@@ -41,7 +40,7 @@ def look_at_run(
         str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
     ] = "top eigenvectors",
     round: Annotated[
-        int | None, typer.Option(help="Measure after this round, if its checkpoint was kept; default the last.")
+        str | None, typer.Option(help="Measure after this round, if it was kept, or best; default the last.")
     ] = None,
     filter: Annotated[
         str | None,
@@ -57,6 +56,7 @@ def look_at_run(
 
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
+    from undrift.experiment.best import parse_round
     from undrift.experiment.inspect import look, place
 
     with reported("lens", ConfigError, RunError, CheckpointError):
@@ -68,14 +68,14 @@ def look_at_run(
             seed=seed,
             examples=examples,
             directions=directions,
-            round=round,
+            round=parse_round(round),
             filter=filter,
         )
     if as_json:
         typer.echo(json.dumps(measurements, indent=1))
     else:
         _show(measurements)
-        typer.echo(place(folder, round))
+        typer.echo(place(folder, measurements["round"] if round else None))
 
 
 def _show(measurements: dict[str, Any]) -> None:

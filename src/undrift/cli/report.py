@@ -48,17 +48,36 @@ def draw_figure(
     out: Annotated[Path, typer.Option(help="The folder to write PNG and PDF files to.")] = Path("figures"),
     clients: Annotated[int, typer.Option(help="How many clients to measure, for runs without measurements.")] = 10,
     seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
+    round: Annotated[str | None, typer.Option(help="Draw a kept round, or best; default the last.")] = None,
+    together: Annotated[bool, typer.Option("--together", help="Runs of different settings in one frame.")] = False,
+    over: Annotated[
+        str | None, typer.Option(help="Of a sweep: a setting (local.epochs), an argument (rho), or method.")
+    ] = None,
+    by: Annotated[str, typer.Option(help="Of a sweep: last, best, or another number, such as seconds_per_round.")] = (
+        "last"
+    ),
+    minus: Annotated[str, typer.Option(help="Of a sweep: show the difference from the line with this label.")] = "",
 ) -> None:
     """Draw one kind of figure from runs, measuring what is missing.
 
     Example: undrift figure layers runs/fedavg runs/specgrad --out figures
+
+    Example: undrift figure sweep runs/compare-rho --over rho --by best
     """
-    from undrift.report import KINDS, draw_kind
+    from undrift.experiment.best import parse_round
+    from undrift.report import KINDS, draw_kind, draw_sweep
 
     if kind == "list":
         for name, known in KINDS.items():
             typer.echo(f"{name:10} {known.shows}")
         return
     with reported("figure", ConfigError, RunError, CheckpointError):
-        for path in draw_kind(kind, runs or [], out, clients=clients, seed=seed):
+        at, given = parse_round(round), runs or []
+        if over and kind != "sweep":
+            raise ConfigError(f"--over {over}: only for undrift figure sweep; leave it out or draw a sweep")
+        if over and at is None:
+            paths = draw_sweep(given, out, over=over, by=by, minus=minus, together=together)
+        else:
+            paths = draw_kind(kind, given, out, clients=clients, seed=seed, round=at, together=together)
+        for path in paths:
             typer.echo(path)

@@ -5,13 +5,15 @@ two states by round; the server names the round to continue from, so client and 
 """
 
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import ClientState
-from undrift.util.files import write
+from undrift.util.files import replacing, write
 
 
 class StoreError(RuntimeError):
@@ -98,8 +100,36 @@ class DiskStore:
         return {round, *older[-1:], *(r for r in valid if r >= floor)}
 
     def _path(self, client: int, round: int) -> Path:
-        """The file of a state; clients have a folder each, grouped by thousands."""
-        return self.root / str(client // 1000) / str(client) / str(round)
+        return _file(self.root, client, round)
+
+
+def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
+    """Copy states of a `DiskStore` into a new folder that another one can read, as hard links where possible.
+
+    A state is never changed after it was written, so a link stays what it was. Missing states are left out.
+
+    Args:
+        root: the folder of the states.
+        accepted: the round of each client's state.
+        to: the folder to make; one that is there is replaced.
+    """
+    shutil.rmtree(to, ignore_errors=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(to) as temporary:
+        temporary.mkdir()
+        for client, round in accepted.items():
+            state, copy = _file(root, client, round), _file(temporary, client, round)
+            if state.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    os.link(state, copy)
+                except OSError:
+                    shutil.copyfile(state, copy)
+
+
+def _file(root: Path, client: int, round: int) -> Path:
+    """The file of a state; clients have a folder each, grouped by thousands."""
+    return root / str(client // 1000) / str(client) / str(round)
 
 
 def _missing(client: int, round: int) -> str:

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from undrift.data.partition import parse
 from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
 from undrift.experiment.costs import curve
+from undrift.experiment.expand import expand
 from undrift.experiment.folder import read_summary
 from undrift.experiment.judge import best, run_judged_by
 from undrift.experiment.run import complete, finished
@@ -64,7 +65,11 @@ class Comparison(Strict):
         settings: name -> settings of one part of the table; they override `base`.
         own_local: whether rows may change local settings.
         table: which columns are shown.
+
+    The key `grid` stands for settings, and a list of values in a row's arguments for several rows: see `expand`.
     """
+
+    shorthands = ("grid",)
 
     name: str = "comparison"
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
@@ -104,12 +109,7 @@ class Comparison(Strict):
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the comparison") -> "Comparison":
         """A comparison from a mapping; raises `ConfigError` if any of its runs has invalid settings."""
-        methods = values.get("methods")
-        if isinstance(methods, list | tuple) and all(isinstance(entry, Mapping) for entry in methods):
-            methods = [{**entry, "label": entry.get("label") or entry.get("method", "")} for entry in methods]
-            first = methods[0]["label"] if methods else ""
-            values = {**values, "methods": methods, "baseline": values.get("baseline") or first}
-        comparison = checked(cls, values, source)
+        comparison = checked(cls, expand(values, source), source)
         comparison.trials(source=source)
         return comparison
 

@@ -109,6 +109,7 @@ class OutputConfig(Strict):
     personal_every: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
     checkpoint_every: Count = 1
     keep: Annotated[int, Field(ge=1, le=1000)] = 2
+    keep_best: bool = False
     track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
     lens_every: Annotated[int, Field(ge=0, le=10_000_000)] = 5
     lens_clients: Annotated[int, Field(ge=2, le=10_000_000)] = 4

@@ -7,6 +7,7 @@ metrics.jsonl      one row per round (metrics.parquet has the same rows)
 audit.jsonl        the events, hash-chained
 checkpoints/       the server's last states
 clients/           the clients' states, for methods that keep some
+best/              both as they were after the best round, if output.keep_best asks for it
 model.safetensors  the final model, for load_state_dict
 summary.json       the result, once the run has ended
 """

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from undrift.core.types import ServerState
+from undrift.experiment.best import Round, chosen_round, homes
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data
@@ -31,7 +32,7 @@ def look(
     examples: int = 500,
     points: int = 21,
     directions: str = DIRECTIONS[0],
-    round: int | None = None,
+    round: Round | None = None,
     filter: str | None = None,
 ) -> dict[str, Any]:
     """Measure a run at its last or an earlier checkpoint, and return the content of the file that `place` names.
@@ -48,14 +49,17 @@ def look(
         examples: how many examples of the official test set to use; the surface takes half of them.
         points: points of the surface along each direction; odd.
         directions: the directions of the surface, one of `DIRECTIONS`.
-        round: after how many rounds to measure, if that checkpoint was kept; None takes the last one.
+        round: after how many rounds to measure, if that checkpoint was kept, or "best", if the run keeps its best round
+            (`output.keep_best`); None takes the last one.
         filter: gradients are also measured after this filter, written as in compositions ("highpass(0.1)"); None takes
             the method's own filter, or a default one.
     """
     check(clients, parts, examples, directions)
     torch.set_num_threads(1)  # as in a run: the same bits, and small models are slower with more
-    with open_scene(folder, seed, clients, examples, round) as scene:
-        return measure(scene, place(folder, round), parts, points=points, directions=directions, filter=filter)
+    check_run(folder)
+    number = None if round is None else chosen_round(folder, round)
+    with open_scene(folder, seed, clients, examples, number) as scene:
+        return measure(scene, place(folder, number), parts, points=points, directions=directions, filter=filter)
 
 
 def place(folder: Path, round: int | None = None) -> Path:
@@ -81,9 +85,10 @@ def open_scene(
     same_data(folder, setup.partition)
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
-    with engine(replace(setup, config=config), folder / "clients") as simulation:
+    checkpoints, states = homes(folder, round)
+    with engine(replace(setup, config=config), states) as simulation:
         size = len(simulation.start().params)
-        state = _state(Checkpoints(folder / "checkpoints", setup.algorithm, size, config.identity()), round)
+        state = _state(Checkpoints(checkpoints, setup.algorithm, size, config.identity()), round)
         chosen = sample_clients(setup.task, clients, seed)
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
@@ -94,9 +99,9 @@ def _state(kept: Checkpoints, round: int | None) -> ServerState:
     """The server's state after a round that was kept."""
     rounds = kept.rounds()
     if round is not None and round not in rounds:
-        kept_rounds = ", ".join(map(str, rounds)) or "none yet"
+        there = ", ".join(map(str, rounds)) or "none yet"
         raise RunError(
-            f"{kept.folder}: round {round} was not kept; there are {kept_rounds}. To keep rounds 10, 20, 30, 40 set "
+            f"{kept.folder}: round {round} was not kept; there are {there}. To keep rounds 10, 20, 30, 40 set "
             "output.checkpoint_every = 10 and output.keep = 4"
         )
     state = kept.latest() if round is None else kept.load(round)

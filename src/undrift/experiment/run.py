@@ -14,10 +14,12 @@ from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
 from undrift.engine.simulation import Record
+from undrift.experiment.best import BEST, KeepBest
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, RunFolder, read_summary
-from undrift.experiment.judge import best, rounds_to
+from undrift.experiment.judge import best as best_of
+from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
 from undrift.experiment.tracking import trackers
@@ -134,9 +136,10 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.task.dataset.title})
     with engine(setup, run.path / "clients") as simulation:
         first = simulation.start()
-        kept = Checkpoints(
-            run.path / "checkpoints", setup.algorithm, len(first.params), config.identity(), config.output.keep
+        checkpoints = partial(
+            Checkpoints, algorithm=setup.algorithm, size=len(first.params), identity=config.identity()
         )
+        kept = checkpoints(run.path / "checkpoints", keep=config.output.keep)
         latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
         state = first if latest is None else latest
         run.audit.write("resume" if latest else "begin", round=state.round, sha256=fingerprint(state))
@@ -154,10 +157,17 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             output.lens_filter,
         )
         live.rewind(state.round)
+        best: KeepBest | None = None
+        if output.keep_best:
+            best = KeepBest(
+                checkpoints(run.path / BEST, keep=1), run.path / "clients", measure.judged_by, run.metrics.rows()
+            )
         with trackers(config.output.track, run.path, config) as track:
             begun = perf_counter()
             for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
                 row = measure.row(state, record, perf_counter() - begun) | live.after(state, record)
+                if best is not None and best.after(state, row):
+                    run.audit.write("best", round=record.round, sha256=fingerprint(state))
                 _commit(run, kept, config, state, record, row)
                 track(row)
                 if watch is not None:
@@ -196,7 +206,7 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
         "data": setup.task.dataset.title,
         "parameters": len(state.params),
         "identity": setup.config.identity(),
-        **best(rows, measure.judged_by),
+        **best_of(rows, measure.judged_by),
         "target": list(target) if isinstance(target, tuple) else target,
         "rounds_to_target": [first(goal) for goal in target] if isinstance(target, tuple) else first(target),
         "traffic": measure.traffic,

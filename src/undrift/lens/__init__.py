@@ -29,7 +29,7 @@ from undrift.lens.divergence import (
     filtering,
     gradient_drift,
 )
-from undrift.lens.embedding import Embedding, class_means, pca, pca_of_gram, tensor_rows, tsne
+from undrift.lens.embedding import Embedding, class_means, class_separation, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
@@ -59,6 +59,7 @@ __all__ = [
     "cka",
     "cka_matrix",
     "class_means",
+    "class_separation",
     "client_drift",
     "client_features",
     "client_vectors",

@@ -141,3 +141,28 @@ def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
     sums = torch.zeros(classes, features.shape[1], dtype=torch.float64).index_add_(0, labels, features.double())
     counts = torch.bincount(labels, minlength=classes).clamp(min=1)
     return (sums / counts.unsqueeze(1)).flatten()
+
+
+def class_separation(features: Tensor, labels: Tensor) -> float:
+    """The share of the variance of features that lies between classes: 1 if every class is one point, 0 if all agree.
+
+    sum_c n_c ||m_c - m||^2 / sum_j ||x_j - m||^2, with m_c the mean of class c and m that of all rows
+
+    Args:
+        features: one row per sample.
+        labels: the class of each sample.
+
+    Example:
+        >>> round(class_separation(torch.tensor([[0.0], [2.0], [10.0], [12.0]]), torch.tensor([0, 0, 1, 1])), 4)
+        0.9615
+    """
+    if features.dim() != 2 or labels.shape != features.shape[:1]:
+        raise ValueError(
+            f"class_separation: one label per row of features, got {tuple(labels.shape)} for {tuple(features.shape)}"
+        )
+    x = features.double() - features.double().mean(dim=0)
+    classes = sorted(set(labels.tolist()))
+    means = torch.stack([x[labels == c].mean(dim=0) for c in classes])
+    counts = torch.stack([(labels == c).sum() for c in classes])
+    total = float(x.square().sum())
+    return float((counts * means.square().sum(dim=1)).sum()) / total if total else 0.0

@@ -22,6 +22,7 @@ PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "heterogeneity": measured.heterogeneity,
     "alignment": measured.alignment,
     "embedding": measured.embedding,
+    "joint": measured.joint,
     "views": measured.views,
     "curvature": measured.curvature,
     "surface": measured.surface,

@@ -17,6 +17,7 @@ Measurements = dict[str, Any]
 
 R = 0.05  # the share removed if the method has no filter of its own
 DIRECTIONS = ("top eigenvectors", "random")
+JOINT = 1000  # rows of a t-SNE map of several models, at most
 LONGEST = 16_384  # numbers in a client's row; longer rows are not stored
 
 
@@ -138,6 +139,30 @@ def embedding(scene: Scene) -> Measurements:
     except ImportError as error:
         return {**measurements, "skipped": {"tsne_features": str(error)}}
     return {**measurements, "tsne_features": {"points": points, "labels": labels}}
+
+
+def joint(scene: Scene) -> Measurements:
+    """The features of the same test examples by the clients' models and by the global model, in one t-SNE map.
+
+    The global model is that of the checkpoint, the clients' are those they end the next round with. A map keeps no
+    distances, so two numbers are of the features themselves: `apart`, the distance of a client's feature of an example
+    from the global model's, as a share of the distance of the global model's features from their mean (root mean
+    squares); and `separation`, the share of the variance of all features that lies between classes.
+    """
+    models = [features[PENULTIMATE] for features in scene.features]
+    own = lens.features(scene.module, scene.test[0])[PENULTIMATE]
+    examples = min(len(own), max(JOINT // (len(models) + 1), 8))
+    rows = torch.stack([own, *models])[:, :examples].double()
+    labels = scene.test[1][:examples]
+    everything, classes = rows.flatten(0, 1), labels.repeat(len(rows))
+    spread = (rows[0] - rows[0].mean(dim=0)).square().sum(dim=1).mean()
+    return {
+        "points": lens.tsne(everything, perplexity=min(30.0, len(everything) / 4), seed=scene.seed),
+        "labels": classes,
+        "models": [-1] * examples + [client for client in scene.clients for _ in range(examples)],
+        "apart": ((rows[1:] - rows[0]).square().sum(dim=2).mean() / spread).sqrt(),
+        "separation": lens.class_separation(everything, classes),
+    }
 
 
 def views(scene: Scene) -> Measurements:

@@ -6,6 +6,7 @@ from undrift.report.partition import write_partition
 from undrift.report.prints import write_print, write_prints
 from undrift.report.sections import Section, sections
 from undrift.report.single import KINDS, draw_kind
+from undrift.report.sweep import draw_sweep, sweep_figure
 
 __all__ = [
     "KINDS",
@@ -14,8 +15,10 @@ __all__ = [
     "Section",
     "collect",
     "draw_kind",
+    "draw_sweep",
     "render",
     "sections",
+    "sweep_figure",
     "write_page",
     "write_partition",
     "write_print",

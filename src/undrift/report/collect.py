@@ -11,6 +11,7 @@ from typing import Any
 
 from undrift.experiment.compare import Comparison, result
 from undrift.experiment.config import Config
+from undrift.experiment.inspect import place
 from undrift.experiment.judge import GLOBAL, PERSONAL, Column, run_judged_by
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target
@@ -25,7 +26,10 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run as the report reads it: its folder, its name in the report, its settings and its relative targets."""
+    """A run as the report reads it: its folder, its name in the report, its settings and its relative targets.
+
+    Its lens measurements are those after `round`, or at the end.
+    """
 
     folder: Path
     name: str
@@ -33,6 +37,7 @@ class LoadedRun:
     label: str
     config: Config
     relative: tuple[Target, ...] = ()
+    round: int | None = None
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -51,15 +56,16 @@ class LoadedRun:
 
     @cached_property
     def lens(self) -> Any:
-        """The measurements at the end; None if there are none."""
-        return self.read("lens.json")
+        """The measurements at the end, or after its round; None if there are none."""
+        return self.read(str(place(Path(), self.round)))
 
     @cached_property
     def looks(self) -> list[Any]:
         """The measurements after chosen rounds and at the end, in order."""
         names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
         looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
-        last = {self.lens["round"]: self.lens} if self.lens else {}
+        end = self.read("lens.json")
+        last = {end["round"]: end} if end else {}
         return [measured for _, measured in sorted({**looks, **last}.items())]
 
     @cached_property
@@ -212,8 +218,8 @@ def _trials(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
 def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
     """Runs given one by one: a setting is whatever they differ in except the method and the seed."""
     configs = {folder: Config.read(folder / "config.toml") for folder in folders}
-    values = {folder: _shared(config) for folder, config in configs.items()}
-    varying = [key for key in _shared(Config()) if len({str(value[key]) for value in values.values()}) > 1]
+    values = {folder: shared_settings(config) for folder, config in configs.items()}
+    varying = [key for key in shared_settings(Config()) if len({str(value[key]) for value in values.values()}) > 1]
     root, runs = Path(commonpath([folder.parent for folder in folders])) if folders else Path(), []
     for folder, config in configs.items():
         own = ", ".join(f"{key} {values[folder][key]}" for key in varying)
@@ -224,7 +230,7 @@ def _alone(folders: Sequence[Path], prefix: str) -> list[LoadedRun]:
     return runs
 
 
-def _shared(config: Config) -> dict[str, Any]:
+def shared_settings(config: Config) -> dict[str, Any]:
     """What runs of one setting have in common, as a flat dict."""
     values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
     return values | {f"local.{name}": value for name, value in config.local}

@@ -41,11 +41,15 @@ def style(number: int) -> Style:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its title with the unit; `labels` makes it categorical, and `percent` shows shares as percentages."""
+    """An axis: its title with the unit; `labels` makes it categorical, and `percent` shows shares as percentages.
+
+    A `log` axis has the values of the lines as ticks.
+    """
 
     title: str
     labels: tuple[str, ...] = ()
     percent: bool = False
+    log: bool = False
 
     def values(self, values: Sequence[Any]) -> list[Any]:
         """Values as the axis shows them."""
@@ -54,7 +58,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a method, with a band if it has several seeds; `dots` marks its values, and `thin` draws it thin."""
+    """A line of a method, with a band if it has several seeds; `dots` marks its values, and `thin` draws it thin.
+
+    `bars` draws a bar at each value in place of the band; between categories such a line is not joined.
+    """
 
     label: str
     style: int
@@ -64,6 +71,7 @@ class Line:
     high: Sequence[float] | None = None
     dots: bool = False
     thin: bool = False
+    bars: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +186,9 @@ def line_panel(x: Axis, y: Axis, lines: Sequence[Line], dots: bool = False) -> P
     """Lines; `dots` marks their values, for axes that have few steps."""
     rows, hover = len(y.labels), "{x:.4g}, {y:.2f} %" if y.percent else "{x}, {y}"
     pixels = 300 + (20 * rows or 80) + 12 * len(lines)
-    return Panel(x, y, tuple(replace(line, dots=dots) for line in lines), pixels, _inches(rows), True, hover)
+    return Panel(
+        x, y, tuple(replace(line, dots=dots or line.dots) for line in lines), pixels, _inches(rows), True, hover
+    )
 
 
 def box_panel(x: Axis, title: str, marks: Sequence[Box]) -> Panel:

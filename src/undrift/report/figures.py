@@ -45,12 +45,19 @@ def _line(line: Line, panel: Panel) -> list[Json]:
     look, traces = style(line.style), []
     shared = {"type": "scatter", "legendgroup": line.label, "name": _text(line.label)}
     shared["hovertemplate"] = _hover(panel.hover)
-    if line.low is not None and line.high is not None:
+    drawn: Json = {"mode": "lines+markers" if line.dots else "lines", "marker": {"size": 6}}
+    if line.bars and panel.x.labels:
+        drawn["mode"] = "markers"
+    if line.bars and line.low is not None and line.high is not None:
+        middle, low, high = (_values(values, panel.y) for values in (line.y, line.low, line.high))
+        above = [top - y for top, y in zip(high, middle, strict=True)]
+        below = [y - bottom for bottom, y in zip(low, middle, strict=True)]
+        drawn["error_y"] = {"type": "data", "array": above, "arrayminus": below, "symmetric": False, "width": 0}
+    elif line.low is not None and line.high is not None:
         x, y = [*line.x, *line.x[::-1]], [*line.high, *line.low[::-1]]
         band: Json = {"fill": "toself", "fillcolor": _faint(look.colour), "line": {"width": 0}, "mode": "lines"}
         band |= {"x": _values(x, panel.x), "y": _values(y, panel.y), "hoverinfo": "skip", "showlegend": False}
         traces.append({**shared, **band})
-    drawn: Json = {"mode": "lines+markers" if line.dots else "lines", "marker": {"size": 6}}
     drawn["line"] = {"color": look.colour, "width": 1 if line.thin else 2, "dash": look.dash}
     return [*traces, {**shared, **drawn, "x": _values(line.x, panel.x), "y": _values(line.y, panel.y)}]
 
@@ -136,6 +143,8 @@ def _scale(grid: Grid, length: float = 1) -> Json:
 def _axis(axis: Axis, rows: bool = False) -> Json:
     """An axis; rows of names run from the top down, and all are named unless there are too many."""
     layout: Json = {"title": {"text": _text(axis.title), "standoff": 8}, "automargin": True, "zeroline": False}
+    if axis.log:
+        layout["type"] = "log"
     if axis.labels:
         names = [_text(name) for name in axis.labels]
         layout |= {"type": "category", "categoryorder": "array", "categoryarray": names}

@@ -1,7 +1,7 @@
 """Figures of where clients and models lie: updates and features on a plane, and the loss landscape."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_
 _Shape = Literal["contour", "surface"]
 
 _KINDS: tuple[tuple[_Shape, str], ...] = (("contour", "from above"), ("surface", "as a surface"))
+CLIENTS, GLOBAL_MODEL = 20, 22  # styles that no named class has: grey, and orange, drawn later
 NAMED = 20  # with more classes the legend is left out
 WIDE = 20  # a landscape with a larger ratio of highest to lowest loss is drawn on a log scale
 
@@ -31,6 +32,7 @@ def plane(material: Material) -> Iterator[Figure]:
             "updates",
         )
         yield from _views(groups, setting)
+        yield from _joint(groups, setting)
         yield from side_by_side(
             [(group.label, _scatter(group, "tsne_features", "labels", "t-SNE direction")) for group in groups],
             ("features", setting),
@@ -39,6 +41,38 @@ def plane(material: Material) -> Iterator[Figure]:
             "mean nothing.",
             "features",
         )
+
+
+def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
+    """Features of the clients' models and the global model in one map: by class, then by model."""
+    seen = [(group, joint[0]) for group in groups if (joint := group.lens("joint"))]
+    by_class = [(f"{group.label}, separation {x['separation']:.0%}", _map(x, "classes")) for group, x in seen]
+    by_model = [(f"{group.label}, apart {x['apart']:.2g}", _map(x, "models")) for group, x in seen]
+    yield from side_by_side(
+        [*by_class, *by_model],
+        ("joint", setting),
+        titled("Features of clients' models and of the global model", setting),
+        "Each point is a test example as one model sees it: clients whose models agree have their points where the "
+        "global model has its own. Distances in a map mean little. Of the features themselves, separation is the share "
+        "of variance between classes, and apart the clients' distance from the global model's features, as a share of "
+        "their spread.",
+        "clients and global model",
+    )
+
+
+def _map(joint: Mapping[str, Any], colours: str) -> Panel:
+    """The points of one map, coloured by class or by model; the global model is drawn last."""
+    axes = Axis("t-SNE direction 1 (no unit)"), Axis("t-SNE direction 2 (no unit)")
+    names = ["global model" if client < 0 else f"client {client}" for client in joint["models"]]
+    texts = [f"class {label}, {name}" for label, name in zip(joint["labels"], names, strict=True)]
+    if colours == "models":
+        groups = [GLOBAL_MODEL if client < 0 else CLIENTS for client in joint["models"]]
+        return point_panel(
+            axes, joint["points"], texts, groups, {CLIENTS: "clients' models", GLOBAL_MODEL: "global model"}
+        )
+    classes = [int(label) for label in joint["labels"]]
+    labels = {n: f"class {n}" for n in classes} if len(set(classes)) <= NAMED else {}
+    return point_panel(axes, joint["points"], texts, classes, labels)
 
 
 def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
@@ -77,7 +111,7 @@ def _clients(group: Group, count: int) -> Sequence[int]:
 
 
 def landscape(material: Material) -> Iterator[Figure]:
-    """The loss around each method's final model, on one scale, from above and as a surface."""
+    """The loss around each method's global model, on one scale, from above and as a surface."""
     for setting in material.settings:
         groups = material.within(setting)
         log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
@@ -85,7 +119,7 @@ def landscape(material: Material) -> Iterator[Figure]:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
                 ("landscape", kind, setting),
-                titled(f"Loss around the final model, {view}", setting),
+                titled(f"Loss around the global model, {view}", setting),
                 "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
                 "narrow one is sharp.",
                 view,

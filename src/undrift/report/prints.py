@@ -99,7 +99,7 @@ def _draw(axes: "Axes", panel: Panel) -> None:
     for place, mark in enumerate(panel.marks):
         match mark:
             case Line():
-                _line(axes, mark, panel)
+                _line(axes, mark, panel, _beside(panel, mark))
             case Box():
                 _box(axes, mark, place, panel)
             case Dots():
@@ -107,6 +107,10 @@ def _draw(axes: "Axes", panel: Panel) -> None:
             case Grid():
                 _surface(axes, mark) if panel.solid else _grid(axes, mark)
     axes.set(xlabel=_escaped(panel.x.title), ylabel=_escaped(panel.y.title))
+    if panel.x.labels and panel.grid is None and panel.legend:
+        _columns(axes, panel.x.labels)
+    if panel.x.log:
+        _logarithmic(axes, panel)
     names = panel.y.labels
     if names:
         shown = range(0, len(names), ceil(len(names) / LABELLED))
@@ -114,15 +118,44 @@ def _draw(axes: "Axes", panel: Panel) -> None:
         axes.set_ylim(len(names) - 0.5, -0.5)
 
 
-def _line(axes: "Axes", line: Line, panel: Panel) -> None:
+def _beside(panel: Panel, line: Line) -> float:
+    """How far a line of bars is moved to the side of a category, so that several are seen."""
+    lines = [mark for mark in panel.marks if isinstance(mark, Line) and mark.bars]
+    return 0.6 * ((lines.index(line) + 0.5) / len(lines) - 0.5) if panel.x.labels and line in lines else 0.0
+
+
+def _columns(axes: "Axes", names: Sequence[str]) -> None:
+    """Names below the columns of a categorical axis, at an angle if there is no room for them."""
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, names)) > LETTERS // 2 else {}
+    axes.set_xticks(range(len(names)), [_escaped(name) for name in names], **turned)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+
+
+def _logarithmic(axes: "Axes", panel: Panel) -> None:
+    """A logarithmic x axis with the values of the lines as ticks."""
+    from matplotlib.ticker import NullLocator
+
+    ticks = sorted({x for mark in panel.marks if isinstance(mark, Line) and mark.bars for x in mark.x})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     look, rows = style(line.style), {name: n for n, name in enumerate(panel.y.labels)}
+    columns = {name: n + shift for n, name in enumerate(panel.x.labels)}
+    x = [columns[name] for name in line.x] if columns else line.x
     y = [rows[name] for name in line.y] if rows else panel.y.values(line.y)
-    drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash]}
+    joined = not (columns and line.bars)
+    drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash] if joined else ""}
     drawn["linewidth"] = 0.6 if line.thin else 1.4
-    axes.plot(line.x, y, label=_escaped(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
+    axes.plot(x, y, label=_escaped(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
     if line.low is not None and line.high is not None:
         low, high = panel.y.values(line.low), panel.y.values(line.high)
-        axes.fill_between(line.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
+        if line.bars:
+            axes.vlines(x, low, high, color=look.colour, linewidth=1)
+        else:
+            axes.fill_between(x, low, high, color=look.colour, alpha=0.18, linewidth=0)
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
 

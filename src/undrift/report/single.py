@@ -1,9 +1,10 @@
 """Draw one kind of figure from runs, after measuring what it needs and is missing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from undrift.experiment.best import BEST, Round, chosen_round
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
 from undrift.report.collect import LoadedRun, Material, ReportError, collect
@@ -48,37 +49,88 @@ KINDS: Mapping[str, Kind] = {
     "cka": Kind("alignment of clients' representations, by pairs and by layer", ("cka",), "alignment"),
     "pca": Kind("perturbations, weights and features of clients in a plane", ("pca-",), "views"),
     "tsne": Kind("features of test examples, coloured by class", ("features",), "embedding"),
-    "landscape": Kind("the loss around the final models, on one scale", ("landscape-",), "surface"),
+    "joint": Kind("features of clients' models and of the global model in one t-SNE map", ("joint",), "joint"),
+    "landscape": Kind("the loss around the global models, on one scale", ("landscape-",), "surface"),
     "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
     "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
+    "sweep": Kind("accuracy over an argument or a setting: --over NAME", ("sweep-",)),
     "partition": Kind("who has what", ("partition",)),
     "clients": Kind("accuracy of each client", ("clients",)),
 }
 """Name -> what it is."""
 
 
-def draw_kind(kind: str, runs: Sequence[Path], folder: Path, *, clients: int = 10, seed: int = 0) -> list[Path]:
+def draw_kind(
+    kind: str,
+    runs: Sequence[Path],
+    folder: Path,
+    *,
+    clients: int = 10,
+    seed: int = 0,
+    round: Round | None = None,
+    together: bool = False,
+) -> list[Path]:
     """Write the figures of one kind as PNG and PDF and return their paths.
 
     What has been measured is not measured again; what is missing is measured with the same settings.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`; for "sweep" see `draw_sweep`.
         runs: as `collect` takes them.
         folder: where to write.
         clients: how many clients to measure, for runs without measurements.
         seed: of the choice of clients and examples, likewise.
+        round: a kept round, or "best", to measure instead of the last.
+        together: whether runs that differ in settings share a frame.
     """
     if kind not in KINDS:
         raise ReportError(f"no figure is named {kind!r}; {suggest(kind, KINDS)}")
     wanted = KINDS[kind]
-    for run in collect(runs).runs if wanted.part else ():
+    _fits(kind, round, together)
+    for run in _at(collect(runs), round).runs if wanted.part else ():
         _look(run, wanted, clients, seed)
-    material = collect(runs)
+    material = _at(collect(runs), round)
+    material = _in_one(material) if together else material
     drawn = [figure for part in sections(material) for figure in part.figures if figure.name.startswith(wanted.names)]
     if not drawn:
         raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_why(kind, material)}")
+    if round is not None:
+        when = "after the best round" if round == BEST else f"after round {round}"
+        drawn = [replace(x, name=f"{x.name}-round-{round}", title=f"{x.title}, {when}") for x in drawn]
     return write_prints(drawn, folder)
+
+
+def _fits(kind: str, round: Round | None, together: bool) -> None:
+    """Reject options that mean nothing for a kind."""
+    if round is not None and (not KINDS[kind].part or KINDS[kind].rounds):
+        measured = ", ".join(name for name, other in KINDS.items() if other.part and not other.rounds)
+        raise ReportError(f"--round: {kind} does not show one measured round; those that do are {measured}")
+    if kind == "sweep":
+        raise ReportError("a sweep needs the name of a value: undrift figure sweep RUN... --over rho")
+    if together and kind == "partition":
+        raise ReportError("--together: partitions of different settings are different pictures; leave it out")
+
+
+def _at(material: Material, round: Round | None) -> Material:
+    """The runs with their measurements after a round."""
+    if round is None:
+        return material
+
+    def earlier(run: LoadedRun) -> LoadedRun:
+        return replace(run, round=chosen_round(run.folder, round))
+
+    groups = [replace(group, runs=tuple(map(earlier, group.runs))) for group in material.groups]
+    return replace(material, groups=tuple(groups))
+
+
+def _in_one(material: Material) -> Material:
+    """All groups in one setting; the label of each names its setting, alone if there is one method only."""
+    one = len(material.labels) == 1
+    groups = []
+    for n, group in enumerate(material.groups):
+        label = group.setting if one else f"{group.label}, {group.setting}"
+        groups.append(replace(group, setting="", label=label if group.setting else group.label, style=n))
+    return replace(material, groups=tuple(groups), baseline=groups[0].label)
 
 
 def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
@@ -86,7 +138,7 @@ def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
     if wanted.live and any(wanted.part in row for row in run.stream):
         return
     rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
-    for round in [*rounds, None]:
+    for round in [*rounds, run.round]:
         before = run.read(str(place(Path(), round))) or {}
         if wanted.part not in before:
             asked = {"seed": seed, **before.get("asked", {})}

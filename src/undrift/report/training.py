@@ -42,7 +42,7 @@ _THIN = (
     "personal accuracy is the mean of clients' own models on their own tests; "
     "thin lines are the global models of personal methods, on the test set, as is all global accuracy"
 )
-_JUDGED = {
+JUDGED = {
     frozenset({GLOBAL}): ("Accuracy", "accuracy on the test set (%)"),
     frozenset({PERSONAL}): ("Personal accuracy", "accuracy on clients' own tests (%)"),
     frozenset({GLOBAL, PERSONAL}): ("Personal and global accuracy", "accuracy by which it is judged (%)"),
@@ -80,7 +80,7 @@ def learning(material: Material) -> Iterator[Figure]:
 def _judged(groups: Sequence[Group], across: str) -> tuple[_Measure, list[Line]]:
     """The judged accuracy of some methods: its labels and lines, then thin lines of personal methods' global models."""
     kinds = frozenset(group.judged_by for group in groups)
-    title, axis = _JUDGED[kinds]
+    title, axis = JUDGED[kinds]
     lines, thin = [], []
     for group in groups:
         personal = group.judged_by == PERSONAL

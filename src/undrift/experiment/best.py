@@ -1,0 +1,103 @@
+"""The best round of a run, kept on request: the server's state and its clients', as they were after it.
+
+RUN/best/<round>.json, .safetensors  a checkpoint
+RUN/best/clients-<round>             the clients' states, for methods that keep some
+
+The states are hard links where the file system has them, so they take up space only once the run has moved on. A new
+best round is complete before the old one is deleted.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from undrift.core.types import ServerState
+from undrift.engine.store import copy_states
+from undrift.experiment.checkpoint import Checkpoints, kept_rounds
+from undrift.experiment.config import ConfigError
+from undrift.experiment.folder import RunError
+from undrift.experiment.judge import Column, measured
+
+Round = int | Literal["best"]
+
+BEST: Literal["best"] = "best"
+
+
+class KeepBest:
+    """Keeps the best evaluated round of a run in progress.
+
+    Args:
+        kept: the checkpoints of the folder `best`, of which one is kept.
+        clients: the folder of the clients' states.
+        column: the accuracy by which the run is judged.
+        rows: the rows of the rounds so far.
+    """
+
+    def __init__(
+        self, kept: Checkpoints, clients: Path, column: Column, rows: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self.kept, self.clients, self.column = kept, clients, column
+        self.top = max((row[column] for row in measured(rows, column)), default=-1.0)
+
+    def after(self, state: ServerState, row: Mapping[str, Any]) -> bool:
+        """Keep the state after a round if it is the best so far; of equal rounds the first is the best."""
+        if not measured([row], self.column) or row[self.column] <= self.top:
+            return False
+        folder = _states(self.kept.folder, state.round)
+        if state.accepted:
+            copy_states(self.clients, state.accepted, folder)
+        self.kept.save(state)
+        self.top = row[self.column]
+        for old in self.kept.folder.glob("clients-*"):
+            if old != folder:
+                shutil.rmtree(old)
+        return True
+
+
+def homes(folder: Path, round: int | None) -> tuple[Path, Path]:
+    """Where a run has its checkpoint of a round, and where the clients' states of that round.
+
+    Args:
+        folder: the run's folder.
+        round: how many rounds were done; None means the last.
+    """
+    best = folder / BEST
+    if round is not None and round in kept_rounds(best):
+        return best, _states(best, round)
+    return folder / "checkpoints", folder / "clients"
+
+
+def _states(best: Path, round: int) -> Path:
+    return best / f"clients-{round:07d}"
+
+
+def chosen_round(folder: Path, round: Round) -> int:
+    """The number of a round that may be given as "best".
+
+    Args:
+        folder: the run's folder.
+        round: how many rounds were done, or "best", if the run keeps it.
+    """
+    if round != BEST:
+        return round
+    rounds = kept_rounds(folder / BEST)
+    if not rounds:
+        raise RunError(f"{folder}: its best round was not kept; set output.keep_best = true in the run's file")
+    return rounds[-1]
+
+
+def parse_round(text: str | None) -> Round | None:
+    """A round as the command line takes it: a number, "best", or None for the last.
+
+    Example:
+        >>> parse_round("30"), parse_round("best")
+        (30, 'best')
+    """
+    if text is None:
+        return None
+    if text == BEST:
+        return BEST
+    if not text.isdecimal():
+        raise ConfigError(f"--round {text}: write a number of rounds, or best")
+    return int(text)
