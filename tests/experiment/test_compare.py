@@ -13,8 +13,9 @@ from undrift.cli import app
 from undrift.experiment import ConfigError
 from undrift.experiment import run as runs
 from undrift.experiment.compare import Comparison, compare, result
-from undrift.experiment.config import Config, merged
+from undrift.experiment.config import Config
 from undrift.experiment.statistics import paired, to_markdown
+from undrift.experiment.strict import merged
 
 module = sys.modules[compare.__module__]  # its name is the function's in the package
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from undrift.core.local import PRESETS, Local
-from undrift.experiment.config import Config, ConfigError, LocalConfig
+from undrift.experiment.config import Config, LocalConfig
 from undrift.experiment.setup import cohort_size
+from undrift.experiment.strict import ConfigError
 
 GOOD = {
     "method": "fedsam",

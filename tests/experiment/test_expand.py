@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from undrift.experiment.compare import Comparison
-from undrift.experiment.config import ConfigError
 from undrift.experiment.expand import expand, value_name
+from undrift.experiment.strict import ConfigError
 
 FEDAVG = {"method": "fedavg"}
 

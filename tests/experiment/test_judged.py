@@ -19,11 +19,11 @@ from undrift.cli.progress import Progress
 from undrift.core.local import Local
 from undrift.experiment import Config, start
 from undrift.experiment.compare import Comparison, compare, result
-from undrift.experiment.config import merged
 from undrift.experiment.judge import best, config_judged_by, judged_by, measured, rounds_to, run_judged_by
 from undrift.experiment.measure import POINTS, TUNED_POINTS, Measure, personal_every
 from undrift.experiment.setup import engine, prepare
 from undrift.experiment.statistics import MIXED, cells, judging_note, summarise, to_markdown
+from undrift.experiment.strict import merged
 from undrift.experiment.tune import Tuning, tune
 
 SKEWED: dict[str, Any] = merged(RUN, {"partition": "dirichlet:0.3,min_size=10", "rounds": 3})

@@ -11,11 +11,11 @@ from experiment_support import RUN, tiny, tiny_data, write_tiny_fashion  # noqa:
 from undrift.cli import app
 from undrift.experiment import Config, ConfigError, resume, start
 from undrift.experiment.compare import Comparison
-from undrift.experiment.config import merged
 from undrift.experiment.inspect import look
 from undrift.experiment.named import parts
 from undrift.experiment.run import finished
 from undrift.experiment.setup import prepare
+from undrift.experiment.strict import merged
 from undrift.experiment.tune import Tuning
 from vision_support import torchvision  # noqa: F401  a fixture
 

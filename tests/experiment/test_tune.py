@@ -13,8 +13,8 @@ from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  f
 from undrift.cli import app
 from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError
-from undrift.experiment.config import merged
 from undrift.experiment.folder import RunError
+from undrift.experiment.strict import merged
 from undrift.experiment.tune import RefusedError, Tuning, score, search, step, tune
 
 pytestmark = pytest.mark.usefixtures("tiny")

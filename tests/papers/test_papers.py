@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.experiment import Config, ConfigError
-from undrift.experiment.config import checked
+from undrift.experiment.strict import checked
 from undrift.papers import (
     Item,
     Paper,

@@ -17,10 +17,10 @@ from undrift.cli.progress import Progress
 from undrift.cli.runs import Device, Engine, Preset, Workers, settings, slug, with_preset
 from undrift.experiment.checkpoint import CheckpointError
 from undrift.experiment.compare import Comparison, Trial, compare
-from undrift.experiment.config import ConfigError, merged, read_toml
 from undrift.experiment.folder import RunError
 from undrift.experiment.judge import GLOBAL, NAMES, Column, config_judged_by
 from undrift.experiment.statistics import Columns, views
+from undrift.experiment.strict import ConfigError, merged, read_toml
 from undrift.experiment.tune import Tuning, tune
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]

@@ -15,8 +15,9 @@ from undrift.cli.app import app, reported, stoppable
 from undrift.cli.comparisons import AsJson, Watching
 from undrift.cli.progress import Progress
 from undrift.cli.runs import Device, Engine, Workers
-from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError
+from undrift.experiment.strict import ConfigError
 
 _SCALES = ("paper", "small")
 

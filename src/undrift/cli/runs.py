@@ -13,9 +13,9 @@ from undrift.cli.app import app, reported, stoppable
 from undrift.cli.progress import Progress
 from undrift.experiment import Config, ConfigError, Outcome, resume, start
 from undrift.experiment.checkpoint import CheckpointError
-from undrift.experiment.config import merged, read_toml
 from undrift.experiment.folder import RunError, check_run
 from undrift.experiment.judge import GLOBAL, config_judged_by
+from undrift.experiment.strict import merged, read_toml
 
 Engine = Annotated[str | None, typer.Option(help="local, ray or flower; it does not affect results.")]
 Preset = Annotated[

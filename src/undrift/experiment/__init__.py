@@ -1,9 +1,10 @@
 """Experiments: runs described by one file, stored in a self-contained folder, resumed bit for bit, and compared."""
 
 from undrift.experiment.compare import Comparison, compare
-from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.config import Config
 from undrift.experiment.inspect import look
 from undrift.experiment.run import Outcome, resume, start
 from undrift.experiment.statistics import to_markdown
+from undrift.experiment.strict import ConfigError
 
 __all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "look", "resume", "start", "to_markdown"]

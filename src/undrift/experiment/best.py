@@ -15,9 +15,9 @@ from typing import Any, Literal
 from undrift.core.types import ServerState
 from undrift.engine.store import copy_states
 from undrift.experiment.checkpoint import Checkpoints, kept_rounds
-from undrift.experiment.config import ConfigError
 from undrift.experiment.folder import RunError
 from undrift.experiment.judge import Column, measured
+from undrift.experiment.strict import ConfigError
 
 Round = int | Literal["best"]
 

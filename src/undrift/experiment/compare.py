@@ -19,7 +19,7 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
-from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
+from undrift.experiment.config import Config, Scalar
 from undrift.experiment.costs import curve
 from undrift.experiment.expand import expand
 from undrift.experiment.folder import read_summary
@@ -27,6 +27,7 @@ from undrift.experiment.judge import best, run_judged_by
 from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
+from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, read_targets, split_targets
 from undrift.util.files import write
 from undrift.util.metrics import Metrics

@@ -1,21 +1,17 @@
 """The settings of a run: what is trained, on what, how and where; validated before anything starts."""
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -30,6 +26,7 @@ from undrift.core.presets import PAPERS
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
+from undrift.experiment.strict import Strict, checked, read_toml
 from undrift.experiment.targets import numbers
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
@@ -37,7 +34,6 @@ from undrift.util.names import suggest
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Scalar = bool | int | float | str
-Model = TypeVar("Model", bound=BaseModel)
 
 
 _LATER = ("probability", "failures")
@@ -45,19 +41,6 @@ _LATER = ("probability", "failures")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""
-
-
-class ConfigError(ValueError):
-    """An invalid setting; the message names the key and says what is valid."""
-
-
-class Strict(BaseModel):
-    """Immutable settings that reject unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
-
-    shorthands: ClassVar[tuple[str, ...]] = ()
-    """Keys that stand for several fields; they are expanded before validation."""
 
 
 class LocalConfig(Strict):
@@ -155,7 +138,7 @@ class Config(Strict):
     shorthands = ("preset",)
 
     method: str = "fedavg"
-    arguments: dict[str, Scalar] = {}
+    arguments: dict[str, Scalar] = Field(default_factory=dict)
     data: Named = "fashion-mnist"
     partition: str = "dirichlet:0.1"
     clients: Count | None = None
@@ -252,75 +235,3 @@ class Config(Strict):
     def toml(self) -> str:
         """All settings as TOML, for `read`."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
-
-
-def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
-    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
-
-    Args:
-        kind: the model.
-        values: the mapping.
-        source: what to call it in errors; an empty text leaves this out.
-    """
-    where = f"{source}: " if source else ""
-    try:
-        return kind.model_validate(dict(values))
-    except ValidationError as error:
-        complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
-        raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
-    except (OverflowError, RecursionError) as error:
-        raise ConfigError(f"{where}a value is out of range: {error}") from None
-
-
-def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings overridden, table by table, by those that are given; None overrides nothing.
-
-    A table that overrides a text adds arguments to that name, as `--set model.patch=16` does to `model = "vit-tiny"`.
-    """
-    out = dict(values)
-    for key, value in given.items():
-        if isinstance(value, Mapping):
-            before = out.get(key)
-            before = {"name": before} if isinstance(before, str) else before
-            inner = merged(before if isinstance(before, Mapping) else {}, value)
-            if inner:
-                out[key] = inner
-        elif value is not None:
-            out[key] = value
-    return out
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The contents of a TOML file; raises `ConfigError` if it cannot be read."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-
-
-def _complaint(kind: type[BaseModel], detail: Any) -> str:
-    """One of pydantic's errors, with the key, the rule and the value."""
-    names = [str(part) for part in detail["loc"]]
-    key = ".".join(names) or "settings"
-    if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
-    if detail["type"] == "value_error":
-        return str(detail["ctx"]["error"])
-    return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
-
-
-def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys of a pydantic model, or of one nested in it, also in a list."""
-    for name in (name for name in path if not name.isdigit()):
-        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
-        inner = [
-            part
-            for part in (annotation, *get_args(annotation))
-            if isinstance(part, type) and issubclass(part, BaseModel)
-        ]
-        if not inner:
-            return []
-        kind = inner[0]
-    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from undrift.experiment.config import ConfigError, merged
+from undrift.experiment.strict import ConfigError, merged
 
 
 def expand(values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from typing import Any
 
 from undrift.data.partition import Partition
 from undrift.experiment.audit import Audit
-from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.config import Config
+from undrift.experiment.strict import ConfigError
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 

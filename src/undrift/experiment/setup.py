@@ -21,8 +21,9 @@ from undrift.data.partition import Partition, parse, partition
 from undrift.data.schemes import is_natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
-from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.config import Config
 from undrift.experiment.named import parts
+from undrift.experiment.strict import ConfigError
 from undrift.models import KINDS, build
 
 CLIENTS, COHORT = 100, 10  # defaults

@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from undrift.experiment.config import Config, ConfigError
+from undrift.experiment.config import Config
+from undrift.experiment.strict import ConfigError
 
 Row = Mapping[str, Any]
 

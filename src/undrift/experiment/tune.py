@@ -19,11 +19,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from undrift.experiment.config import Config, ConfigError, Scalar, Strict, checked, merged, read_toml
+from undrift.experiment.config import Config, Scalar
 from undrift.experiment.folder import RunError
 from undrift.experiment.judge import GLOBAL, PERSONAL, Column, config_judged_by, measured
 from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, prepare, variant, workers
+from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from undrift.experiment.config import ConfigError, Strict, checked, merged, read_toml
+from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.util.names import suggest
 
 ROOT = Path(str(files("undrift.papers")))

@@ -1,0 +1,97 @@
+"""Strict settings: tables that reject unknown keys, errors that name every invalid key, and TOML files."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from undrift.util.names import suggest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """An invalid setting; the message names the key and says what is valid."""
+
+
+class Strict(BaseModel):
+    """Immutable settings that reject unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    shorthands: ClassVar[tuple[str, ...]] = ()
+    """Keys that stand for several fields; they are expanded before validation."""
+
+
+def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
+    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
+
+    Args:
+        kind: the model.
+        values: the mapping.
+        source: what to call it in errors; an empty text leaves this out.
+    """
+    where = f"{source}: " if source else ""
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
+    except (OverflowError, RecursionError) as error:
+        raise ConfigError(f"{where}a value is out of range: {error}") from None
+
+
+def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings overridden, table by table, by those that are given; None overrides nothing.
+
+    A table that overrides a text adds arguments to that name, as `--set model.patch=16` does to `model = "vit-tiny"`.
+    """
+    out = dict(values)
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            before = out.get(key)
+            before = {"name": before} if isinstance(before, str) else before
+            inner = merged(before if isinstance(before, Mapping) else {}, value)
+            if inner:
+                out[key] = inner
+        elif value is not None:
+            out[key] = value
+    return out
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file; raises `ConfigError` if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _complaint(kind: type[BaseModel], detail: Any) -> str:
+    """One of pydantic's errors, with the key, the rule and the value."""
+    names = [str(part) for part in detail["loc"]]
+    key = ".".join(names) or "settings"
+    if detail["type"] == "extra_forbidden":
+        return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
+
+
+def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys of a pydantic model, or of one nested in it, also in a list."""
+    for name in (name for name in path if not name.isdigit()):
+        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [
+            part
+            for part in (annotation, *get_args(annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        if not inner:
+            return []
+        kind = inner[0]
+    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]
