@@ -43,7 +43,7 @@ def run_paper(
 
     Example: undrift paper fedfft table1 --scale small
     """
-    from undrift.papers import paper, papers, perform, place
+    from undrift.papers import folder_of, paper, papers, perform
     from undrift.papers.runner import Scale, comparison
 
     with reported("paper", ConfigError, RunError):
@@ -59,7 +59,7 @@ def run_paper(
         if dry_run:
             _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
-        folder = out or place(chosen, wanted, chosen_scale)
+        folder = out or folder_of(chosen, wanted, chosen_scale)
         given = {"name": engine, "workers": workers, "device": device}
         rounds = sum(trial.config.rounds for trial in built.trials(given))
         with stoppable("the same command"), Progress(rounds) as progress:

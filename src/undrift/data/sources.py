@@ -32,6 +32,7 @@ class DataSource:
         length: how many tokens an input has.
         examples: how many training examples it has, to estimate costs before it is loaded.
         pixels: height and width of its images; 0 for text.
+        users: how many natural clients it has; 0 if it has none.
     """
 
     name: str
@@ -54,6 +55,7 @@ class DataSource:
     length: int = 0
     examples: int = 0
     pixels: int = 0
+    users: int = 0
 
     @property
     def kind(self) -> str:
@@ -158,6 +160,7 @@ _ALL = [
         std=(1.0,),
         files="train.parquet (columns image, character, writer_id), or LEAF's train/*.json and test/*.json,",
         examples=732_573,
+        users=3_597,
         pixels=28,
     ),
     DataSource(
@@ -174,6 +177,7 @@ _ALL = [
         lossless=False,
         side=64,
         examples=14_029,
+        users=4,
         pixels=64,
     ),
     DataSource(
@@ -199,6 +203,7 @@ _ALL = [
         symbols=81,
         length=80,
         examples=793_902,
+        users=183,
     ),
     DataSource(
         name="leaf-shakespeare",
@@ -214,6 +219,7 @@ _ALL = [
         symbols=80,
         length=80,
         examples=3_380_926,
+        users=1_129,
     ),
     DataSource(
         name="yahoo-answers",

@@ -166,7 +166,11 @@ def _place(setting: str, label: str, seed: int) -> str:
 
 
 def compare(
-    comparison: Comparison, out: Path, watch: Watch | None = None, engine: Mapping[str, Any] | None = None
+    comparison: Comparison,
+    out: Path,
+    watch: Watch | None = None,
+    engine: Mapping[str, Any] | None = None,
+    only: Callable[["Trial"], bool] | None = None,
 ) -> dict[str, Any]:
     """Run what is not finished yet and return the table; it lists a run that fails, and the other runs continue.
 
@@ -175,6 +179,7 @@ def compare(
         out: the folder to write to; a comparison that is already there is resumed.
         watch: called with a run and each of its rows, and with None when it has ended.
         engine: settings of the engine that override those of the comparison.
+        only: says which runs to run; the table has the others too if they are finished.
     """
     trials, sheet = comparison.trials(engine), _Sheet(comparison, out)
     notify = watch or (lambda *_: None)
@@ -185,7 +190,7 @@ def compare(
         with sheet.recording(trial):
             if finished(trial.config, out / trial.name):
                 sheet.add(trial)
-    missing = [trial for trial in trials if not sheet.knows(trial)]
+    missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
     for trial in trials:
         if sheet.knows(trial):
             notify(trial, None)

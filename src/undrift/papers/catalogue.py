@@ -55,6 +55,10 @@ class Drawing(Strict):
     methods: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
 
+    def shows(self, setting: str, label: str) -> bool:
+        """Whether it draws a row of a part."""
+        return (not self.methods or label in self.methods) and (not self.settings or setting in self.settings)
+
 
 class Item(Strict):
     """A table or figure of a paper.

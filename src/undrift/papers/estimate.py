@@ -11,6 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.algorithm import cost
 from undrift.data import cache, stand_in
+from undrift.data.partition import parse
+from undrift.data.schemes import Natural
 from undrift.data.sources import find_source
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
@@ -62,12 +64,21 @@ def gradients(config: Config) -> float:
         >>> gradients(Config(data="cifar10", clients=100, cohort=10, rounds=2, local={"batch_size": 50, "epochs": 5}))
         1000.0
     """
-    clients = config.clients or CLIENTS
-    examples = find_source(parts(config.data)[0]).examples * (1 - config.holdout) / clients
+    clients, examples = _population(config)
+    examples *= (1 - config.holdout) / clients
     steps = config.local.epochs * ceil(examples / config.local.batch_size)
     per_step = cost(config.algorithm()).gradients_per_step
     cohort = config.probability * clients if config.probability else cohort_size(config.cohort, clients)
     return float(config.rounds * cohort * steps * per_step)
+
+
+def _population(config: Config) -> tuple[int, float]:
+    """How many clients a run has, and how many examples they have together."""
+    source, scheme = find_source(parts(config.data)[0]), parse(config.partition)
+    if not isinstance(scheme, Natural):
+        return config.clients or CLIENTS, source.examples
+    share = scheme.users * scheme.fraction
+    return max(1, round(source.users * share)) * scheme.split, source.examples * share * scheme.samples
 
 
 class Steps:

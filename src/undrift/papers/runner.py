@@ -4,15 +4,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from undrift.experiment.compare import Comparison, Trial, Watch, compare
 from undrift.experiment.config import Config
 from undrift.experiment.dry import dry_run
-from undrift.papers.catalogue import Drawing, Item, Paper
+from undrift.papers.catalogue import Item, Paper
 from undrift.papers.results import ResultLine, beside, texts
-from undrift.report import draw_kind
+from undrift.report import draw_kind, draw_sweep
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
@@ -32,7 +33,7 @@ def comparison(paper: Paper, item: Item, scale: Scale = "paper") -> Comparison:
     return Comparison.build(paper.values(item, scale), f"{paper.name} {paper.key(item)}")
 
 
-def place(paper: Paper, item: Item, scale: Scale = "paper", root: Path = Path("runs/papers")) -> Path:
+def folder_of(paper: Paper, item: Item, scale: Scale = "paper", root: Path = Path("runs/papers")) -> Path:
     """The folder of an item's runs; items that use another item's runs share its folder."""
     key = item.runs or paper.key(item)
     return root / paper.name / (key if scale == "paper" else f"{key}-{scale}")
@@ -62,7 +63,7 @@ def perform(
         the numbers, the files of the figures, and the table of the comparison.
     """
     built = comparison(paper, item, scale)
-    table = compare(built, folder, watch, engine)
+    table = compare(built, folder, watch, engine, partial(needed, paper, item, built.baseline))
     lines = beside(paper, item, table)
     name = f"{paper.name}-{paper.key(item)}"
     headings, rows = texts(lines, built.baseline)
@@ -72,9 +73,28 @@ def perform(
     write(folder / f"{name}.md", f"# {title}\n\n{markdown(headings, rows)}\n")
     figures: list[Path] = []
     for drawing in item.figures:
-        chosen = list(_folders(built, folder, drawing))
-        figures += draw_kind(drawing.kind, chosen, folder / f"figures-{paper.key(item)}", **drawing.options)
+        chosen = [folder / trial.name for trial in built.trials() if drawing.shows(trial.setting, trial.label)]
+        target, options = folder / f"figures-{paper.key(item)}", drawing.options
+        draw = draw_sweep if drawing.kind == "sweep" else partial(draw_kind, drawing.kind)
+        figures += draw(chosen, target, **options)
     return lines, figures, table
+
+
+def needed(paper: Paper, item: Item, baseline: str, trial: Trial) -> bool:
+    """Whether an item needs a run: all of its own, and of another item's those that it draws or has numbers of.
+
+    Args:
+        paper: the paper.
+        item: one of its tables or figures.
+        baseline: the row that the others are compared with.
+        trial: a run of the comparison behind the item.
+    """
+    if not item.runs:
+        return True
+    published = paper.published.get(paper.key(item), {})
+    numbers = published.get(trial.setting or "all", {})
+    counted = bool(numbers) and trial.label in {*numbers, baseline}
+    return counted or any(drawing.shows(trial.setting, trial.label) for drawing in item.figures)
 
 
 def rehearse(configs: Iterable[Config], notify: Callable[[Config, bool], None] | None = None) -> int:
@@ -108,11 +128,3 @@ def crossed(comparison: Comparison) -> Iterator[Trial]:
     trials = [trial for trial in comparison.trials() if trial.config.seed == comparison.seeds[0]]
     first, label = trials[0].setting, trials[0].label
     return (trial for trial in trials if trial.setting == first or trial.label == label)
-
-
-def _folders(comparison: Comparison, folder: Path, drawing: Drawing) -> Iterator[Path]:
-    """The runs that a figure shows."""
-    for trial in comparison.trials():
-        wanted = not drawing.methods or trial.label in drawing.methods
-        if wanted and (not drawing.settings or trial.setting in drawing.settings):
-            yield folder / trial.name
