@@ -1,7 +1,7 @@
 """The experiments of the FedFFT paper: complete, buildable at both scales, and beside the numbers it prints."""
 
 import pytest
-from undrift.papers.perform import Scale
+from undrift.papers.runner import Scale
 
 from undrift.papers import Item, comparison, paper
 from undrift.papers.catalogue import Cell
