@@ -27,6 +27,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _SUMMARY = 4096  # the most characters per client in a summary
+_FAMILY = 1 << 16  # and in addition for each family of scalars that a block reports
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Tally:
 
     def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
         """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
-        answer = Answer.read(message.content, self._limit(len(clients)), _SUMMARY * len(clients))
+        answer = Answer.read(message.content, self._limit(len(clients)), self._most * len(clients))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         size = len(self.broadcast.params)
@@ -164,6 +165,11 @@ class Tally:
     def _blank(self) -> Partial:
         """A partial sum to read a reply into."""
         return Partial(self.empty())
+
+    @property
+    def _most(self) -> int:
+        """The most characters per client in a summary."""
+        return _SUMMARY + _FAMILY * sum("/" in name for _, block in self.algorithm.slots() for name in block.reports)
 
     def _limit(self, clients: int) -> int:
         """The most bytes that a reply about this many clients may have."""
