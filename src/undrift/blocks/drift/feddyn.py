@@ -27,7 +27,7 @@ class FedDyn(Correction[Dual, Dual]):
     """
 
     uses = frozenset({"sum"})
-    reports = ("own_norm", "global_norm")
+    reports = ("client_norm", "server_norm")
 
     mu: float = 0.1
 
@@ -55,7 +55,7 @@ class FedDyn(Correction[Dual, Dual]):
 
     def report(self, state: Dual, up: None, kept: Dual, end: End) -> dict[str, float]:
         """The norm of the client's new dual."""
-        return {"own_norm": float(torch.linalg.vector_norm(kept.h))}
+        return {"client_norm": float(torch.linalg.vector_norm(kept.h))}
 
     def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
         """The mean of all clients' duals, those that stayed away included."""
@@ -68,4 +68,4 @@ class FedDyn(Correction[Dual, Dual]):
 
     def report_server(self, server: Dual, cohort: Cohort) -> dict[str, float]:
         """The norm of the mean dual."""
-        return {"global_norm": float(torch.linalg.vector_norm(server.h))}
+        return {"server_norm": float(torch.linalg.vector_norm(server.h))}

@@ -29,7 +29,7 @@ class Variates(NamedTuple):
 class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
     """client:  g <- g - c_i + c"""
 
-    reports = ("own_norm", "global_norm")
+    reports = ("client_norm", "server_norm")
 
     def init_server(self, w: Vector) -> Variate:
         """Zero."""
@@ -53,11 +53,11 @@ class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
 
     def report(self, state: Variates, up: UpT, kept: Variate, end: End) -> dict[str, float]:
         """The norm of the client's new variate."""
-        return {"own_norm": float(torch.linalg.vector_norm(kept.c))}
+        return {"client_norm": float(torch.linalg.vector_norm(kept.c))}
 
     def report_server(self, server: Variate, cohort: Cohort) -> dict[str, float]:
         """The norm of the global variate."""
-        return {"global_norm": float(torch.linalg.vector_norm(server.c))}
+        return {"server_norm": float(torch.linalg.vector_norm(server.c))}
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
     home = "momentum"
     uses = frozenset({"slope"})
 
-    reports = ("share", "cosine", "norm")
+    reports = ("own_share", "cosine", "norm")
 
     a: float = 0.1
     pace: float = 0.01
@@ -80,7 +80,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
 
     def report(self, state: Blend, up: Turn, kept: None, end: End) -> dict[str, float]:
         """The cosine of the client's displacement, turned uphill, with the momentum; nothing before there is one."""
-        return {"cosine": 1 - up.turn} if bool(torch.any(state.m != 0)) else {}
+        return {"cosine": 1 - up.turn} if bool(state.m.any()) else {}
 
     def receive(self, server: Blend, total: Summed, up: Turn, cohort: Cohort) -> Blend:
         """The mean slope of this round, and the share moved towards the mean turn."""
@@ -90,4 +90,4 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
 
     def report_server(self, server: Blend, cohort: Cohort) -> dict[str, float]:
         """The share of a client's own direction and the norm of the momentum, both for the next round."""
-        return {"share": server.a, "norm": float(torch.linalg.vector_norm(server.m))}
+        return {"own_share": server.a, "norm": float(torch.linalg.vector_norm(server.m))}

@@ -49,7 +49,7 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
         blend: share of the gradient at the perturbed point; 1 is SAM.
     """
 
-    reports = ("share", "chosen/*")
+    reports = ("chosen_share", "chosen/*")
 
     rho: float = 0.1
     larger: float = 0.2
@@ -120,7 +120,7 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
         """Which tensors the client has chosen, 1 or 0 for each, and their share of the model's parameters."""
         names, shapes, chosen = end.layout.names, end.layout.shapes, set(kept.tensors.tolist())
         share = sum(prod(shapes[k]) for k in chosen) / end.layout.size
-        return {"share": share, **{f"chosen/{names[k]}": float(k in chosen) for k in eligible(end.layout)}}
+        return {"chosen_share": share, **{f"chosen/{names[k]}": float(k in chosen) for k in eligible(end.layout)}}
 
 
 def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> float:

@@ -44,10 +44,16 @@ def test_values_that_are_not_finite_are_left_out_and_undeclared_names_refused() 
 
 
 def test_norms_of_variates_and_duals() -> None:
-    drift = {"own_norm": 2.0, "own_norm_std": 1.0, "own_norm_min": 1.0, "own_norm_max": 3.0, "global_norm": 1.0}
+    drift = {
+        "client_norm": 2.0,
+        "client_norm_std": 1.0,
+        "client_norm_min": 1.0,
+        "client_norm_max": 3.0,
+        "server_norm": 1.0,
+    }
     assert reported(make("scaffold")) == pytest.approx({f"drift.{name}": x for name, x in drift.items()})
     dual = reported(make("feddyn", mu=0.1))  # delta is -lr g
-    assert dual["drift.own_norm"] == pytest.approx(0.1) and dual["drift.global_norm"] == pytest.approx(0.05)
+    assert dual["drift.client_norm"] == pytest.approx(0.1) and dual["drift.server_norm"] == pytest.approx(0.05)
 
 
 def test_fedscam_reports_its_score_once_and_its_weights() -> None:
@@ -74,12 +80,12 @@ def test_fedwmsam_reports_its_share_and_the_cosine_once_there_is_a_momentum() ->
     algorithm = make("fedwmsam", rho=0.0, a=0.4, pace=0.5, personalized=False)
     first, second = reported(algorithm), reported(algorithm, 2)
     assert (
-        first["momentum.share"] == pytest.approx(0.25) and "momentum.cosine" not in first
+        first["momentum.own_share"] == pytest.approx(0.25) and "momentum.cosine" not in first
     )  # the turn is 0, cut to 0.1
     assert first["momentum.norm"] == pytest.approx(0.4)  # 0.4 times the mean gradient -1; the model moves to 1.2
     # Then the directions are 0.25 (1.2, -2.8) - 0.75 0.4: nothing, and -1 along the momentum.
     assert second["momentum.cosine"] == pytest.approx(0.5) and second["momentum.cosine_max"] == pytest.approx(1.0)
-    assert second["momentum.share"] == pytest.approx(0.5 * 0.25 + 0.5 * 0.5)
+    assert second["momentum.own_share"] == pytest.approx(0.5 * 0.25 + 0.5 * 0.5)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,7 @@ def test_fsa_reports_which_layers_clients_chose() -> None:
     _, record = simulation.round(simulation.start(), [3, 4, 5])
     layers = {name: x for name, x in record.reports.items() if "/" in name}
     assert set(layers) == {"perturbation.chosen/body.0.weight", "perturbation.chosen/head.weight"}
-    assert sum(layers.values()) == pytest.approx(1.0) and 0 < record.reports["perturbation.share"] < 1
+    assert sum(layers.values()) == pytest.approx(1.0) and 0 < record.reports["perturbation.chosen_share"] < 1
 
 
 def test_weights_learned_on_proxy_data_and_from_labels() -> None:
