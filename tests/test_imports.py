@@ -32,6 +32,7 @@ FACES = {"__init__", "ray", "flower"}
 """Files at the root: what users import; nothing inside imports them."""
 
 CORE = [
+    "report",
     "vector",
     "random",
     "presets",

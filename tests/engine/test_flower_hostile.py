@@ -92,7 +92,7 @@ def added(name: str, x: torch.Tensor):
 
 def posing(*clients: int):
     """A fault: the sum is said to be that of other clients."""
-    summary = json.dumps({"visits": [[client, 5, 3, 1.0, 1.0, 1.0, 1.0] for client in clients], "rejections": []})
+    summary = json.dumps({"visits": [[client, 5, 3, 1.0, 1.0, 1.0, 1.0, {}] for client in clients], "rejections": []})
 
     def fault(message: Message, reply: Message) -> Message:
         reply = headed(summary=summary)(message, reply)
@@ -184,9 +184,12 @@ SUM = {
     "negative weight": (valued("weight/coarse", lambda x: -x), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
     "client twice": (posing(3, 3, 5), Reason.DUPLICATE),
-    "summary of others": (headed(summary='{"visits": [[3, 9, 3, 1.0, 1.0, 1.0, 1.0]], "rejections": []}'), Reason.TREE),
+    "summary of others": (
+        headed(summary='{"visits": [[3, 9, 3, 1.0, 1.0, 1.0, 1.0, {}]], "rejections": []}'),
+        Reason.TREE,
+    ),
     "summary in NaN": (
-        headed(summary='{"visits": [[3,9,3,NaN,1,1,1], [5,5,3,1,1,1,1], [7,7,3,1,1,1,1]], "rejections": []}'),
+        headed(summary='{"visits": [[3,9,3,NaN,1,1,1,{}], [5,5,3,1,1,1,1,{}], [7,7,3,1,1,1,1,{}]], "rejections": []}'),
         Reason.TREE,
     ),
     "clients as floats": (valued("clients", lambda x: x.double()), Reason.TREE),

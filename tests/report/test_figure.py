@@ -187,6 +187,34 @@ def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Pat
     assert (clients.label, own.label) == ("clients' models", "global model") and len(clients.x) == 4 * len(own.x)
 
 
+def test_what_blocks_report(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
+    configs = {
+        f"{name}-{seed}": Config.build({**RUN, "method": name, "seed": seed, "rounds": 2, "output": {"lens_every": 0}})
+        for name, seed in (("fedscam", 0), ("fedscam", 1), ("fedfsa", 0))
+    }
+    runs = [start(config, tmp_path / name).folder for name, config in configs.items()]
+    assert drawn("blocks", runs, tmp_path) == [
+        "block-aggregation-weight",
+        "block-momentum-norm",
+        *(f"block-perturbation-{x}" for x in ("agreement", "chosen", "chosen-share", "radius", "steepness")),
+    ]
+    rows = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in runs]
+    (line,) = figures(runs)["block-perturbation-radius"].parts[0][1].marks
+    key = "perturbation.radius"
+    means = [(one[key] + two[key]) / 2 for one, two in zip(rows[0], rows[1], strict=True)]
+    half = [(one[f"{key}_std"] + two[f"{key}_std"]) / 2 for one, two in zip(rows[0], rows[1], strict=True)]
+    assert line.label == "fedscam" and line.y == pytest.approx(means)
+    most = [(one[f"{key}_max"] + two[f"{key}_max"]) / 2 for one, two in zip(rows[0], rows[1], strict=True)]
+    assert line.high == pytest.approx([min(m + h, x) for m, h, x in zip(means, half, most, strict=True)])
+    ((label, panel),) = figures(runs)["block-perturbation-chosen"].parts
+    assert label == "fedfsa" and panel.grid.columns == [1, 2]
+    member = panel.y.labels[0]
+    assert panel.grid.values[0] == [row[f"perturbation.chosen/{member}"] for row in rows[2]]
+    plain = start(Config.build({**RUN, "rounds": 1}), tmp_path / "plain").folder
+    with pytest.raises(ReportError, match="nothing to draw for blocks: a method whose blocks report scalars"):
+        draw_kind("blocks", [plain], tmp_path)
+
+
 def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     cli = CliRunner()
     listed = cli.invoke(app, ["figure", "list"])

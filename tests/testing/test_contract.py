@@ -284,9 +284,68 @@ class CountsUndeclared(Correction):
         return None, None
 
 
+@dataclass(frozen=True)
+class Reports(Correction):
+    """Reports whatever it is given, under the one name it declares or another."""
+
+    value: object = 1.0
+    name: str = "norm"
+
+    reports = ("norm",)
+
+    def report(self, state, up, kept, end):
+        return {self.name: self.value}
+
+
+@dataclass(frozen=True)
+class ReportsUndeclared(Correction):
+    """Reports without declaring any name."""
+
+    def report_server(self, server, cohort):
+        return {"norm": 1.0}
+
+
+@dataclass(frozen=True)
+class ReportChanges(Correction[Memory, None, Memory]):
+    """Changes what it holds, which is what all clients were sent, while it reports."""
+
+    reports = ("norm",)
+
+    def init_server(self, w):
+        return Memory(torch.zeros_like(w))
+
+    def send(self, server):
+        return server
+
+    def begin(self, sent, kept, start):
+        return sent
+
+    def report(self, state, up, kept, end):
+        return {"norm": state.v.add_(1.0).norm()}
+
+
+@dataclass(frozen=True)
+class ReportsWhileGathering(Robust):
+    """Reports in gather what it did not declare."""
+
+    def gather(self, uploads, ups, gathered):
+        gathered.report("chosen", [1.0 for _ in uploads])
+        return uploads[0].delta.double(), None
+
+
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [
+        (
+            Reports(name="other"),
+            "drift",
+            r"drift=Reports.report reports 'other': declare it, reports = \('other', ...\)",
+        ),
+        (Reports(float("nan")), "drift", r"Reports.report reports nan as 'norm': leave out what is not finite"),
+        (Reports("3"), "drift", r"Reports.report reports '3' as 'norm': report numbers, or tensors of one element"),
+        (ReportsUndeclared(), "drift", r'ReportsUndeclared reports names it does not declare: set reports = \("name"'),
+        (ReportChanges(), "drift", r"ReportChanges.report changed state: arguments are read-only; clone it first"),
+        (ReportsWhileGathering(), None, r"aggregation=ReportsWhileGathering.gather reports 'chosen': declare it"),
         (ReadsUndeclared(), "drift", r'reads the momentum slot: declare Needs\(reads=\("momentum",\)\)'),
         (CountsUndeclared(), "drift", r"counts labels: declare Needs\(labels=True\)"),
         (Undeclared(), "drift", "drift must be a Memory|part"),

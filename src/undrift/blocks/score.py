@@ -93,6 +93,10 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """The steepness of a score; whatever a client claims, it is not negative."""
         return max(0.0, score.h) * max(0.0, 1 - self.kappa * min(max(score.c, -1.0), 1.0))
 
+    def told(self, score: Score) -> dict[str, float]:
+        """A score as it is reported."""
+        return {"steepness": self.steepness(score), "agreement": score.c}
+
 
 def sketch(v: Vector, length: int) -> Tensor:
     """A count sketch in double precision: Proj(v)_k is the sum of sign(j) v_j over all j with bucket(j) = k.

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
+from undrift.core.report import Scalars, check_names
 from undrift.core.types import ClientT, Cohort, Declared, SentT, ServerT, StateT, Summed, UpT
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step
@@ -83,10 +84,13 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     """Whether running statistics stay with each client, whatever `Local.buffers` says."""
     personalizes: ClassVar[bool] = False
     """Whether clients are evaluated with models of their own because of this block."""
+    reports: ClassVar[tuple[str, ...]] = ()
+    """Names of the scalars that `report` and `report_server` return; "layer/*" declares a family."""
 
     def __init_subclass__(cls) -> None:
         """Read the declared trees from the type parameters."""
         super().__init_subclass__()
+        check_names(cls.__name__, cls.reports)
         for name, parameter in zip(("Server", "Client", "Sent", "Up"), _parameters(cls), strict=False):
             tree = _tree(parameter)
             if vars(cls).get(name, tree) is not tree:
@@ -131,9 +135,17 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """After the last step: what is uploaded and what is kept."""
         return cast(UpT, None), cast(ClientT, None)
 
+    def report(self, state: StateT, up: UpT, kept: ClientT, end: End) -> Scalars:
+        """Scalars of this visit, to be recorded; `up` and `kept` are what `finish` returned."""
+        return {}
+
     def receive(self, server: ServerT, total: Summed, up: UpT, cohort: Cohort) -> ServerT:
         """The server's new state from the sums of a round; `up` is the unweighted sum of this block's uploads."""
         return server
+
+    def report_server(self, server: ServerT, cohort: Cohort) -> Scalars:
+        """Scalars of the server's state after the round, to be recorded."""
+        return {}
 
     def personal(self, params: Vector, kept: ClientT, layout: Layout) -> Vector | None:
         """The model a client is evaluated with, from the global one and what it keeps; None leaves it to others."""

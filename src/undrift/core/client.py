@@ -11,6 +11,7 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.block import AnyBlock, Personalization
 from undrift.core.loop import descend
 from undrift.core.oracle import Oracle
+from undrift.core.report import collect
 from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
 from undrift.core.view import End, Start, Step
@@ -35,6 +36,7 @@ def train(
     epoch: Callable[[Generator], Iterator[Any]] | None = None,
     label_counts: Callable[[], Tensor | None] | None = None,
     out: Vector | None = None,
+    reported: dict[str, float] | None = None,
 ) -> tuple[Upload, ClientState]:
     """Train one client for one round.
 
@@ -52,6 +54,7 @@ def train(
         epoch: makes one more epoch of the client's batches, for blocks that look at the data themselves.
         label_counts: counts the client's examples of each class; None leaves it to the batches.
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
+        reported: where to write what the blocks report, as "slot.name"; None asks them for nothing.
     """
     state = state or ClientState(algorithm.first(broadcast.params))
     blocks, states = dict(algorithm.slots()), dict[str, Any]()
@@ -83,6 +86,9 @@ def train(
         delta = algorithm.personalization.share(torch.sub(model.w, w0, out=out), model.layout)
         end = End(**common, w=model.w, delta=delta)
         ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
+        gradients = oracle.gradients
+        if reported is not None:
+            reported.update(_reports(blocks, states, ends, end))
     except Exception as error:
         raise ClientError(
             f"round {broadcast.round}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
@@ -99,7 +105,7 @@ def train(
         examples=examples,
         steps=start.steps,
         loss=float(oracle.total) / start.steps,
-        gradients=oracle.gradients,
+        gradients=gradients,
         buffers=model.buffers[:0].clone() if keeps else model.buffers.clone(),
         counts=model.counts[:0].clone() if keeps else model.counts.clone(),
         parts=uploads,
@@ -129,6 +135,19 @@ def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) ->
     model.w.copy_(w0)
     model.buffers.copy_(broadcast.buffers if state.buffers is None else state.buffers)
     model.counts.copy_(broadcast.counts)
+
+
+def _reports(
+    blocks: dict[str, AnyBlock], states: dict[str, Any], ends: dict[str, tuple[Any, Any]], end: End
+) -> dict[str, float]:
+    """What the blocks report of a visit."""
+    out = {}
+    for slot, block in blocks.items():
+        if block.reports:
+            values = block.report(states[slot], *ends[slot], end)
+            named = collect(f"{slot}={type(block).__name__}.report", block.reports, values)
+            out.update({f"{slot}.{name}": x for name, x in named.items()})
+    return out
 
 
 def _share(algorithm: Algorithm, up: Tree, model: Bound) -> Tree:

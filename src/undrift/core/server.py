@@ -1,10 +1,12 @@
 """The one server step: what is kept, what is sent, and how the sum of a round changes it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.reduce import Total
+from undrift.core.report import Reported, collect, sound
 from undrift.core.samples import Samples
 from undrift.core.types import Broadcast, Cohort, Local, ServerState
 from undrift.core.vector import Bound, Layout
@@ -34,6 +36,7 @@ def close(
     local: Local,
     layout: Layout,
     proxy: Samples | None = None,
+    reported: Reported | None = None,
 ) -> ServerState:
     """The state after a round.
 
@@ -48,6 +51,7 @@ def close(
         local: the settings all clients share.
         layout: the names and shapes of the model's tensors.
         proxy: the server's proxy data, for a method that needs them.
+        reported: where to write what the blocks report of the round, as "slot.name"; None asks them for nothing.
     """
     if not total.clients:
         return replace(state, round=state.round + 1)
@@ -67,6 +71,9 @@ def close(
     if algorithm.server_optimizer.Server is not None:
         parts["server_optimizer"] = stepped
 
+    if reported is not None:
+        reported.update(_reports(algorithm, gathered, parts))
+
     # Where no client has a weight there is no mean: the statistics stay, else a variance would become zero.
     averaged = not algorithm.keeps_buffers(local) and total.weight() > 0
     return ServerState(
@@ -79,6 +86,23 @@ def close(
         if _remembers(algorithm, local)
         else {},
     )
+
+
+def _reports(algorithm: Algorithm, gathered: Gathered[Any], parts: Mapping[str, Any]) -> Reported:
+    """What the blocks report of a round: the rule while it gathered, and all of their new state."""
+    out: Reported = {}
+    for slot, block in algorithm.slots():
+        where, names = f"{slot}={type(block).__name__}", block.reports
+        if names and block.Server is not None:
+            values = block.report_server(parts[slot], gathered.cohort)
+            out.update({f"{slot}.{name}": x for name, x in collect(f"{where}.report_server", names, values).items()})
+        for name, each in gathered._reported.items() if slot == "aggregation" else ():
+            listed = [float(x) for x in each] if isinstance(each, Sequence) else [float(each)]
+            collect(f"{where}.gather", names, {name: listed[0]})
+            kept = [x for x in listed if sound(x)]
+            if kept:
+                out[f"{slot}.{name}"] = kept if isinstance(each, Sequence) else kept[0]
+    return out
 
 
 def _remembers(algorithm: Algorithm, local: Local) -> bool:

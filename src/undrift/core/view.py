@@ -4,13 +4,14 @@ The loop owns what changes. A block gets values and a view for the phase it is i
 verbs of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from undrift.core.report import Reported
 from undrift.core.samples import Samples
 from undrift.core.types import Cohort, Local, ServerT, slope
 from undrift.core.vector import Layout, Vector
@@ -158,6 +159,16 @@ class Gathered(Generic[ServerT]):
     server: ServerT
     cohort: Cohort
     proxy_data: Samples | None = None
+    _reported: Reported = field(default_factory=dict)
+
+    def report(self, name: str, values: float | Sequence[float]) -> None:
+        """Record a scalar of the round, or one for each upload or layer, of which mean and spread are recorded.
+
+        Args:
+            name: one that the rule declares in `reports`.
+            values: what to record; it changes nothing.
+        """
+        self._reported[name] = values
 
     @property
     def proxy(self) -> Samples:

@@ -14,12 +14,14 @@ from undrift.core.gate import Rejection
 from undrift.core.oracle import Oracle
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.core.reduce import Total
+from undrift.core.report import Reported
 from undrift.core.samples import Samples
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.failures import Failures, check_failures, check_policy
+from undrift.engine.reports import columns
 from undrift.engine.worker import Job, Partial, Visit, Worker
 
 
@@ -33,6 +35,7 @@ class Record:
         rejections: the clients that were rejected, each with the reason, sorted.
         moved: the norm of the weighted mean of the clients' displacements.
         absent: the clients that sent no reply, each with the reason, sorted.
+        reports: what the blocks reported, by column: see `engine.reports`.
     """
 
     round: int
@@ -40,6 +43,7 @@ class Record:
     rejections: tuple[Rejection, ...]
     moved: float = 0.0
     absent: tuple[tuple[int, str], ...] = ()
+    reports: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -149,8 +153,10 @@ class Simulation:
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
         absent = tuple(sorted(partial.absent.items()))
-        record = Record(state.round, visits, rejections, partial.total.norm(), absent)
-        return self.close(state, broadcast, partial.total), record
+        reported: Reported = {}
+        after = self.close(state, broadcast, partial.total, reported)
+        reports = columns(self.algorithm, visits, reported)
+        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
@@ -158,11 +164,17 @@ class Simulation:
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
 
-    def close(self, state: ServerState, broadcast: Broadcast, total: Total) -> ServerState:
-        """End a round: the server step from the sum of its uploads."""
+    def close(
+        self,
+        state: ServerState,
+        broadcast: Broadcast,
+        total: Total,
+        reported: Reported | None = None,
+    ) -> ServerState:
+        """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
         proxy = self.proxy(broadcast) if self.algorithm.needs.proxy else None
         population, layout = self.task.population, self._layout
-        return server.close(self.algorithm, state, broadcast, total, population, self.local, layout, proxy)
+        return server.close(self.algorithm, state, broadcast, total, population, self.local, layout, proxy, reported)
 
     def proxy(self, broadcast: Broadcast) -> Samples:
         """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""

@@ -60,6 +60,7 @@ class Visit:
         weight: the weight of its upload in the mean.
         norm: the norm of its displacement.
         gradients: how many gradients its training evaluated.
+        reports: what its blocks reported, as "slot.name".
     """
 
     client: int
@@ -69,6 +70,7 @@ class Visit:
     weight: float = 0.0
     norm: float = 0.0
     gradients: int = 0
+    reports: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(eq=False)
@@ -93,7 +95,10 @@ class Partial:
         """The reply as named tensors and a line of JSON."""
         tensors = self.total.flatten(wire.flatten)
         summary = {
-            "visits": [[v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm] for v in self.visits],
+            "visits": [
+                [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
+                for v in self.visits
+            ],
             "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
         }
         return tensors, json.dumps(summary)
@@ -109,9 +114,16 @@ class Partial:
             facts = json.loads(summary)
             self.visits = [
                 Visit(
-                    int(client), int(examples), float(loss), float(seconds), float(weight), float(norm), int(gradients)
+                    int(client),
+                    int(examples),
+                    float(loss),
+                    float(seconds),
+                    float(weight),
+                    float(norm),
+                    int(gradients),
+                    {str(name): float(x) for name, x in dict(reports).items()},
                 )
-                for client, examples, gradients, loss, seconds, weight, norm in facts["visits"]
+                for client, examples, gradients, loss, seconds, weight, norm, reports in facts["visits"]
             ]
             self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -156,33 +168,45 @@ class Worker:
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort)
         partial = Partial(gate.total())
         for client in clients:
-            started = perf_counter()
-            upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch)
+            started, reported = perf_counter(), dict[str, float]()
+            upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch, reported)
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
                 measured = gate.measured[client]
                 partial.visits.append(
-                    Visit(client, upload.examples, upload.loss, seconds, *measured, gradients=upload.gradients)
+                    Visit(client, upload.examples, upload.loss, seconds, *measured, upload.gradients, reported)
                 )
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         return partial
 
     def visit(
-        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None = None
+        self,
+        client: int,
+        broadcast: Broadcast,
+        accepted: int | None,
+        gate: Gate,
+        out: Vector | None = None,
+        reported: dict[str, float] | None = None,
     ) -> Upload | None:
         """Train one client from the state of its last accepted round; its new state is provisional.
 
         A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
         """
         try:
-            return self._visit(client, broadcast, accepted, gate, out)
+            return self._visit(client, broadcast, accepted, gate, out, reported)
         except (ClientError, StoreError) as error:
             gate.reject(client, Reason.FAILED, str(error))
             self.failure = self.failure or error
             return None
 
     def _visit(
-        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None
+        self,
+        client: int,
+        broadcast: Broadcast,
+        accepted: int | None,
+        gate: Gate,
+        out: Vector | None,
+        reported: dict[str, float] | None,
     ) -> Upload | None:
         """Train one client, or raise."""
         examples = self.job.task.examples(client)
@@ -190,7 +214,7 @@ class Worker:
             gate.reject(client, Reason.EMPTY)
             return None
         state = None if accepted is None else self.store.load(client, accepted)
-        upload, kept = self._train(client, examples, broadcast, state, self.job, out)
+        upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
         if kept.parts or kept.buffers is not None:
             self.store.save(client, broadcast.round, kept, accepted)
         return upload
@@ -216,7 +240,14 @@ class Worker:
         return self.model.module
 
     def _train(
-        self, client: int, examples: int, broadcast: Broadcast, state: ClientState | None, job: Job, out: Vector | None
+        self,
+        client: int,
+        examples: int,
+        broadcast: Broadcast,
+        state: ClientState | None,
+        job: Job,
+        out: Vector | None,
+        reported: dict[str, float] | None = None,
     ) -> tuple[Upload, ClientState]:
         """Train one client with its own random generators."""
         random = partial(generator, job.seed, broadcast.round, client)
@@ -239,4 +270,5 @@ class Worker:
                 epoch=None if isinstance(task, ReadsOnce) and task.reads_once else batches,
                 label_counts=partial(task.label_counts, client) if isinstance(task, CountsLabels) else None,
                 out=out,
+                reported=reported,
             )

@@ -71,6 +71,7 @@ class Measure:
             "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
             "bytes_up": int(self.costs.up * size * clients),
             "gradients": sum(visit.gradients for visit in record.visits),
+            **record.reports,
         }
 
     @property

@@ -52,6 +52,7 @@ KINDS: Mapping[str, Kind] = {
     "joint": Kind("features of clients' models and of the global model in one t-SNE map", ("joint",), "joint"),
     "landscape": Kind("the loss around the global models, on one scale", ("landscape-",), "surface"),
     "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
+    "blocks": Kind("what blocks report: radii, weights, norms, chosen layers, over rounds", ("block-",)),
     "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
     "sweep": Kind("accuracy over an argument or a setting: --over NAME", ("sweep-",)),
     "partition": Kind("who has what", ("partition",)),
@@ -154,5 +155,6 @@ def _why(kind: str, material: Material) -> str:
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
         "variance": "a method that perturbs",
+        "blocks": "a method whose blocks report scalars, such as fedscam, scaffold or fedawa; see docs/runs.md",
     }
     return reasons[0] if reasons else needs.get(kind, "the runs have no rows for it")

@@ -20,6 +20,7 @@ from undrift.core.block import AnyBlock
 from undrift.core.gate import Gate
 from undrift.core.types import ClientState, ServerState, kinds
 from undrift.core.wire import fingerprint
+from undrift.testing.reports import check_reports
 from undrift.testing.rounds import CLIENTS, LOCAL, demand, fingerprints, play, run, simulate, states_of, visit
 from undrift.testing.tasks import Clinic, clinic
 from undrift.testing.watch import ContractError, detached, guarded
@@ -71,6 +72,7 @@ def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
     check_privacy(algorithm, task)
     check_personal(algorithm, task)
     check_provisional(algorithm, task)
+    check_reports(algorithm, task)
     check_degenerate(algorithm, task)
 
 

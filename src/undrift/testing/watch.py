@@ -6,21 +6,24 @@ gradient, so that a block that keeps one without cloning it computes something e
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import isfunction
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.core.aggregation import Gathering
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock, Block, with_verbs
 from undrift.core.oracle import Oracle
+from undrift.core.report import declared
 from undrift.core.samples import Samples
-from undrift.core.view import View
+from undrift.core.view import Gathered, View
 
 GIVEN = {"mix": 0, "correct": 0, "add": 0}
 """Verbs that may change one argument in place: which one."""
@@ -68,7 +71,9 @@ def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
     """A block of a subclass with wrapped verbs."""
     kind = type(block)
     verbs = {name for base in (Block, SLOTS[slot]) for name, verb in vars(base).items() if isfunction(verb)}
-    verbs = {name for name in verbs if not name.startswith("_")}
+    verbs = {name for name in verbs if not name.startswith("_")} | (
+        {"gather"} if isinstance(block, Gathering) else set()
+    )
     own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(verbs)}
     return with_verbs(block, own)
 
@@ -96,6 +101,10 @@ def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
             if old != new:
                 raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
         _declared(where, block, verb, out)
+        told = out if verb in ("report", "report_server") else {}
+        for view in (x for x in args if isinstance(x, Gathered)):
+            told = view._reported
+        _reported(where, block, told)
         return out
 
     return watched
@@ -110,7 +119,7 @@ def _held(self: AnyBlock, verb: str, names: tuple[str, ...], args: tuple[Any, ..
             for f in fields(value):
                 if not f.name.startswith("_") and f.name not in ("random", "layout"):
                     yield f"{name}.{f.name}", _copy(getattr(value, f.name))
-        elif GIVEN.get(verb) != i and name != "state":
+        elif not isinstance(value, Gathered) and GIVEN.get(verb) != i and (name != "state" or verb == "report"):
             yield name, _copy(value)
 
 
@@ -145,6 +154,20 @@ def _declared(where: str, block: AnyBlock, verb: str, out: Any) -> None:
     """A model of a client's own comes only from a block that declares to personalize."""
     if verb == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
         raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
+
+
+def _reported(where: str, block: AnyBlock, told: Any) -> None:
+    """What is reported has declared names and finite numbers."""
+    if not isinstance(told, Mapping):
+        raise ContractError(f"{where} returned {told!r}: report a dict of names and numbers")
+    for name, values in told.items():
+        if not declared(name, block.reports):
+            raise ContractError(f"{where} reports {name!r}: declare it, reports = ({name!r}, ...)")
+        for x in values if isinstance(values, Sequence) else (values,):
+            if not isinstance(x, float | int | Tensor) or (isinstance(x, Tensor) and x.numel() != 1):
+                raise ContractError(f"{where} reports {x!r} as {name!r}: report numbers, or tensors of one element")
+            if not isfinite(x):
+                raise ContractError(f"{where} reports {float(x)} as {name!r}: leave out what is not finite")
 
 
 def _detach(_: str, __: AnyBlock, call: Verb) -> Verb:

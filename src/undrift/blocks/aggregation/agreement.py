@@ -36,6 +36,8 @@ class ByAgreement(Gathering[Logits]):
         lr: Adam's rate.
     """
 
+    reports = ("weight",)
+
     steps: int = 1
     lr: float = 1e-3
 
@@ -63,7 +65,9 @@ class ByAgreement(Gathering[Logits]):
         held.update(zip((upload.client for upload in uploads), logits.tolist(), strict=True))
         clients = sorted(held)
         values = torch.tensor([held[client] for client in clients], dtype=torch.float64)
-        return blend(uploads, logits.softmax(0).tolist()), Logits(torch.tensor(clients), values)
+        shares: list[float] = logits.softmax(0).tolist()
+        gathered.report("weight", shares)
+        return blend(uploads, shares), Logits(torch.tensor(clients), values)
 
     def _learn(self, logits: Tensor, uploads: Sequence[Upload], w0: Vector) -> Tensor:
         """Adam's steps."""

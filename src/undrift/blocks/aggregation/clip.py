@@ -10,7 +10,7 @@ from undrift.blocks.aggregation.rows import blend, by_norm, norm
 from undrift.core.aggregation import Gathering, Robust, Summing
 from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
-from undrift.core.view import Gathered
+from undrift.core.view import End, Gathered
 
 
 def shortening(length: float, c: float) -> float:
@@ -26,10 +26,16 @@ class NormClip(Summing):
         c: the largest norm that is left alone; infinity gives Uniform.
     """
 
+    reports = ("clipped",)
+
     c: float = 1.0
 
     def __post_init__(self) -> None:
         _positive("NormClip", self.c)
+
+    def report(self, state: None, up: None, kept: None, end: End) -> dict[str, float]:
+        """Whether the client's displacement is shortened, 1 or 0."""
+        return {"clipped": float(norm(end.delta) > self.c)}
 
     def weigh(self, upload: Upload, up: None) -> float:
         """The factor, which also weighs running statistics."""
@@ -66,6 +72,8 @@ class QuantileClip(Gathering[Radius]):
         lr: how fast; 0 gives NormClip.
     """
 
+    reports = ("clipped", "bound")
+
     c: float = 0.1
     q: float = 0.5
     lr: float = 0.2
@@ -89,6 +97,8 @@ class QuantileClip(Gathering[Radius]):
         """Clip, then move towards the quantile."""
         c = gathered.server.c
         inside = sum(norm(upload.delta) <= c for upload in uploads) / len(uploads)
+        gathered.report("clipped", 1 - inside)
+        gathered.report("bound", c)
         return _clipped(uploads, c), Radius(c * exp(-self.lr * (inside - self.q)))
 
 

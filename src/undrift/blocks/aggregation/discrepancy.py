@@ -34,6 +34,8 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
         reference: the share of each class; () takes all classes alike.
     """
 
+    reports = ("weight", "skew")
+
     a: float = 0.5
     b: float = 0.1
     metric: str = "kl"
@@ -57,6 +59,10 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
         """Measure the skew of the client's labels."""
         return Skew(skew(*self._shares(end), self.metric)), None
 
+    def report(self, state: None, up: Skew, kept: None, end: End) -> dict[str, float]:
+        """The skew of the client's labels."""
+        return {"skew": up.d}
+
     def weigh(self, upload: Upload, up: Skew) -> float:
         """The number of examples, which weighs running statistics; an impossible skew is rejected."""
         if up.d < 0:
@@ -66,7 +72,9 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
     def gather(self, uploads: Sequence[Upload], ups: Sequence[Skew], gathered: Gathered[None]) -> tuple[Vector, None]:
         """Weigh by size less skew."""
         examples = [float(upload.examples) for upload in uploads]
-        return mean(uploads, self.shares(examples, [up.d for up in ups])), None
+        shares = self.shares(examples, [up.d for up in ups])
+        gathered.report("weight", shares)
+        return mean(uploads, shares), None
 
     def shares(self, examples: Sequence[float], skews: Sequence[float]) -> list[float]:
         """The weights of a cohort, which sum to one."""

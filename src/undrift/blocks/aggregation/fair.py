@@ -27,6 +27,8 @@ class QFair(Summing[None, None, None, Fair, float]):
         q: how much worse losses count for more; 0 gives equal weights.
     """
 
+    reports = ("weight",)
+
     q: float = 1.0
 
     def __post_init__(self) -> None:

@@ -39,6 +39,8 @@ class ByLoss(Summing[None, None, None, Loss]):
         temperature: of the softmax; a large one gives equal weights.
     """
 
+    reports = ("weight",)
+
     rule: str = "inverse"
     temperature: float = 1.0
 

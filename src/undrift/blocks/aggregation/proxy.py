@@ -28,6 +28,8 @@ class ByProxy(Gathering):
         shrink: whether gamma is learned; otherwise it is 1.
     """
 
+    reports = ("weight", "shrink")
+
     epochs: int = 20
     lr: float = 0.01
     form: str = "exp"
@@ -53,6 +55,8 @@ class ByProxy(Gathering):
     def gather(self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[None]) -> tuple[Vector, None]:
         """Learn the factors of the clients' models, then add the models up."""
         factors = self._factors(self._learn(uploads, gathered))
+        gathered.report("weight", (factors / factors.sum()).tolist())
+        gathered.report("shrink", float(factors.sum()))
         return (factors.sum() - 1) * gathered.w0 + blend(uploads, factors.tolist()), None
 
     def _learn(self, uploads: Sequence[Upload], gathered: Gathered[None]) -> Tensor:

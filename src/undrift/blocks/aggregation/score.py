@@ -21,6 +21,8 @@ class _Scored(Scoring[Score, Score]):
     A score that the perturbation has taken is used as it is.
     """
 
+    reports = ("weight", "steepness", "agreement")
+
     gamma: float = 1.0
     beta: float = 0.8
 
@@ -42,6 +44,10 @@ class _Scored(Scoring[Score, Score]):
     def finish(self, state: Score, end: End) -> tuple[Score, None]:
         """The score."""
         return state, None
+
+    def report(self, state: Score, up: Score, kept: None, end: End) -> dict[str, float]:
+        """The score, unless the perturbation reports it."""
+        return {} if end.peer("perturbation", Scored) else self.told(state)
 
     def weight(self, examples: int, score: Score) -> float:
         """The weight; a claimed score can make it 1 + beta times the number of examples at most."""
@@ -120,6 +126,7 @@ class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
         weights = [self.weigh(upload, up) for upload, up in zip(uploads, ups, strict=True)]
         if sum(weights) == 0:
             weights = [float(upload.examples) for upload in uploads]
+        gathered.report("weight", [weight / sum(weights) for weight in weights])
         directions = torch.stack([unit(sketch(upload.delta, self.length)) for upload in uploads])
         norms = [float(torch.linalg.vector_norm(upload.delta)) for upload in uploads]
         total = torch.zeros_like(gathered.w0, dtype=torch.float64)

@@ -24,6 +24,8 @@ class LayerShrinking(Gathering):
         high: the largest tau; 0 gives ByExamples.
     """
 
+    reports = ("shrink",)
+
     beta: float = 0.03
     low: float = 0.01
     high: float = 0.2
@@ -42,11 +44,13 @@ class LayerShrinking(Gathering):
         """Average, then shrink layer by layer."""
         moved = mean(uploads, [float(upload.examples) for upload in uploads])
         centre, w0 = mean(uploads, [1.0] * len(uploads)), gathered.w0.double()
-        out = torch.empty_like(moved)
+        out, factors = torch.empty_like(moved), list[float]()
         for layer in gathered.layout.layers:
             spread = sum(norm(upload.delta[layer] - centre[layer]) for upload in uploads) / len(uploads)
             tau = min(max(self.beta * spread, self.low), self.high)
             size = norm(w0[layer])
             gamma = size / (size + tau * norm(moved[layer])) if size > 0 else 1.0
+            factors.append(gamma)
             out[layer] = (gamma - 1) * w0[layer] + gamma * moved[layer]
+        gathered.report("shrink", factors)
         return out, None

@@ -27,6 +27,7 @@ class FedDyn(Correction[Dual, Dual]):
     """
 
     uses = frozenset({"sum"})
+    reports = ("client_norm", "server_norm")
 
     mu: float = 0.1
 
@@ -52,6 +53,10 @@ class FedDyn(Correction[Dual, Dual]):
         """The dual step."""
         return None, Dual(state.h - self.mu * end.delta)
 
+    def report(self, state: Dual, up: None, kept: Dual, end: End) -> dict[str, float]:
+        """The norm of the client's new dual."""
+        return {"client_norm": float(torch.linalg.vector_norm(kept.h))}
+
     def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
         """The mean of all clients' duals, those that stayed away included."""
         assert total.sum is not None
@@ -60,3 +65,7 @@ class FedDyn(Correction[Dual, Dual]):
     def settle(self, delta: Vector, server: Dual) -> Vector:
         """The mean displacement, less the dual's part."""
         return delta - server.h / self.mu
+
+    def report_server(self, server: Dual, cohort: Cohort) -> dict[str, float]:
+        """The norm of the mean dual."""
+        return {"server_norm": float(torch.linalg.vector_norm(server.h))}

@@ -29,6 +29,8 @@ class Variates(NamedTuple):
 class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
     """client:  g <- g - c_i + c"""
 
+    reports = ("client_norm", "server_norm")
+
     def init_server(self, w: Vector) -> Variate:
         """Zero."""
         return Variate(torch.zeros_like(w))
@@ -48,6 +50,14 @@ class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
     def correct(self, grad: Vector, state: Variates, step: Step) -> Vector:
         """Replace the client's own mean gradient by the global one."""
         return grad.add_(state.difference)
+
+    def report(self, state: Variates, up: UpT, kept: Variate, end: End) -> dict[str, float]:
+        """The norm of the client's new variate."""
+        return {"client_norm": float(torch.linalg.vector_norm(kept.c))}
+
+    def report_server(self, server: Variate, cohort: Cohort) -> dict[str, float]:
+        """The norm of the global variate."""
+        return {"server_norm": float(torch.linalg.vector_norm(server.c))}
 
 
 @dataclass(frozen=True)

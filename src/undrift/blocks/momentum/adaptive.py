@@ -39,6 +39,8 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
     home = "momentum"
     uses = frozenset({"slope"})
 
+    reports = ("own_share", "cosine", "norm")
+
     a: float = 0.1
     pace: float = 0.01
     least: float = 0.1
@@ -76,8 +78,16 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
             return Turn(0.0), None
         return Turn(1.0 + float(unit(end.delta) @ unit(state.m))), None
 
+    def report(self, state: Blend, up: Turn, kept: None, end: End) -> dict[str, float]:
+        """The cosine of the client's displacement, turned uphill, with the momentum; nothing before there is one."""
+        return {"cosine": 1 - up.turn} if bool(state.m.any()) else {}
+
     def receive(self, server: Blend, total: Summed, up: Turn, cohort: Cohort) -> Blend:
         """The mean slope of this round, and the share moved towards the mean turn."""
         assert total.slope is not None
         wanted = min(max(up.turn / cohort.size, self.least), self.most)
         return Blend(total.slope / cohort.size, (1 - self.pace) * server.a + self.pace * wanted)
+
+    def report_server(self, server: Blend, cohort: Cohort) -> dict[str, float]:
+        """The share of a client's own direction and the norm of the momentum, both for the next round."""
+        return {"own_share": server.a, "norm": float(torch.linalg.vector_norm(server.m))}

@@ -29,6 +29,8 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
     home = "momentum"
     uses = frozenset({"slope"})
 
+    reports = ("norm",)
+
     a: float = 0.1
 
     def __post_init__(self) -> None:
@@ -55,3 +57,7 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
         """The mean slope of this round."""
         assert total.slope is not None
         return Momentum(total.slope / cohort.size)
+
+    def report_server(self, server: Momentum, cohort: Cohort) -> dict[str, float]:
+        """The norm of the momentum."""
+        return {"norm": float(torch.linalg.vector_norm(server.m))}

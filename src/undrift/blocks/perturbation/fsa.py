@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isnan
+from math import isnan, prod
 from typing import NamedTuple
 
 import torch
@@ -51,6 +51,7 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
     """
 
     extends = (SAM,)
+    reports = ("chosen_share", "chosen/*")
 
     rho: float = 0.1
     larger: float = 0.2
@@ -116,6 +117,12 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
             scores = [sensitivity(before, after, self.measure) for before, after in changes]
         chosen = ranked(scores, smallest=self.choice == "smallest")[: self.count]
         return None, Top(torch.tensor([places[i] for i in chosen], dtype=torch.int64))
+
+    def report(self, state: _Radii, up: None, kept: Top, end: End) -> dict[str, float]:
+        """Which tensors the client has chosen, 1 or 0 for each, and their share of the model's parameters."""
+        names, shapes, chosen = end.layout.names, end.layout.shapes, set(kept.tensors.tolist())
+        share = sum(prod(shapes[k]) for k in chosen) / end.layout.size
+        return {"chosen_share": share, **{f"chosen/{names[k]}": float(k in chosen) for k in eligible(end.layout)}}
 
 
 def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> float:

@@ -6,7 +6,7 @@ from undrift.blocks.perturbation.sam import SAM, _First, radius
 from undrift.blocks.score import Compass, Scored, Scoring
 from undrift.core.block import Perturbation
 from undrift.core.vector import Vector
-from undrift.core.view import Start, Step
+from undrift.core.view import End, Start, Step
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,8 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
         batches: how many batches the score looks at, the first ones of training, one epoch at most.
         length: how many numbers a sketch has.
     """
+
+    reports = ("radius", "steepness", "agreement")
 
     rho: float = 0.05
     alpha: float = 1.0
@@ -51,3 +53,7 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
     def perturb(self, state: _Scored, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to the client's radius."""
         return state.sam.perturb(state.first, step)
+
+    def report(self, state: _Scored, up: None, kept: None, end: End) -> dict[str, float]:
+        """The client's radius and the score that it follows from."""
+        return {"radius": state.sam.rho, **self.told(state.score)}

@@ -7,7 +7,7 @@ from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.warming import Warming
 from undrift.core.block import Perturbation
 from undrift.core.vector import Vector
-from undrift.core.view import Start, Step
+from undrift.core.view import End, Start, Step
 
 
 class _Warmed(NamedTuple):
@@ -27,6 +27,8 @@ class WarmSAM(Warming, Perturbation[None, None, None, None, _Warmed]):
         first: the radius of round 0; rho, if that is smaller.
     """
 
+    reports = ("radius",)
+
     @property
     def gradients(self) -> int:
         """One more, unless the radius is zero."""
@@ -40,3 +42,7 @@ class WarmSAM(Warming, Perturbation[None, None, None, None, _Warmed]):
     def perturb(self, state: _Warmed, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to that radius."""
         return state.sam.perturb(state.first, step)
+
+    def report(self, state: _Warmed, up: None, kept: None, end: End) -> dict[str, float]:
+        """The radius of the round."""
+        return {"radius": state.sam.rho}

@@ -48,12 +48,19 @@ def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str
     job, (client,) = worker.job, order.clients
     gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort)
     partial = Partial(gate.total(), rejections=gate.rejections)
-    started = perf_counter()
-    upload = worker.visit(client, broadcast, order.accepted.get(client), gate)
+    started, reported = perf_counter(), dict[str, float]()
+    upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)
     worker.failure = None  # the reason is in the rejection
     if upload is not None:
         partial.visits.append(
-            Visit(client, upload.examples, upload.loss, perf_counter() - started, gradients=upload.gradients)
+            Visit(
+                client,
+                upload.examples,
+                upload.loss,
+                perf_counter() - started,
+                gradients=upload.gradients,
+                reports=reported,
+            )
         )
     return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
 

@@ -25,7 +25,7 @@ except ImportError as error:  # pragma: no cover
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
 
-VERSION = 2
+VERSION = 3
 """The version of the messages; server and nodes must agree."""
 
 _DTYPES = {

@@ -19,6 +19,7 @@ from torch import nn
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import cohort as draw
+from undrift.core.report import Reported
 from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
 from undrift.engine.failures import check_failures
@@ -250,11 +251,18 @@ class UndriftStrategy(Strategy):
         tally, self._tally = self._tally, None
         kept = tally.reached(self._need)
         total = tally.total if kept else tally.empty()
-        layout = self._model.layout
+        reported: Reported = {}
         self.state = server.close(
-            self.algorithm, self.state, tally.broadcast, total, self.population, self.local, layout
+            self.algorithm,
+            self.state,
+            tally.broadcast,
+            total,
+            self.population,
+            self.local,
+            self._model.layout,
+            reported=reported,
         )
-        record = tally.record(abandoned=not kept)
+        record = tally.record(reported, abandoned=not kept)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
         self._idle = 0 if record.visits else self._idle + 1

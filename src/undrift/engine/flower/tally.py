@@ -12,10 +12,12 @@ from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.reduce import Total
+from undrift.core.report import Reported
 from undrift.core.types import Broadcast, Local, Upload
 from undrift.core.wire import WireError
 from undrift.engine.flower.receive import Reply
 from undrift.engine.flower.records import Answer, one_line
+from undrift.engine.reports import columns
 from undrift.engine.simulation import Record
 from undrift.engine.worker import Partial, Visit
 
@@ -25,6 +27,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _SUMMARY = 4096  # the most characters per client in a summary
+_FAMILY = 1 << 16  # and in addition for each family of scalars that a block reports
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class RoundRecord(Record):
         """The round in numbers."""
         counts = {"clients": len(self.visits), "rejected": len(self.rejections), "absent": len(self.absent)}
         numbers: dict[str, int | float] = {**counts, "abandoned": int(self.abandoned), "seconds": self.seconds}
-        return {"loss": self.loss, **numbers} if self.visits else numbers
+        return {"loss": self.loss, **numbers, **self.reports} if self.visits else numbers
 
     def __str__(self) -> str:
         """One line for a log."""
@@ -118,21 +121,28 @@ class Tally:
         """The round as a backend returns it."""
         return Partial(self.total, self.visits, self.rejections, self.absent)
 
-    def record(self, *, abandoned: bool) -> RoundRecord:
-        """The record of the round, in the order of the clients."""
+    def record(self, reported: Reported, *, abandoned: bool) -> RoundRecord:
+        """The record of the round, in the order of the clients.
+
+        Args:
+            reported: what the server's blocks reported, see `server.close`.
+            abandoned: whether too few uploads were accepted.
+        """
+        visits = tuple(sorted(self.visits, key=lambda visit: visit.client))
         return RoundRecord(
             self.broadcast.round,
-            tuple(sorted(self.visits, key=lambda visit: visit.client)),
+            visits,
             tuple(sorted(self.rejections, key=lambda rejection: rejection.client)),
             self.total.norm(),
             tuple(sorted(self.absent.items())),
+            columns(self.algorithm, visits, reported),
             abandoned,
             monotonic() - self.began,
         )
 
     def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
         """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
-        answer = Answer.read(message.content, self._limit(len(clients)), _SUMMARY * len(clients))
+        answer = Answer.read(message.content, self._limit(len(clients)), self._most * len(clients))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         size = len(self.broadcast.params)
@@ -141,21 +151,25 @@ class Tally:
             _check_visits(part, part.total.clients)
             return part, gate.merge(part.total, self.total)
         part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
-        spent = [visit.seconds for visit in part.visits if isfinite(visit.seconds)]
+        told = [visit for visit in part.visits if visit.client == clients[0] and isfinite(visit.seconds)]
         part.visits = []
         if not answer.tensors:
             return part, None
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
         refused = gate.admit(upload, self.total)
         measured = gate.measured.get(clients[0], (0.0, 0.0))
-        part.visits = [
-            Visit(clients[0], upload.examples, upload.loss, sum(spent), *measured, gradients=upload.gradients)
-        ]
+        seconds, reports = (told[0].seconds, told[0].reports) if told else (0.0, {})
+        part.visits = [Visit(clients[0], upload.examples, upload.loss, seconds, *measured, upload.gradients, reports)]
         return part, refused
 
     def _blank(self) -> Partial:
         """A partial sum to read a reply into."""
         return Partial(self.empty())
+
+    @property
+    def _most(self) -> int:
+        """The most characters per client in a summary."""
+        return _SUMMARY + _FAMILY * sum("/" in name for _, block in self.algorithm.slots() for name in block.reports)
 
     def _limit(self, clients: int) -> int:
         """The most bytes that a reply about this many clients may have."""
