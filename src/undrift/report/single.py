@@ -42,9 +42,9 @@ KINDS: Mapping[str, Kind] = {
     "landscape": Kind("the loss around the final models, on one scale", ("landscape-",), "surface"),
     "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
     "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
-    "loss": Kind("loss on the test set over rounds", ("curve-test-loss",)),
     "partition": Kind("who has what", ("partition",)),
     "clients": Kind("accuracy of each client", ("clients",)),
+    "loss": Kind("loss on the test set over rounds", ("curve-test-loss",)),
 }
 """Name -> what it is."""
 
