@@ -222,6 +222,8 @@ def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     done = cli.invoke(app, ["figure", "drift", *map(str, runs), "--out", str(tmp_path)])
     assert done.exit_code == 0, done.stderr
     assert "curve-client-distance-rounds.pdf" in done.stdout and "curve-drift-rounds.png" in done.stdout
+    loss = cli.invoke(app, ["figure", "loss", *map(str, runs), "--out", str(tmp_path)])
+    assert "curve-test-loss-rounds.pdf" in loss.stdout
     assert cli.invoke(app, ["figure", "nothing", str(runs[0])]).exit_code == 2
 
 

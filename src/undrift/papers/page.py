@@ -50,11 +50,16 @@ def _row(paper: Paper, key: str, item: Item) -> list[str]:
     return [f"{item.number}: {item.about}", f"`undrift paper {paper.name} {key}`", "passes", shared + item.differs]
 
 
-def _order(text: str) -> tuple[bool, int]:
-    """Tables before figures, by number, which may be Roman."""
+def _order(text: str) -> tuple[int, int]:
+    """Tables, figures and sections, by number, which may be Roman.
+
+    Example:
+        >>> sorted(["Section 5.2", "Figure 12: curves", "Figure 2", "Table VIII"], key=_order)
+        ['Table VIII', 'Figure 2', 'Figure 12: curves', 'Section 5.2']
+    """
     kind, number = text.replace(":", " ").split()[:2]
     digits = re.match(r"\d+", number)
-    return kind != "Table", int(digits.group()) if digits else _roman(number)
+    return ("Table", "Figure", "Section").index(kind), int(digits.group()) if digits else _roman(number)
 
 
 def _roman(text: str) -> int:

@@ -57,6 +57,7 @@ KINDS: Mapping[str, Kind] = {
     "sweep": Kind("accuracy over an argument or a setting: --over NAME", ("sweep-",)),
     "partition": Kind("who has what", ("partition",)),
     "clients": Kind("accuracy of each client", ("clients",)),
+    "loss": Kind("loss on the test set over rounds", ("curve-test-loss",)),
 }
 """Name -> what it is."""
 
