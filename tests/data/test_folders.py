@@ -99,6 +99,35 @@ def test_a_run_on_domains(office: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert len(outcome.summary["data"]) and outcome.summary["data"].startswith("Office-Home")
 
 
+@pytest.mark.parametrize("over", ["", "corrupt,types=brightness+contrast,over="])
+def test_one_domain_is_left_out(over: str, office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDRIFT_DATA", str(office))
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
+    values = {"data": "office-home", "partition": f"{over}natural,samples=0.1,test=2", "cohort": 1.0}
+    setup = prepare(Config.build({**values, "method": "fedlaw", "proxy": 130}))
+    assert (setup.config.clients, setup.config.cohort) == (3, 3)
+    train, test = setup.task.dataset.train, setup.task.dataset.test
+    assert train.owners is not None and test.owners is not None and setup.task.reserved is not None
+    used = np.concatenate([*setup.partition.clients, setup.task.reserved])
+    assert set(train.owners[used].tolist()) == {0, 1, 3}
+    assert set(test.owners.tolist()) == {2} and len(test) == 65 * DOMAINS["Product"]
+    assert torch.equal(torch.bincount(test.targets), torch.full((65,), DOMAINS["Product"]))
+    assert all(len(setup.task.own(client)) for client in range(3))  # drawn from the test set
+
+
+def test_the_domain_left_out_must_be_one() -> None:
+    labels = np.zeros(9, int)
+    with pytest.raises(ValueError, match=r"natural,test=3: test must be one of at least two owners, .* 0 to 2"):
+        partition("natural,test=3", labels, owners=np.arange(9) % 3)
+    with pytest.raises(ValueError, match="test must be one of at least two owners"):
+        partition("natural,test=0", labels, owners=labels)
+    with pytest.raises(ValueError, match="the largest of 2 owners has 3 samples; lower min_size"):
+        partition("natural,test=0,min_size=4", labels, owners=np.arange(9) % 3)
+    left = partition("natural,test=1,split=2", labels, owners=np.arange(9) % 3)
+    assert left.sizes.tolist() == [2, 1, 2, 1]
+    assert {int(sample) % 3 for own in left.clients for sample in own} == {0, 2}
+
+
 def test_domains_may_be_corrupted_too(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DATA", str(office))
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))

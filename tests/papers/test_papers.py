@@ -25,6 +25,7 @@ from undrift.papers import (
     rehearse,
     texts,
 )
+from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
 from undrift.papers.page import page
 
@@ -109,6 +110,81 @@ def test_ours_beside_published(tiny: Paper) -> None:
     headings, lines = texts([first, second], "fedavg")
     assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
     assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00", "+4.00"]
+
+
+def cost(target: float | str | None, rounds: float | None, share: float | None, reached: int) -> dict[str, object]:
+    """What a row of a comparison says about a target."""
+    seconds = None if rounds is None else 2 * rounds
+    return {"target": target, "rounds": rounds, "seconds": seconds, "share": {"bytes": share}, "reached": reached}
+
+
+def test_costs_beside_published(tiny: Paper) -> None:
+    published = {
+        "fedavg": {"rounds@0.5": 40, "cost@baseline": 1.0, "seconds": 3.0},
+        "fedsam": {"rounds@0.5": 30, "rounds@0.6": 70, "cost@baseline": 0.5, "total_seconds@0.50": 60, "rounds": 29},
+    }
+    values = {**tiny.model_dump(), "published": {"table4": {"skewed": published}}}
+    whole = checked(Paper, values, "tiny")
+    average = [
+        cost(0.5, 50.0, 0.5, 2),
+        cost(0.6, 90.0, 0.9, 1),
+        cost("baseline", 100.0, 1.0, 2),
+        cost(None, 100.0, 1.0, 2),
+    ]
+    sharp = [
+        cost(0.5, 20.0, 0.2, 2),
+        cost(0.6, None, None, 0),
+        cost("baseline", 80.0, 0.8, 2),
+        cost(None, 100.0, 1.0, 2),
+    ]
+    rows = [
+        {
+            "setting": "skewed",
+            "label": "fedavg",
+            "seeds": [0, 1],
+            "last": 0.6,
+            "seconds_per_round": 2.0,
+            "costs": average,
+        },
+        {
+            "setting": "skewed",
+            "label": "fedsam",
+            "seeds": [0, 1],
+            "last": 0.6,
+            "seconds_per_round": 4.0,
+            "costs": sharp,
+        },
+    ]
+    lines = beside(whole, whole.items["table4"], {"rows": rows, "baseline": "fedavg"})
+    found = {(line.label, line.measure): (line.ours, line.published, line.seeds) for line in lines}
+    assert found == {
+        ("fedavg", "rounds to 50 %"): (50.0, 40, 2),
+        ("fedavg", "rounds to 60 %"): (90.0, None, 1),  # not reached in the paper
+        ("fedavg", "traffic to the baseline's best, the baseline's run = 1"): (1.0, 1.0, 2),
+        ("fedavg", "seconds to 50 %"): (100.0, None, 2),
+        ("fedavg", "seconds per round"): (2.0, 3.0, 2),
+        ("fedavg", "rounds to target"): (50.0, None, 2),  # the first target
+        ("fedsam", "rounds to 50 %"): (20.0, 30, 2),
+        ("fedsam", "rounds to 60 %"): (None, 70, 0),  # not reached here
+        ("fedsam", "traffic to the baseline's best, the baseline's run = 1"): (0.8, 0.5, 2),
+        ("fedsam", "seconds to 50 %"): (40.0, 60, 2),
+        ("fedsam", "seconds per round"): (4.0, None, 2),
+        ("fedsam", "rounds to target"): (20.0, 29, 2),
+    }
+    assert all(line.interval is None for line in lines)
+    headings, texted = texts(lines, "fedavg")
+    assert headings == ["setting", "method", "measure", "ours", "published", "difference"]
+    assert texted[0] == ["skewed", "fedavg", "rounds to 50 %", "50.00", "40.00", "+10.00"]
+
+
+def test_measures_and_their_targets() -> None:
+    assert split_measure("total_seconds@0.95 * baseline") == ("total_seconds", "0.95 * baseline")
+    for text in ("round", "seconds@0.7", "accuracy@0.7", "rounds@", "rounds@70"):
+        with pytest.raises(ValueError, match=r"is no measure|target: must be"):
+            split_measure(text)
+    values = {"name": "x", "title": "X", "published": {"table1": {"all": {"fedavg": {"turns": 3}}}}}
+    with pytest.raises(ConfigError, match=r"'turns' is no measure; write accuracy, .*, as in rounds@0\.7"):
+        checked(Paper, values, "x/published.toml")
 
 
 def test_one_seed_has_no_interval() -> None:

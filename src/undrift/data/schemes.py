@@ -109,6 +109,7 @@ class Natural(Scheme):
         users: this share of the users is drawn.
         samples: this share of each user's samples is drawn, at least one.
         split: each user's samples are shuffled and split evenly over this many clients.
+        test: the number of a user that no client has; a run tests on all its examples. None leaves nobody out.
     """
 
     min_size: int = 1
@@ -116,6 +117,7 @@ class Natural(Scheme):
     users: float = 1.0
     samples: float = 1.0
     split: int = 1
+    test: int | None = None
     name: ClassVar[str] = "natural"
 
     def __post_init__(self) -> None:
@@ -129,9 +131,13 @@ class Natural(Scheme):
         if owners is None:
             raise ValueError("natural: the data name no owners; pass owners=..., one for each sample")
         names, user, sizes = np.unique(owners, return_inverse=True, return_counts=True)
-        able = draw.permutation(np.flatnonzero(sizes >= self.min_size))
+        others = np.array([name != self.test for name in names.tolist()])
+        if self.test is not None and (others.all() or not others.any()):
+            raise ValueError(f"{self}: test must be one of at least two owners, which are {names[0]} to {names[-1]}")
+        able = draw.permutation(np.flatnonzero((sizes >= self.min_size) & others))
         if not len(able):
-            raise ValueError(f"{self}: the largest of {len(names)} owners has {sizes.max()} samples; lower min_size")
+            largest = sizes[others].max()
+            raise ValueError(f"{self}: the largest of {others.sum()} owners has {largest} samples; lower min_size")
         held = np.cumsum(sizes[able])
         enough = int(np.searchsorted(held, self.fraction * held[-1])) + 1
         chosen = np.sort(able[: min(enough, max(1, round(self.users * len(able))))])
@@ -259,10 +265,17 @@ def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -
         counts[client, gained] += 1
 
 
-def is_natural(scheme: Scheme) -> bool:
-    """Whether a scheme, or the one it distributes by, takes the data's own clients."""
+def natural(scheme: Scheme) -> Natural | None:
+    """The part of a scheme that takes the data's own clients: itself, or what it distributes by; None if there is none.
+
+    Example:
+        >>> natural(Corrupt(over=Natural(test=3)))
+        Natural(min_size=1, fraction=1.0, users=1.0, samples=1.0, split=1, test=3)
+    """
     over = getattr(scheme, "over", None)
-    return isinstance(scheme, Natural) or (isinstance(over, Scheme) and is_natural(over))
+    if isinstance(scheme, Natural):
+        return scheme
+    return natural(over) if isinstance(over, Scheme) else None
 
 
 def ranks(groups: Indices, draw: Generator | None = None) -> Indices:

@@ -29,8 +29,9 @@ class DataTask:
     """A model, a data set and which training examples each client has.
 
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
-    examples of its owner, if every client has the data of one owner; official test examples drawn with the label
-    shares of its training data. With `corruptions`, official test examples are under one of the client's types.
+    examples of its owner, if every client has the data of one owner and some of them have any; official test examples
+    drawn with the label shares of its training data. With `corruptions`, official test examples are under one of the
+    client's types.
 
     Args:
         dataset: the data.
@@ -204,7 +205,7 @@ class DataTask:
 
     @cached_property
     def _by_owner(self) -> list[Tensor] | None:
-        """Each client's test examples by its owner; None unless every client has the data of one owner."""
+        """Each client's test examples by its owner; None unless every client has one owner, or if there are none."""
         train, test = self.dataset.train.owners, self.dataset.test.owners
         if train is None or test is None:
             return None
@@ -212,7 +213,8 @@ class DataTask:
         if any(len(owner) != 1 for owner in owners):
             return None
         groups = _groups(test, int(max(int(train.max()), int(test.max()))) + 1)
-        return [groups[int(owner)] for owner in owners]
+        own = [groups[int(owner)] for owner in owners]
+        return own if any(map(len, own)) else None
 
     @cached_property
     def _by_class(self) -> list[Tensor]:

@@ -18,7 +18,7 @@ from undrift.core.types import Local
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import is_natural
+from undrift.data.schemes import natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
@@ -62,15 +62,19 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset = load(name, **arguments) if dataset is None else dataset
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         scheme, labels = parse(config.partition), dataset.train.targets.numpy()
-        wanted = config.clients or (None if is_natural(scheme) else CLIENTS)
+        owned = natural(scheme)
+        wanted = config.clients or (None if owned else CLIENTS)
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
         make()  # raises here if the model does not fit the data
-        dataset = _tested(dataset, split) if is_natural(scheme) else dataset
+        if owned is not None:
+            dataset = _tested(dataset, split) if owned.test is None else _tested_on(dataset, owned.test)
         dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
+    if owned is not None and owned.test is not None:
+        labels = np.where(owners == owned.test, -1, labels)  # the server must not have examples of the test set
     reserved = balanced(labels, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
     task = DataTask(
@@ -99,8 +103,8 @@ def variant(setup: Setup, config: Config) -> Setup:
 
 
 def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """The sorted indices of `count` examples, drawn evenly over the classes."""
-    draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels)
+    """The sorted indices of `count` examples, drawn evenly over the classes; those labelled -1 are not drawn."""
+    draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels[labels >= 0])
     shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
     drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
     return np.sort(np.concatenate(drawn)).astype(np.int64)
@@ -119,6 +123,15 @@ def _tested(dataset: Dataset, split: Partition) -> Dataset:
     if kept.all():
         return dataset
     return replace(dataset, test=Split(dataset.test.inputs[kept], dataset.test.targets[kept], test[kept]))
+
+
+def _tested_on(dataset: Dataset, owner: int) -> Dataset:
+    """The data with all examples of one owner, of both splits, as the test set."""
+    splits = (dataset.train, dataset.test)
+    kept = [(split, split.owners == owner) for split in splits if split.owners is not None]
+    inputs = torch.cat([split.inputs[own] for split, own in kept])
+    targets = torch.cat([split.targets[own] for split, own in kept])
+    return replace(dataset, test=Split(inputs, targets, torch.full_like(targets, owner)))
 
 
 def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:

@@ -9,16 +9,53 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
+from undrift.experiment.targets import read_targets
 from undrift.util.names import suggest
 
 ROOT = Path(str(files("undrift.papers")))
 
-Measure = Literal["accuracy", "std", "rounds", "cost", "seconds", "total_seconds"]
+Targeted = Literal["rounds", "cost", "total_seconds"]
+"""What it takes to reach a target: rounds, traffic in units of the baseline's whole run, seconds of training."""
+
+_PLAIN = ("accuracy", "std", "seconds")
+
+
+def split_measure(text: str) -> tuple[str, float | str | None]:
+    """The name of a measure, and the target it refers to; None is the first target of the comparison.
+
+    Args:
+        text: accuracy and std in percent; seconds, per round; or one of `Targeted`, alone or with a target.
+
+    Example:
+        >>> split_measure("rounds@0.7"), split_measure("cost@baseline"), split_measure("rounds")
+        (('rounds', 0.7), ('cost', 'baseline'), ('rounds', None))
+    """
+    name, at, target = text.partition("@")
+    if name not in (get_args(Targeted) if at else (*_PLAIN, *get_args(Targeted))):
+        known = ", ".join((*_PLAIN, *get_args(Targeted)))
+        raise ValueError(f"{text!r} is no measure; write {known}, or with a target, as in rounds@0.7")
+    return name, read_targets(_number(target))[0].key if at else None
+
+
+def _number(text: str) -> float | str:
+    """A number if it is one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _measure(text: str) -> str:
+    split_measure(text)
+    return text
+
+
+Measure = Annotated[str, AfterValidator(_measure)]
 Cell = float | tuple[float, float] | dict[Measure, float]
 
 
@@ -100,7 +137,8 @@ class Paper(Strict):
         small: settings that all its experiments share at small scale.
         without: number -> why there is no experiment behind it.
         items: key -> table or figure; the key is the name of its file.
-        published: key -> setting -> row -> published number, in percent; a pair is mean and standard deviation.
+        published: key -> setting -> row -> published number, in percent; a pair is mean and standard deviation, and a
+            table has other measures, as in { "rounds@0.7" = 97, seconds = 15.03 }.
     """
 
     name: str

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any
 
 from undrift.experiment.statistics import LEVEL, quantile
-from undrift.papers.catalogue import Cell, Item, Paper
+from undrift.papers.catalogue import Cell, Item, Paper, split_measure
 
 Row = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ class ResultLine:
         measure: what it is, with its unit.
         ours: the mean over seeds; None if it was not measured or, for rounds, not reached.
         std: its standard deviation over seeds.
-        seeds: how many seeds.
+        seeds: how many seeds; for the cost of a target, those that reached it.
         published: the published number; None if there is none.
         published_std: its published standard deviation.
         gap: our difference from the baseline; None for the baseline.
@@ -56,17 +56,19 @@ class ResultLine:
         return self.difference - half, self.difference + half
 
 
-_MEASURES: Mapping[str, tuple[str, str]] = {
-    "rounds": ("rounds to target", "rounds_to_target"),
-    "cost": ("traffic to target, baseline = 1", "traffic_to_target_ratio"),
-    "seconds": ("seconds per round", "seconds_per_round"),
-    "total_seconds": ("seconds to target", "seconds_to_target"),
+_TEXTS: Mapping[str, str] = {
+    "rounds": "rounds to {}",
+    "cost": "traffic to {}, the baseline's run = 1",
+    "total_seconds": "seconds to {}",
 }
-"""Measure of a published number -> its name, and the column of a comparison's table."""
+"""Measure of reaching a target -> its name."""
 
 
 def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLine]:
     """Every number of an item, ours and published.
+
+    A row has a line for each measure that is published for any row of its part: where a method did not reach a target
+    in the paper, ours stands alone. Accuracy is left out where only other measures are published.
 
     Args:
         paper: the paper.
@@ -78,15 +80,38 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLin
     baselines = {row["setting"]: row for row in rows if row["label"] == table["baseline"]}
     lines = []
     for row in rows:
-        named = (row["setting"], row["label"])
-        cells = _cells(published.get(row["setting"] or "all", {}).get(row["label"]))
-        base = _cells(published.get(row["setting"] or "all", {}).get(table["baseline"]))
+        part = {label: _cells(cell) for label, cell in published.get(row["setting"] or "all", {}).items()}
+        measures = list(dict.fromkeys(measure for cells in part.values() for measure in cells if measure != "std"))
+        cells, base = part.get(row["label"], {}), part.get(table["baseline"], {})
         first = baselines.get(row["setting"])
-        lines.append(_accuracy(item, row, cells, base, first if first is not row else None))
-        for name, (measure, column) in _MEASURES.items():
-            if name in cells:
-                lines.append(ResultLine(*named, measure, row.get(column), None, len(row["seeds"]), cells[name]))
+        for measure in measures or ["accuracy"]:
+            if measure == "accuracy":
+                lines.append(_accuracy(item, row, cells, base, first if first is not row else None))
+            else:
+                lines.append(_cost(row, measure, cells.get(measure)))
     return [line for line in lines if line.ours is not None or line.published is not None]
+
+
+def _cost(row: Row, measure: str, published: float | None) -> ResultLine:
+    """Seconds per round, or what a row needs to reach a target: the mean over the seeds that reached it."""
+    named, (name, target) = (row["setting"], row["label"]), split_measure(measure)
+    if name == "seconds":
+        ours = row.get("seconds_per_round")
+        return ResultLine(*named, "seconds per round", ours, None, len(row["seeds"]), published)
+    targets = [cost for cost in row.get("costs", ()) if cost["target"] is not None]
+    cost = next((cost for cost in targets if target in (None, cost["target"])), None)
+    text = _TEXTS[name].format(_goal(target))
+    if cost is None:
+        return ResultLine(*named, text, None, None, 0, published)
+    values = {"rounds": cost["rounds"], "cost": cost["share"]["bytes"], "total_seconds": cost["seconds"]}
+    return ResultLine(*named, text, values[name], None, cost["reached"], published)
+
+
+def _goal(target: float | str | None) -> str:
+    """A target in the name of a measure."""
+    if target is None:
+        return "target"
+    return f"{100 * target:g} %" if isinstance(target, float) else target.replace("baseline", "the baseline's best")
 
 
 def _accuracy(
