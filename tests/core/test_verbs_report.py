@@ -80,12 +80,12 @@ def test_fedwmsam_reports_its_share_and_the_cosine_once_there_is_a_momentum() ->
     algorithm = make("fedwmsam", rho=0.0, a=0.4, pace=0.5, personalized=False)
     first, second = reported(algorithm), reported(algorithm, 2)
     assert (
-        first["momentum.own_share"] == pytest.approx(0.25) and "momentum.cosine" not in first
+        first["momentum.mixing_coefficient"] == pytest.approx(0.25) and "momentum.cosine" not in first
     )  # the turn is 0, cut to 0.1
     assert first["momentum.norm"] == pytest.approx(0.4)  # 0.4 times the mean gradient -1; the model moves to 1.2
     # Then the directions are 0.25 (1.2, -2.8) - 0.75 0.4: nothing, and -1 along the momentum.
     assert second["momentum.cosine"] == pytest.approx(0.5) and second["momentum.cosine_max"] == pytest.approx(1.0)
-    assert second["momentum.own_share"] == pytest.approx(0.5 * 0.25 + 0.5 * 0.5)
+    assert second["momentum.mixing_coefficient"] == pytest.approx(0.5 * 0.25 + 0.5 * 0.5)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
     home = "momentum"
     uses = frozenset({"slope"})
 
-    reports = ("own_share", "cosine", "norm")
+    reports = ("mixing_coefficient", "cosine", "norm")
 
     a: float = 0.1
     pace: float = 0.01
@@ -90,4 +90,4 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
 
     def report_server(self, server: Blend, cohort: Cohort) -> dict[str, float]:
         """The share of a client's own direction and the norm of the momentum, both for the next round."""
-        return {"own_share": server.a, "norm": float(torch.linalg.vector_norm(server.m))}
+        return {"mixing_coefficient": server.a, "norm": float(torch.linalg.vector_norm(server.m))}
