@@ -42,7 +42,8 @@ def shrunk(config: Config) -> Setup:
         config: the settings of the run.
     """
     pool = _CORRUPTED_POOL if isinstance(parse(config.partition), Corrupt) else _POOL
-    values: dict[str, Any] = {"rounds": 1, "cohort": COHORT, "proxy": min(config.proxy, 20), "target": None}
+    cohort = min(COHORT, config.clients or COHORT)
+    values: dict[str, Any] = {"rounds": 1, "cohort": cohort, "proxy": min(config.proxy, 20), "target": None}
     values |= {"local": {**config.local.model_dump(), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
     setup = prepare(Config.build({**config.model_dump(), **values}), _stand_in(config.data, pool))
     held = [own[:EXAMPLES] for own in setup.task.clients if len(own)]
