@@ -34,6 +34,11 @@ def test_the_partition_is_the_run_s_and_clients_are_few_and_small() -> None:
     assert max(map(len, setup.task.clients)) <= EXAMPLES
 
 
+def test_a_single_client_trains_alone() -> None:
+    outcome = dry_run(Config.build({"clients": 1, "cohort": 1, "partition": "iid"}))
+    assert outcome.summary["rounds"] == 1
+
+
 def test_what_a_run_refuses_is_refused() -> None:
     with pytest.raises(ConfigError, match="reads text data"):
         dry_run(Config.build({"model": "lstm"}))

@@ -44,7 +44,7 @@ def shrunk(config: Config) -> Setup:
     pool = _CORRUPTED_POOL if isinstance(parse(config.partition), Corrupt) else _POOL
     values: dict[str, Any] = {
         "rounds": 1,
-        "cohort": COHORT,
+        "cohort": min(COHORT, config.clients or COHORT),
         "probability": None,
         "proxy": min(config.proxy, 20),
         "target": None,
