@@ -46,6 +46,21 @@ def test_a_bound_module_lives_in_its_vectors() -> None:
     bound.check()
 
 
+def test_the_backward_pass_ends_before_tensors_that_are_frozen() -> None:
+    module = net()
+    bound, inputs = bind(module), torch.randn(5, 1, 6, 6)
+    whole = bound.gradient(module(inputs).square().sum())
+    frozen = bound.layout.mask(lambda name, _: not name.startswith("3"))
+    frozen[-1] = True  # one element of the last bias: its tensor is not frozen as a whole
+    passed: list[bool] = []
+    module[0].weight.register_hook(lambda _: passed.append(True))
+    part = bound.gradient(module(inputs).square().sum(), frozen=frozen)
+    last = bound.layout.mask(lambda name, _: name.startswith("3"))
+    assert torch.equal(part, torch.where(last, whole, 0.0)) and not passed
+    everything = torch.ones_like(frozen)
+    assert not bound.gradient(module(inputs).square().sum(), frozen=everything).any()
+
+
 @pytest.mark.parametrize(
     "break_it",
     [lambda m: m.double(), lambda m: m.to(memory_format=torch.channels_last), lambda m: m.requires_grad_(False)],

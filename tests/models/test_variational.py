@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from test_models import linear, seeded, size
 from undrift.core.vector import bind
-from undrift.models import SmallCNN, Variational, variational_cnn
+from undrift.models import CNN5, SmallCNN, Variational, build, variational_cnn
 
 X = torch.randn(7, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
@@ -26,6 +26,17 @@ def test_variational_cnn_size() -> None:
     other = size(SmallCNN(7, 3, 16)) - linear(128, 7)
     assert size(variational_cnn(7, 3, 16, latent=5)) == other + linear(128, 10) + linear(5, 7)
     assert variational_cnn().samples == 18
+
+
+def test_the_body_may_be_fedfsas_cnn() -> None:
+    """Its five layers without the last, which had 1024 inputs; the arguments of a run file reach it."""
+    for image, channels, classes in ((28, 1, 10), (32, 3, 100), (64, 3, 200)):
+        body = size(CNN5(classes, channels, image)) - linear(1024, classes)
+        model = build("variational-cnn", classes=classes, channels=channels, image=image, body="cnn")
+        assert size(model) == body + linear(1024, 1024) + linear(512, classes)
+        assert model(torch.zeros(2, channels, image, image)).shape == (2, classes)
+    with pytest.raises(ValueError, match="body must be 'small-cnn' or 'cnn', got 'lstm'"):
+        variational_cnn(body="lstm")
 
 
 def test_evaluation_averages_the_same_samples_for_every_example() -> None:

@@ -157,6 +157,7 @@ BAD = [
     Bad(AdaptiveAggregation, (1.0, 0.0), "AdaptiveAggregation: sample must be in (0, 1], got 0.0"),
     Bad(AdaptiveAggregation, (1.0, 0.8, 0), "AdaptiveAggregation: layers must be a whole number of 1 or more, got 0"),
     Bad(AdaptiveAggregation, (1.0, 0.8, 1, float("nan")), "AdaptiveAggregation: threshold must be"),
+    Bad(AdaptiveAggregation, (1.0, 0.8, 1, 0.1, -1), "AdaptiveAggregation: tuned must be a whole number of 0 or more"),
     Bad(Ditto, (-1.0,), "Ditto: lam must be 0 or more and finite, got -1.0"),
     Bad(Ditto, (1.0, 0.0), "Ditto: lr must be positive and finite, or None, got 0.0"),
     Bad(Mixture, (1.5,), "Mixture: alpha must be in [0, 1], got 1.5"),

@@ -152,6 +152,7 @@ BLOCKS: dict[str, list[Block]] = {
         PrivateNorms(),
         Tuned(2),
         AdaptiveAggregation(),
+        AdaptiveAggregation(tuned=2),
         Ditto(0.5, 0.1),
         Mixture(0.3),
         Mixture(0.3, adaptive=True),

@@ -4,7 +4,9 @@ from undrift.blocks import AdaptiveAggregation
 from undrift.core.algorithm import Algorithm
 
 
-def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: float = 0.01) -> Algorithm:
+def fedala(
+    rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: float = 0.01, tuned: int = 0
+) -> Algorithm:
     """FedALA: before training, a client mixes its last model into the received one, element by element.
 
     The received model helps a client in some directions and undoes its own progress in others; the weights, learned on
@@ -22,6 +24,7 @@ def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: f
         sample: share of a client's examples that an epoch of W uses, in (0, 1].
         layers: how many modules, from the last, are mixed.
         threshold: on the standard deviation of the losses.
+        tuned: epochs in which a client's head alone is trained before it is evaluated; 0 evaluates it as it is.
 
     Limits:
         rate=0 gives FedAvg.
@@ -29,7 +32,7 @@ def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: f
 
     Example:
         >>> fedala().personalization
-        AdaptiveAggregation(rate=1.0, sample=0.8, layers=1, threshold=0.01)
+        AdaptiveAggregation(rate=1.0, sample=0.8, layers=1, threshold=0.01, tuned=0)
 
     References:
         Zhang et al., FedALA: adaptive local aggregation for personalized federated learning, AAAI 2023.
@@ -41,6 +44,6 @@ def fedala(rate: float = 1.0, sample: float = 0.8, layers: int = 1, threshold: f
         those that take part do, which is the same if all do. Its sample is a contiguous slice at a random place; here
         it is the start of a random order, in whole batches, the same in all epochs of a round. The authors evaluate
         after they have learned W once more; here a client is evaluated with the newest global model, its last model
-        and the W of its last round.
+        and the W of its last round. FedFSA compares it after one round of tuning the head: tuned=10.
     """
-    return Algorithm(personalization=AdaptiveAggregation(rate, sample, layers, threshold))
+    return Algorithm(personalization=AdaptiveAggregation(rate, sample, layers, threshold, tuned))

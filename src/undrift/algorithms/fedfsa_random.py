@@ -7,7 +7,7 @@ from undrift.blocks import FSA
 from undrift.core.algorithm import Algorithm
 
 
-def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
+def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, tuned: int = 0) -> Algorithm:
     """FedFSA-Random: FedFSA with the larger radius in layers drawn at random.
 
     The paper's first control: if FedFSA does not beat it, the choice of layers does not matter, only the larger radius.
@@ -22,6 +22,8 @@ def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: floa
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
         count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
+        tuned: epochs in which a client tunes the head of the global model before it is evaluated; 0 evaluates the model
+            it last trained.
 
     Limits:
         larger = rho, or count = 0, gives MoFedSAM.
@@ -39,4 +41,4 @@ def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: floa
         own generator; its first round has the radius rho everywhere. Otherwise as FedFSA. It starts as slowly as
         FedFSA: see there for radii that do not.
     """
-    return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="random"))
+    return replace(fedfsa(a=a, tuned=tuned), perturbation=FSA(rho, larger, count, choice="random"))

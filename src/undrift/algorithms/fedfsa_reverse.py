@@ -7,7 +7,7 @@ from undrift.blocks import FSA
 from undrift.core.algorithm import Algorithm
 
 
-def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1) -> Algorithm:
+def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, tuned: int = 0) -> Algorithm:
     """FedFSA-Reverse: FedFSA with the larger radius in the layers that training changes least.
 
     The paper's second control: the layers FedFSA would choose last.
@@ -22,6 +22,8 @@ def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: flo
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
         count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
+        tuned: epochs in which a client tunes the head of the global model before it is evaluated; 0 evaluates the model
+            it last trained.
 
     Limits:
         larger = rho, or count = 0, gives MoFedSAM.
@@ -38,4 +40,4 @@ def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: flo
         A tensor that did not change, such as one without gradient, is skipped. Otherwise as FedFSA. It starts as slowly
         as FedFSA: see there for radii that do not.
     """
-    return replace(fedfsa(a=a), perturbation=FSA(rho, larger, count, choice="smallest"))
+    return replace(fedfsa(a=a, tuned=tuned), perturbation=FSA(rho, larger, count, choice="smallest"))

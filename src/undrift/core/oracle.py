@@ -61,7 +61,7 @@ class Oracle:
             self._go(point)
             loss = self.loss(self.batch)
             extra = None if self.penalty is None else self.penalty()
-            gradient = model.gradient(loss if extra is None else loss + extra, reuse=True)
+            gradient = model.gradient(loss if extra is None else loss + extra, reuse=True, frozen=self.frozen)
             self.gradients += 1
         finally:
             self._go(model.w)

@@ -97,16 +97,23 @@ class Bound(NamedTuple):
         for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
             parameter.data = value
 
-    def gradient(self, loss: Tensor, *, reuse: bool = False) -> Vector:
+    def gradient(self, loss: Tensor, *, reuse: bool = False, frozen: Tensor | None = None) -> Vector:
         """The gradient of a loss; zero where the loss does not depend on a parameter.
 
         Args:
             loss: what to differentiate.
             reuse: write it into `g`, which the next such call overwrites, instead of a new vector.
+            frozen: true where the gradient is not needed; in tensors that are all frozen it is zero, and the backward
+                pass ends before them.
         """
-        slopes = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        wanted = self.parameters
+        if frozen is not None:
+            parts = zip(self.parameters, self.layout.split(frozen), strict=True)
+            wanted = tuple(p for p, own in parts if not own.all())
+        slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
+        found = {id(p): x for p, x in zip(wanted, slopes, strict=True)}
         zero = self.w.new_zeros(())
-        pairs = zip(slopes, self.parameters, strict=True)
+        pairs = ((found.get(id(p)), p) for p in self.parameters)
         return torch.cat(
             [zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs],
             out=self.g if reuse else None,

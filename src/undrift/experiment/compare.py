@@ -19,11 +19,12 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
-from undrift.experiment.config import Config, Scalar
+from undrift.experiment.config import Config
 from undrift.experiment.costs import curve
 from undrift.experiment.expand import expand
 from undrift.experiment.folder import read_summary
 from undrift.experiment.judge import best, run_judged_by
+from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
 from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
@@ -37,15 +38,6 @@ Watch = Callable[["Trial", dict[str, Any] | None], None]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[0-9])){0,63}")
 _ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seeds"}
-
-
-class Entry(Strict):
-    """A row of the table: a method, its arguments, and its label (the method's name if empty)."""
-
-    method: str
-    label: str = ""
-    arguments: dict[str, Scalar] = Field(default_factory=dict)
-    local: dict[str, Any] = Field(default_factory=dict)
 
 
 class TableConfig(Strict):
@@ -63,8 +55,9 @@ class Comparison(Strict):
         methods: the rows.
         baseline: the label of the row that the others are compared with; empty takes the first.
         base: settings that all runs share; `target` may also be "baseline" or "0.95 * baseline", of its best accuracy.
-        settings: name -> settings of one part of the table; they override `base`.
+        settings: name -> settings of one part of the table; they override `base`, and their `rows` override rows.
         own_local: whether rows may change local settings.
+        own_model: whether rows may have models of their own.
         table: which columns are shown.
 
     The key `grid` stands for settings, and a list of values in a row's arguments for several rows: see `expand`.
@@ -76,6 +69,7 @@ class Comparison(Strict):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
     baseline: str = ""
     own_local: bool = False
+    own_model: bool = False
     table: TableConfig = TableConfig()
     base: dict[str, Any] = Field(default_factory=dict)
     methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
@@ -91,7 +85,14 @@ class Comparison(Strict):
         for place, values in [("base", self.base), *((f"settings.{k}", v) for k, v in self.settings.items())]:
             for key in sorted(values.keys() & _ELSEWHERE.keys()):
                 raise ValueError(f"{place}.{key}: every row has its own: write it in {_ELSEWHERE[key]}")
-        for entry in self.methods:
+        for name, values in self.settings.items():
+            check_rows(values, labels, f"settings.{name}")
+        for entry in (row for name in self.settings or [""] for row in self._rows(name)):
+            if entry.model and not (self.own_model and self._named_model):
+                raise ValueError(
+                    f"methods: {entry.label} has a model of its own, but rows share their model, or the table compares "
+                    "models and not methods: write own_model = true at the top and the others' model in [base]"
+                )
             if entry.local and not self.own_local:
                 raise ValueError(
                     f"methods: {entry.label} changes {', '.join(entry.local)} of local, but rows share their local "
@@ -101,6 +102,15 @@ class Comparison(Strict):
         if self.baseline not in labels:
             raise ValueError(f"baseline: no row is labelled {self.baseline!r}; {suggest(self.baseline, labels)}")
         return self
+
+    @property
+    def _named_model(self) -> bool:
+        """Whether the model of rows without their own is named in all parts."""
+        return "model" in self.base or all("model" in values for values in self.settings.values() or [{}])
+
+    def _rows(self, setting: str) -> list[Entry]:
+        """The rows as one part has them."""
+        return [row_in(entry, self.settings.get(setting, {}), f"settings.{setting}") for entry in self.methods]
 
     @classmethod
     def read(cls, path: Path) -> "Comparison":
@@ -125,13 +135,13 @@ class Comparison(Strict):
             self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source)
             for setting in self.settings or [""]
             for seed in self.seeds
-            for entry in self.methods
+            for entry in self._rows(setting)
         ]
 
     def _trial(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Trial":
         """A run, with validated settings."""
-        own = {"method": entry.method, "arguments": entry.arguments, "seed": seed, "local": entry.local}
-        values = merged(merged(merged(self.base, self.settings.get(setting, {})), own), given)
+        part = {key: value for key, value in self.settings.get(setting, {}).items() if key != ROWS}
+        values = merged(merged(merged(self.base, part), {**entry.values(), "seed": seed}), given)
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
             values["target"], relative = split_targets(values.get("target"))

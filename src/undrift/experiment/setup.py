@@ -91,15 +91,18 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
 
 
 def variant(setup: Setup, config: Config) -> Setup:
-    """The same data, partition and model with another method or other local settings, without loading data again.
+    """The same data and partition with another method, model or other local settings, without loading data again.
 
     Args:
-        setup: of a run that differs from this one at most in `method`, `arguments`, `local` and `weights`.
-        config: the settings.
+        setup: of a run that differs from this one at most in `method`, `arguments`, `local`, `weights` and `model`.
+        config: the settings; without a model they take that of the setup.
     """
-    resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition", "model")}
-    config = Config.build(config.model_dump() | resolved)
-    return replace(setup, config=config, algorithm=config.algorithm(), local=config.local.local())
+    resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition")}
+    config = Config.build(config.model_dump() | resolved | {"model": config.model or setup.config.model})
+    task = setup.task
+    if config.model != setup.config.model:
+        task = replace(task, make=maker(str(config.model), task.dataset))
+    return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
 
 
 def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:

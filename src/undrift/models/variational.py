@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import encoded
-from undrift.models.cnn import SmallCNN
+from undrift.models.cnn import CNN5, SmallCNN
 
 
 class Variational(nn.Module):
@@ -52,9 +52,15 @@ class Variational(nn.Module):
 
 
 def variational_cnn(
-    classes: int = 10, channels: int = 1, image: int = 28, *, latent: int = 512, samples: int = 18
+    classes: int = 10,
+    channels: int = 1,
+    image: int = 28,
+    *,
+    latent: int = 512,
+    samples: int = 18,
+    body: str = "small-cnn",
 ) -> Variational:
-    """The small CNN up to its hidden layer, then latent units and a head.
+    """A CNN up to its last hidden layer, then latent units and a head.
 
     Args:
         classes: how many outputs.
@@ -62,12 +68,17 @@ def variational_cnn(
         image: height and width of the images, 4 at least.
         latent: how many latent units.
         samples: how many samples are drawn per example, in training and in evaluation.
+        body: "small-cnn", or "cnn", whose layers FedCR and FedFSA have.
 
     Example:
         >>> sum(p.numel() for p in variational_cnn().parameters())
         342858
     """
-    body = SmallCNN(classes, channels, image)
-    features = body.head.in_features
-    body.register_module("head", nn.Identity())
-    return Variational(body, features, latent, classes, samples)
+    if body not in ("small-cnn", "cnn"):
+        raise ValueError(f"variational_cnn: body must be 'small-cnn' or 'cnn', got {body!r}")
+    encoder: SmallCNN | CNN5 = (SmallCNN if body == "small-cnn" else CNN5)(classes, channels, image)
+    within, last = (encoder, "head") if isinstance(encoder, SmallCNN) else (encoder.classifier, "4")
+    head = within.get_submodule(last)
+    assert isinstance(head, nn.Linear)
+    within.register_module(last, nn.Identity())
+    return Variational(encoder, head.in_features, latent, classes, samples)

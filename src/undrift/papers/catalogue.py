@@ -5,7 +5,7 @@ PAPER/published.toml   the published numbers: item -> setting -> row -> number
 PAPER/table1.toml      the experiment behind Table 1: a comparison, its reduction, its figures
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
+from undrift.experiment.rows import ROWS
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import read_targets
 from undrift.util.names import suggest
@@ -214,14 +215,20 @@ def _order(path: Path) -> tuple[str, int, str]:
 def _reduced(whole: Mapping[str, Any], shared: Mapping[str, Any], small: Small) -> dict[str, Any]:
     """A comparison at small scale: reduced settings, fewer parts, rows and seeds."""
     base = merged(merged(whole["base"], shared), small.base)
+    rows = [row for row in whole["methods"] if not small.methods or _label(row) in small.methods]
     settings = {
-        name: merged(values, small.parts.get(name, {}))
+        name: _of_rows(merged(values, small.parts.get(name, {})), [_label(row) for row in rows])
         for name, values in whole.get("settings", {}).items()
         if not small.settings or name in small.settings
     }
-    rows = [row for row in whole["methods"] if not small.methods or _label(row) in small.methods]
     reduced = {**whole, "base": base, "settings": settings, "methods": rows}
     return {**reduced, "seeds": small.seeds} if small.seeds else reduced
+
+
+def _of_rows(setting: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """The settings of a part without what they say about rows that were left out."""
+    kept = {label: values for label, values in setting.get(ROWS, {}).items() if label in labels}
+    return {key: value for key, value in setting.items() if key != ROWS} | ({ROWS: kept} if kept else {})
 
 
 def _label(row: Mapping[str, Any]) -> str:

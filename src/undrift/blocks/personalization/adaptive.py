@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.block import Personalization
 from undrift.core.samples import examples_of
 from undrift.core.types import Array
@@ -37,6 +38,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
         sample: share of the client's examples that an epoch uses, in (0, 1].
         layers: how many modules, from the last, are mixed; those below take the received values.
         threshold: standard deviation of the last 10 epochs' losses below which W is learned; 100 epochs at most.
+        tuned: epochs in which the last module alone is trained before a client is evaluated; 0 evaluates as it is.
     """
 
     personalizes = True
@@ -45,6 +47,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
     sample: float = 0.8
     layers: int = 1
     threshold: float = 0.01
+    tuned: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("rate", self.rate), ("threshold", self.threshold)):
@@ -54,6 +57,16 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
             raise ValueError(f"AdaptiveAggregation: sample must be in (0, 1], got {self.sample}")
         if not isinstance(self.layers, int) or self.layers < 1:
             raise ValueError(f"AdaptiveAggregation: layers must be a whole number of 1 or more, got {self.layers}")
+        epochs("AdaptiveAggregation", "tuned", self.tuned)
+
+    @property
+    def tuning(self) -> int:
+        """The epochs given."""
+        return self.tuned
+
+    def scope(self, layout: Layout) -> Tensor:
+        """The last module, whatever number of layers is mixed."""
+        return mask("AdaptiveAggregation", "last", layout)
 
     def init_client(self, w: Vector) -> Adapted:
         """No weights yet."""
