@@ -12,8 +12,9 @@ from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  f
 from undrift.cli import app
 from undrift.experiment import ConfigError
 from undrift.experiment import run as runs
-from undrift.experiment.compare import Comparison, compare, result
+from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config
+from undrift.experiment.results import result
 from undrift.experiment.statistics import paired, to_markdown
 from undrift.experiment.strict import merged
 

@@ -7,7 +7,7 @@ OUT/table.json, OUT/table.md       the results so far
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -20,18 +20,15 @@ from pydantic import Field, model_validator
 
 from undrift.data.partition import parse
 from undrift.experiment.config import Config
-from undrift.experiment.costs import curve
 from undrift.experiment.expand import expand
-from undrift.experiment.folder import read_summary
-from undrift.experiment.judge import best, run_judged_by
+from undrift.experiment.results import result
 from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
 from undrift.experiment.run import complete, finished
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
-from undrift.experiment.targets import Target, read_targets, split_targets
+from undrift.experiment.targets import Target, split_targets
 from undrift.util.files import write
-from undrift.util.metrics import Metrics
 from undrift.util.names import suggest
 
 Watch = Callable[["Trial", dict[str, Any] | None], None]
@@ -264,28 +261,6 @@ class _Sheet:
     def _runs(self, setting: str, label: str) -> dict[int, Result]:
         names = {seed: _place(setting, label, seed) for seed in self.comparison.seeds}
         return {seed: self.results[name] for seed, name in names.items() if name in self.results}
-
-
-def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
-    """The result of a finished run, cut to the comparison's number of rounds: the run may have more.
-
-    Args:
-        folder: the run's folder.
-        config: its settings, with the rounds of the comparison and the targets that are numbers.
-        relative: the targets that depend on the baseline.
-    """
-    rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
-    column = run_judged_by(folder, config)
-    summary = best(rows, column)
-    spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
-    return {
-        **summary,
-        "seconds_per_round": summary["seconds"] / summary["rounds"],
-        "traffic": (read_summary(folder) or {}).get("traffic"),
-        "targets": (*read_targets(config.target), *relative),
-        "curve": curve(rows, column),
-        "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
-    }
 
 
 def named(name: str) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from undrift.experiment.compare import Comparison, result
+from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
 from undrift.experiment.inspect import place
 from undrift.experiment.judge import GLOBAL, PERSONAL, Column, run_judged_by
+from undrift.experiment.results import result
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target
 from undrift.util.metrics import Metrics

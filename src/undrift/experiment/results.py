@@ -1,0 +1,34 @@
+"""The result of a run, from its folder: what comparisons and reports calculate with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from undrift.experiment.config import Config
+from undrift.experiment.costs import curve
+from undrift.experiment.folder import read_summary
+from undrift.experiment.judge import best, run_judged_by
+from undrift.experiment.statistics import Result
+from undrift.experiment.targets import Target, read_targets
+from undrift.util.metrics import Metrics
+
+
+def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
+    """The result of a finished run, cut to the comparison's number of rounds: the run may have more.
+
+    Args:
+        folder: the run's folder.
+        config: its settings, with the rounds of the comparison and the targets that are numbers.
+        relative: the targets that depend on the baseline.
+    """
+    rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
+    column = run_judged_by(folder, config)
+    summary = best(rows, column)
+    spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
+    return {
+        **summary,
+        "seconds_per_round": summary["seconds"] / summary["rounds"],
+        "traffic": (read_summary(folder) or {}).get("traffic"),
+        "targets": (*read_targets(config.target), *relative),
+        "curve": curve(rows, column),
+        "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
+    }
