@@ -47,7 +47,12 @@ def _section(paper: Paper) -> str:
 def _row(paper: Paper, key: str, item: Item) -> list[str]:
     """The line of an item."""
     shared = f"Runs of {paper.items[item.runs].number}. " if item.runs else ""
-    return [f"{item.number}: {item.about}", f"`undrift paper {paper.name} {key}`", "passes", (shared + item.differs).strip()]
+    return [
+        f"{item.number}: {item.about}",
+        f"`undrift paper {paper.name} {key}`",
+        "passes",
+        (shared + item.differs).strip(),
+    ]
 
 
 def _order(text: str) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from undrift.util.tables import markdown
 
 Scale = Literal["paper", "small"]
 
-_NUMBER = re.compile(r"(?<![A-Za-z_-])[0-9][0-9.e-]*")
+_NUMBER = re.compile(r"(?<![A-Za-z_'-])[0-9][0-9.e-]*")
 
 
 def comparison(paper: Paper, item: Item, scale: Scale = "paper") -> Comparison:
