@@ -2,6 +2,7 @@
 
 import pytest
 
+from undrift import make
 from undrift.papers import comparison, estimate, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
@@ -81,7 +82,7 @@ def test_the_protocol_of_the_paper() -> None:
     assert (first.clients, first.cohort, first.rounds, first.model) == (10, 10, 10, "resnet18-bn")
     assert (first.local.lr, first.local.epochs, first.local.batch_size) == (0.01, 5, 256)
     assert (first.local.decay, first.local.weight_decay, first.local.clip) == (1.0, 0.0, None)
-    assert (first.arguments["rho"], first.arguments["batches"], first.arguments["length"]) == (0.05, 3, 512)
+    assert first.algorithm() == make("fedscam", rho=0.05, batches=3, length=512, alpha=1, kappa=0.5, gamma=1, beta=0.8)
     second = comparison(PAPER, PAPER.items["table2"])
     runs = {(trial.setting, trial.label): trial.config for trial in second.trials()}
     assert len(runs) == 39
