@@ -113,68 +113,63 @@ def test_ours_beside_published(tiny: Paper) -> None:
 
 
 def cost(target: float | str | None, rounds: float | None, share: float | None, reached: int) -> dict[str, object]:
-    """What a row of a comparison says about a target."""
+    """What a row of a comparison says about a target; a round takes two seconds."""
     seconds = None if rounds is None else 2 * rounds
     return {"target": target, "rounds": rounds, "seconds": seconds, "share": {"bytes": share}, "reached": reached}
 
 
-def test_costs_beside_published(tiny: Paper) -> None:
-    published = {
-        "fedavg": {"rounds@0.5": 40, "cost@baseline": 1.0, "seconds": 3.0},
-        "fedsam": {"rounds@0.5": 30, "rounds@0.6": 70, "cost@baseline": 0.5, "total_seconds@0.50": 60, "rounds": 29},
+def costs_beside(tiny: Paper, fedavg: dict[str, float], fedsam: dict[str, float]) -> list[ResultLine]:
+    """Measured costs of two rows beside published ones."""
+    published = {"table4": {"skewed": {"fedavg": fedavg, "fedsam": fedsam}}}
+    whole = checked(Paper, {**tiny.model_dump(), "published": published}, "tiny")
+    spent = {
+        "fedavg": [
+            cost(0.5, 50.0, 0.5, 2),
+            cost(0.6, 90.0, 0.9, 1),
+            cost("baseline", 100.0, 1.0, 2),
+            cost(None, 100.0, 1.0, 2),
+        ],
+        "fedsam": [
+            cost(0.5, 20.0, 0.2, 2),
+            cost(0.6, None, None, 0),
+            cost("baseline", 80.0, 0.8, 2),
+            cost(None, 100.0, 1.0, 2),
+        ],
     }
-    values = {**tiny.model_dump(), "published": {"table4": {"skewed": published}}}
-    whole = checked(Paper, values, "tiny")
-    average = [
-        cost(0.5, 50.0, 0.5, 2),
-        cost(0.6, 90.0, 0.9, 1),
-        cost("baseline", 100.0, 1.0, 2),
-        cost(None, 100.0, 1.0, 2),
+    shared = {"setting": "skewed", "seeds": [0, 1], "last": 0.6, "seconds_per_round": 2.0}
+    rows = [{**shared, "label": label, "costs": costs} for label, costs in spent.items()]
+    return beside(whole, whole.items["table4"], {"rows": rows, "baseline": "fedavg"})
+
+
+def test_costs_of_several_targets(tiny: Paper) -> None:
+    theirs = {"rounds@0.50": 30, "rounds@0.6": 70, "rounds@0.9": 99}  # the comparison has no target 0.9
+    lines = costs_beside(tiny, {"rounds@0.5": 40, "seconds": 3.0}, theirs)
+    assert [(line.label, line.measure, line.ours, line.published, line.seeds) for line in lines] == [
+        ("fedavg", "rounds to 50 %", 50.0, 40, 2),
+        ("fedavg", "rounds to 60 %", 90.0, None, 1),  # not reached in the paper
+        ("fedavg", "rounds to the baseline's best", 100.0, None, 2),
+        ("fedavg", "seconds per round", 2.0, 3.0, 2),
+        ("fedsam", "rounds to 50 %", 20.0, 30, 2),
+        ("fedsam", "rounds to 60 %", None, 70, 0),  # not reached here
+        ("fedsam", "rounds to the baseline's best", 80.0, None, 2),
+        ("fedsam", "seconds per round", 2.0, None, 2),
     ]
-    sharp = [
-        cost(0.5, 20.0, 0.2, 2),
-        cost(0.6, None, None, 0),
-        cost("baseline", 80.0, 0.8, 2),
-        cost(None, 100.0, 1.0, 2),
-    ]
-    rows = [
-        {
-            "setting": "skewed",
-            "label": "fedavg",
-            "seeds": [0, 1],
-            "last": 0.6,
-            "seconds_per_round": 2.0,
-            "costs": average,
-        },
-        {
-            "setting": "skewed",
-            "label": "fedsam",
-            "seeds": [0, 1],
-            "last": 0.6,
-            "seconds_per_round": 4.0,
-            "costs": sharp,
-        },
-    ]
-    lines = beside(whole, whole.items["table4"], {"rows": rows, "baseline": "fedavg"})
-    found = {(line.label, line.measure): (line.ours, line.published, line.seeds) for line in lines}
-    assert found == {
-        ("fedavg", "rounds to 50 %"): (50.0, 40, 2),
-        ("fedavg", "rounds to 60 %"): (90.0, None, 1),  # not reached in the paper
-        ("fedavg", "traffic to the baseline's best, the baseline's run = 1"): (1.0, 1.0, 2),
-        ("fedavg", "seconds to 50 %"): (100.0, None, 2),
-        ("fedavg", "seconds per round"): (2.0, 3.0, 2),
-        ("fedavg", "rounds to target"): (50.0, None, 2),  # the first target
-        ("fedsam", "rounds to 50 %"): (20.0, 30, 2),
-        ("fedsam", "rounds to 60 %"): (None, 70, 0),  # not reached here
-        ("fedsam", "traffic to the baseline's best, the baseline's run = 1"): (0.8, 0.5, 2),
-        ("fedsam", "seconds to 50 %"): (40.0, 60, 2),
-        ("fedsam", "seconds per round"): (4.0, None, 2),
-        ("fedsam", "rounds to target"): (20.0, 29, 2),
-    }
     assert all(line.interval is None for line in lines)
     headings, texted = texts(lines, "fedavg")
     assert headings == ["setting", "method", "measure", "ours", "published", "difference"]
     assert texted[0] == ["skewed", "fedavg", "rounds to 50 %", "50.00", "40.00", "+10.00"]
+
+
+def test_costs_of_the_first_target(tiny: Paper) -> None:
+    theirs = {"accuracy": 61.0, "rounds": 30, "cost": 0.5, "total_seconds": 60}
+    lines = costs_beside(tiny, {"rounds": 100, "cost": 1.0}, theirs)
+    found = {line.measure: (line.ours, line.published) for line in lines if line.label == "fedsam"}
+    assert found == {
+        "accuracy %": (60.0, 61.0),
+        "rounds to target": (20.0, 30),
+        "traffic to target, the baseline's run = 1": (0.2, 0.5),
+        "seconds to target": (40.0, 60),
+    }
 
 
 def test_measures_and_their_targets() -> None:

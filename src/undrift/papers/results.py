@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -9,6 +10,10 @@ from undrift.experiment.statistics import LEVEL, quantile
 from undrift.papers.catalogue import Cell, Item, Paper, split_measure
 
 Row = Mapping[str, Any]
+Measured = tuple[str, float | str | None]  # as `split_measure` returns it
+Cells = Mapping[Measured, float]
+
+_ACCURACY, _STD = ("accuracy", None), ("std", None)
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,9 @@ _TEXTS: Mapping[str, str] = {
 def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLine]:
     """Every number of an item, ours and published.
 
-    A row has a line for each measure that is published for any row of its part: where a method did not reach a target
-    in the paper, ours stands alone. Accuracy is left out where only other measures are published.
+    A row has a line for each measure that is published for some row of its part. If measures of targets are published,
+    it has one for each target of the comparison, so that ours are shown also where the paper's method did not reach it,
+    and where the targets are those of a smaller scale. Accuracy is left out if only other measures are published.
 
     Args:
         paper: the paper.
@@ -81,20 +87,27 @@ def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLin
     lines = []
     for row in rows:
         part = {label: _cells(cell) for label, cell in published.get(row["setting"] or "all", {}).items()}
-        measures = list(dict.fromkeys(measure for cells in part.values() for measure in cells if measure != "std"))
         cells, base = part.get(row["label"], {}), part.get(table["baseline"], {})
         first = baselines.get(row["setting"])
-        for measure in measures or ["accuracy"]:
-            if measure == "accuracy":
+        for measure in _measures(part, row):
+            if measure == _ACCURACY:
                 lines.append(_accuracy(item, row, cells, base, first if first is not row else None))
             else:
                 lines.append(_cost(row, measure, cells.get(measure)))
     return [line for line in lines if line.ours is not None or line.published is not None]
 
 
-def _cost(row: Row, measure: str, published: float | None) -> ResultLine:
+def _measures(part: Mapping[str, Cells], row: Row) -> list[Measured]:
+    """What the lines of a row show, in the order of the published numbers."""
+    published = dict.fromkeys(measure for cells in part.values() for measure in cells if measure != _STD)
+    targets = [cost["target"] for cost in row.get("costs", ()) if cost["target"] is not None]
+    shown = [[(name, at) for at in targets] if target is not None else [(name, None)] for name, target in published]
+    return list(dict.fromkeys(chain.from_iterable(shown))) or [_ACCURACY]
+
+
+def _cost(row: Row, measure: Measured, published: float | None) -> ResultLine:
     """Seconds per round, or what a row needs to reach a target: the mean over the seeds that reached it."""
-    named, (name, target) = (row["setting"], row["label"]), split_measure(measure)
+    named, (name, target) = (row["setting"], row["label"]), measure
     if name == "seconds":
         ours = row.get("seconds_per_round")
         return ResultLine(*named, "seconds per round", ours, None, len(row["seeds"]), published)
@@ -114,12 +127,10 @@ def _goal(target: float | str | None) -> str:
     return f"{100 * target:g} %" if isinstance(target, float) else target.replace("baseline", "the baseline's best")
 
 
-def _accuracy(
-    item: Item, row: Row, cells: Mapping[str, float], base: Mapping[str, float], first: Row | None
-) -> ResultLine:
+def _accuracy(item: Item, row: Row, cells: Cells, base: Cells, first: Row | None) -> ResultLine:
     """The accuracy of a row, in percent."""
     ours, std = row.get(item.reads), row.get(f"{item.reads}_std")
-    theirs, reference = cells.get("accuracy"), base.get("accuracy")
+    theirs, reference = cells.get(_ACCURACY), base.get(_ACCURACY)
     gap = None if first is None or ours is None or first.get(item.reads) is None else 100 * (ours - first[item.reads])
     return ResultLine(
         row["setting"],
@@ -129,19 +140,17 @@ def _accuracy(
         None if std is None else 100 * std,
         len(row["seeds"]),
         theirs,
-        cells.get("std"),
+        cells.get(_STD),
         gap,
         None if first is None or theirs is None or reference is None else theirs - reference,
     )
 
 
-def _cells(cell: Cell | None) -> Mapping[str, float]:
+def _cells(cell: Cell) -> Cells:
     """A published cell by measure."""
-    if cell is None:
-        return {}
     if isinstance(cell, tuple):
-        return {"accuracy": cell[0], "std": cell[1]}
-    return {str(name): value for name, value in cell.items()} if isinstance(cell, dict) else {"accuracy": cell}
+        return {_ACCURACY: cell[0], _STD: cell[1]}
+    return {split_measure(text): value for text, value in cell.items()} if isinstance(cell, dict) else {_ACCURACY: cell}
 
 
 def texts(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str], list[list[str]]]:
