@@ -56,6 +56,7 @@ TESTS = (
     "test_vision::test_output",
     # runs, comparisons and what is seen of them
     "test_compare::test_the_command",
+    "test_rows::test_a_part_overrides_a_row",
     "test_config::test_a_config_survives_its_file",
     "test_figure::test_the_command",
     "test_curvature::test_flatness_is_a_flat_record_of_all",

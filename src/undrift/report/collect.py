@@ -1,7 +1,7 @@
 """Collect the runs of a report from folders and group those of one method over seeds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import commonpath
@@ -167,13 +167,21 @@ def collect(paths: Sequence[Path]) -> Material:
     """Find the runs in folders.
 
     Args:
-        paths: folders of runs or of comparisons, or folders that have runs anywhere below them.
+        paths: folders of runs or of comparisons, or folders that have runs anywhere below them. Runs of a comparison
+            that are given one by one have its labels and settings.
     """
     given = list(dict.fromkeys(path.resolve() for path in paths))
     compared = {path: Comparison.read(path / "compare.toml") for path in given if (path / "compare.toml").is_file()}
-    alone = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
+    found = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
+    chosen, alone = _chosen(found, compared)
+    compared |= {path: Comparison.read(path / "compare.toml") for path in chosen}
     many = len(compared) + bool(alone) > 1
-    runs = [run for path, it in compared.items() for run in _trials(path, it, it.name if many else "")]
+    runs = [
+        run
+        for path, it in compared.items()
+        for run in _trials(path, it, it.name if many else "")
+        if path not in chosen or run.folder in chosen[path]
+    ]
     single = _alone(alone, _SINGLE if many else "")
     runs += single
     notes = [note for path in compared for note in _failures(path)]
@@ -199,6 +207,19 @@ def _below(path: Path) -> list[Path]:
             f"{path} holds no run (no config.toml or compare.toml in it or below); give the folder of a run"
         )
     return folders
+
+
+def _chosen(runs: Sequence[Path], whole: Collection[Path]) -> tuple[dict[Path, set[Path]], list[Path]]:
+    """Runs by the folder of the comparison they belong to, and the runs that belong to none or to a whole one."""
+    chosen: dict[Path, set[Path]] = {}
+    alone = []
+    for run in runs:
+        places = [place for place in run.parents[1:3] if (place / "compare.toml").is_file()]
+        if places and places[0] not in whole:
+            chosen.setdefault(places[0], set()).add(run)
+        else:
+            alone.append(run)
+    return chosen, alone
 
 
 def _trials(path: Path, comparison: Comparison, prefix: str) -> list[LoadedRun]:
