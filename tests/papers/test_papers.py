@@ -38,6 +38,7 @@ WIDE = CliRunner(env={"COLUMNS": "160"})
 def tiny() -> Paper:
     """A paper with one table, which trains in seconds."""
     base = {"data": "fashion-mnist", "clients": 20, "cohort": 2, "rounds": 900, "model": "small-cnn"}
+    base["target"] = [0.05, "baseline"]
     rows = [{"method": "fedavg"}, {"method": "fedsam"}]
     parts = {"skewed": {"partition": "dirichlet:0.1"}, "even": {"partition": "iid", "clients": 30}}
     item = {
@@ -222,6 +223,12 @@ def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path
     assert {path.suffix for path in figures} == {".png", ".pdf"}
     assert not table["failures"]
     assert "| skewed | fedsam |" in (tmp_path / "runs" / "tiny-table4.md").read_text()
+    published = {"skewed": {"fedavg": {"rounds@0.05": 3, "cost@baseline": 1.0, "seconds": 9.0}}}
+    whole = checked(Paper, {**tiny.model_dump(), "published": {"table4": published}}, "tiny")
+    spent = {line.measure: line for line in beside(whole, whole.items["table4"], table) if line.label == "fedavg"}
+    assert (spent["rounds to 5 %"].ours, spent["rounds to 5 %"].published, spent["rounds to 5 %"].seeds) == (1.0, 3, 2)
+    assert 0.5 <= (spent["traffic to the baseline's best, the baseline's run = 1"].ours or 0) <= 1
+    assert (spent["seconds per round"].ours or 0) > 0
     again, _, _ = perform(tiny, tiny.items["figure2"], tmp_path / "runs", "small")
     assert [line.ours for line in again] == [line.ours for line in lines]
     assert json.loads((tmp_path / "runs" / "tiny-figure2.json").read_text())["item"] == "Figure 2"
