@@ -52,6 +52,11 @@ def grid(figure: Figure) -> Grid:
     return first
 
 
+def test_runs_of_a_comparison_keep_its_labels(folder: Path) -> None:
+    chosen = collect([folder / "even" / "sam-0.1" / f"seed-{seed}" for seed in (0, 1)])
+    assert [(group.setting, group.label, len(group.runs)) for group in chosen.groups] == [("even", "sam-0.1", 2)]
+
+
 def test_a_comparison_is_found_whole(material: Material) -> None:
     assert [(group.setting, group.label) for group in material.groups] == [
         (setting, label) for setting in ("even", "skewed") for label in ("fedavg", "sam-0.1")

@@ -57,12 +57,12 @@ def frames_over(runs: Sequence[LoadedRun], over: str) -> Frames:
 
 
 def _methods(runs: Sequence[LoadedRun]) -> list[tuple[str, str]]:
-    """The first part of each composition, and what is added to it; any other method is its label."""
+    """A composition whose first part is a run of its own is that run's label and what is added; others are labels."""
     plain = {run.config.method: run.label for run in runs if "+" not in run.config.method}
     found = []
     for run in runs:
         first, plus, rest = (part.strip() for part in run.config.method.partition("+"))
-        found.append((plain.get(first, first), f"+ {rest}") if plus else (run.label, ""))
+        found.append((plain[first], f"+ {rest}") if plus and first in plain else (run.label, ""))
     return found
 
 
