@@ -2,58 +2,10 @@
 
 import pytest
 
-from undrift.papers import Item, comparison, paper
+from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
-from undrift.papers.runner import Scale
 
 PAPER = paper("fedfft")
-NUMBERS = (*(f"Table {n}" for n in range(1, 14)), *(f"Figure {n}" for n in range(1, 10)))
-OFFLINE = {"cifar10", "fashion-mnist", "shakespeare"}
-LONGEST_SMALL = 40  # rounds
-
-
-def test_every_number_of_the_paper_is_an_item_or_has_a_reason() -> None:
-    items = [item.number for item in PAPER.items.values()]
-    assert sorted([*items, *PAPER.without]) == sorted(NUMBERS)
-    assert all(reason for reason in PAPER.without.values())
-
-
-@pytest.mark.parametrize("key", PAPER.items)
-def test_the_key_of_an_item_is_its_number(key: str) -> None:
-    assert PAPER.items[key].number.lower().replace(" ", "") == key
-
-
-@pytest.mark.parametrize("scale", ["paper", "small"])
-@pytest.mark.parametrize("key", PAPER.items)
-def test_every_item_builds(key: str, scale: Scale) -> None:
-    built = comparison(PAPER, PAPER.items[key], scale)
-    labels, parts = {row.label for row in built.methods}, set(built.settings)
-    for drawing in PAPER.items[key].figures:
-        assert set(drawing.methods) <= labels
-        assert not drawing.settings or parts & set(drawing.settings)
-
-
-@pytest.mark.parametrize("key", PAPER.published)
-def test_published_numbers_have_a_part_and_a_row(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key])
-    labels, parts = {row.label for row in built.methods}, set(built.settings) or {"all"}
-    assert set(PAPER.published[key]) <= parts
-    assert all(set(rows) <= labels for rows in PAPER.published[key].values())
-
-
-def own(items: dict[str, Item]) -> list[str]:
-    """The keys of the items that have runs of their own."""
-    return [key for key, item in items.items() if not item.runs]
-
-
-@pytest.mark.parametrize("key", own(PAPER.items))
-def test_the_small_scale_needs_no_network_and_few_rounds(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key], "small")
-    configs = [trial.config for trial in built.trials()]
-    assert {config.data for config in configs} <= OFFLINE
-    assert {config.model for config in configs} <= {"small-cnn", "resnet8", "lstm"}
-    assert max(config.rounds for config in configs) <= LONGEST_SMALL
-    assert len(built.seeds) >= 2 or key == "figure5"  # which shows partitions
 
 
 def test_the_protocol_of_the_paper() -> None:

@@ -6,13 +6,11 @@ from undrift.algorithms import make
 from undrift.compose.presets import resolve
 from undrift.experiment.compare import Trial
 from undrift.experiment.judge import config_judged_by
-from undrift.experiment.named import parts
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
 
 PAPER = paper("fedfsa")
-NUMBERS = ("Table 1", "Table 2", "Figure 1", "Figure 2", "Figure 3a", "Figure 3b", "Figure 4", "Figure 5")
 TUNED = ("table1", "table2", "figure3a", "figure4")
 
 
@@ -20,28 +18,6 @@ def trials(key: str, scale: Scale = "paper") -> dict[tuple[str, str], Trial]:
     """The runs of an item with its first seed, by part and row."""
     built = comparison(PAPER, PAPER.items[key], scale)
     return {(t.setting, t.label): t for t in built.trials() if t.config.seed == built.seeds[0]}
-
-
-def test_every_number_of_the_paper_is_an_item_or_has_a_reason() -> None:
-    items = [item.number for item in PAPER.items.values()]
-    assert sorted([*items, *PAPER.without]) == sorted(NUMBERS)
-    assert all(PAPER.without.values())
-    assert all(item.number.lower().replace(" ", "") == key for key, item in PAPER.items.items())
-
-
-@pytest.mark.parametrize("key", PAPER.published)
-def test_published_numbers_have_a_part_and_a_row(key: str) -> None:
-    published = {(part, row) for part, rows in PAPER.published[key].items() for row in rows}
-    assert published <= trials(key).keys()
-
-
-@pytest.mark.parametrize("key", PAPER.items)
-def test_the_small_scale_needs_no_network_and_few_rounds(key: str) -> None:
-    configs = [trial.config for trial in trials(key, "small").values()]
-    assert {parts(config.data)[0] for config in configs} <= {"cifar10", "fashion-mnist"}
-    assert {parts(str(config.model))[0] for config in configs} <= {"small-cnn", "resnet8", "variational-cnn"}
-    assert max(config.rounds for config in configs) <= 30
-    assert len(comparison(PAPER, PAPER.items[key], "small").seeds) == 2
 
 
 @pytest.mark.parametrize("scale", ["paper", "small"])

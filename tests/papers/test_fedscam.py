@@ -3,43 +3,12 @@
 import pytest
 
 from undrift import make
-from undrift.papers import comparison, estimate, paper
+from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
 
 PAPER = paper("fedscam")
-NUMBERS = ("Table 1", "Table 2", *(f"Figure {n}" for n in range(1, 28)), "Section 5.2")
-OWN = [key for key, item in PAPER.items.items() if not item.runs]
 SCALES: tuple[Scale, Scale] = ("paper", "small")
-
-
-def test_every_number_of_the_paper_is_an_item_or_has_a_reason() -> None:
-    items = [item.number for item in PAPER.items.values()]
-    assert sorted([*items, *PAPER.without]) == sorted(NUMBERS)
-    assert all(PAPER.without.values())
-
-
-@pytest.mark.parametrize("key", PAPER.items)
-def test_the_key_of_an_item_is_its_number(key: str) -> None:
-    assert PAPER.items[key].number.lower().replace(" ", "") == key
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("key", PAPER.items)
-def test_every_item_builds_and_its_figures_have_runs(key: str, scale: Scale) -> None:
-    built = comparison(PAPER, PAPER.items[key], scale)
-    labels, parts = {row.label for row in built.methods}, set(built.settings)
-    for drawing in PAPER.items[key].figures:
-        assert set(drawing.methods) <= labels
-        assert set(drawing.settings) <= parts
-
-
-@pytest.mark.parametrize("key", PAPER.published)
-def test_published_numbers_have_a_part_and_a_row(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key])
-    labels, parts = {row.label for row in built.methods}, set(built.settings) or {"all"}
-    assert set(PAPER.published[key]) <= parts
-    assert all(set(rows) <= labels for rows in PAPER.published[key].values())
 
 
 def test_all_printed_numbers_are_there() -> None:
@@ -102,14 +71,3 @@ def test_a_sensitivity_study_varies_one_argument(key: str, name: str, values: tu
         rows = comparison(PAPER, PAPER.items[key], scale).methods
         assert tuple(row.arguments[name] for row in rows) == values
         assert len({str({**row.arguments, name: None}) for row in rows}) == 1
-
-
-@pytest.mark.parametrize("key", OWN)
-def test_the_small_scale_needs_no_network_and_little_time(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key], "small")
-    configs = [trial.config for trial in built.trials()]
-    assert {config.data for config in configs} <= {"cifar10", "fashion-mnist"}
-    assert {config.model for config in configs} <= {"small-cnn", "resnet8"}
-    assert max(config.rounds for config in configs) <= 30
-    assert len(built.seeds) >= 2 or key == "figure18"  # which shows a partition
-    assert estimate(built).gradients < 5e5

@@ -3,12 +3,14 @@
 import json
 from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.experiment import Config, ConfigError
+from undrift.experiment.named import parts
 from undrift.experiment.strict import checked
 from undrift.papers import (
     Item,
@@ -28,9 +30,26 @@ from undrift.papers import (
 from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
 from undrift.papers.page import page
+from undrift.papers.runner import Scale
 
 ROOT = Path(__file__).parents[2]
 ITEMS = [(name, key) for name in papers() for key in paper(name).items]
+ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
+NUMBERS = {
+    "fedfft": [*(f"Table {n}" for n in range(1, 14)), *(f"Figure {n}" for n in range(1, 10))],
+    "fedfsa": ["Table 1", "Table 2", *(f"Figure {n}" for n in ("1", "2", "3a", "3b", "4", "5"))],
+    "fedscam": ["Table 1", "Table 2", *(f"Figure {n}" for n in range(1, 28)), "Section 5.2"],
+    "fedwmsam": [*(f"Table {n}" for n in range(1, 7)), *(f"Figure {n}" for n in range(1, 7))],
+    "specgrad": [
+        *(f"Table {n}" for n in ROMAN),
+        *(f"Figure {n}" for n in range(1, 9)),
+        "Table 1 of the supplement",
+        "Figure 1 of the supplement",
+    ],
+}
+"""Paper -> the numbers of all its tables and figures."""
+
+SMALL_MODELS = {"small-cnn", "cnn", "resnet8", "lstm", "variational-cnn"}
 WIDE = CliRunner(env={"COLUMNS": "160"})
 
 
@@ -187,20 +206,45 @@ def test_one_seed_has_no_interval() -> None:
     assert ResultLine("", "fedavg", "accuracy %", 60.0, None, 1, 61.0).interval is None
 
 
-@pytest.mark.parametrize(("name", "key"), ITEMS)
-def test_every_item_builds_at_both_scales(name: str, key: str) -> None:
+@pytest.mark.parametrize("name", papers())
+def test_every_number_of_a_paper_is_an_item_or_has_a_reason(name: str) -> None:
     whole = paper(name)
-    assert comparison(whole, whole.items[key]).trials()
-    assert comparison(whole, whole.items[key], "small").trials()
+    items = [item.number for item in whole.items.values()]
+    assert sorted([*items, *whole.without]) == sorted(NUMBERS[name])
+    assert all(whole.without.values())
+
+
+@pytest.mark.parametrize(("name", "key"), ITEMS)
+def test_an_item_has_its_number_and_what_its_figures_show(name: str, key: str) -> None:
+    whole, item = paper(name), paper(name).items[key]
+    kind, number = item.number.split()[:2]
+    digits = str(ROMAN.index(number) + 1) if number in ROMAN else number
+    assert key.removeprefix("supplement-") == f"{kind.lower()}{digits}"
+    both = [comparison(whole, item, scale).trials() for scale in get_args(Scale)]
+    labels, settings = {trial.label for trial in both[0]}, {trial.setting for trial in both[0]}
+    for drawing in item.figures:
+        assert {*drawing.methods} <= labels
+        assert {*drawing.settings} <= settings
+        assert all(any(drawing.shows(trial.setting, trial.label) for trial in trials) for trials in both)
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, key in ITEMS if not paper(name).items[key].runs])
+def test_the_small_scale_needs_no_network_and_few_rounds(name: str, key: str) -> None:
+    built = comparison(paper(name), paper(name).items[key], "small")
+    configs = [trial.config for trial in built.trials()]
+    assert {parts(config.data)[0] for config in configs} <= {"cifar10", "fashion-mnist", "shakespeare"}
+    assert {parts(str(config.model))[0] for config in configs} <= SMALL_MODELS
+    assert max(config.rounds for config in configs) <= 40
+    assert len(built.seeds) >= 2 or max(config.rounds for config in configs) == 1  # a partition is drawn once
 
 
 @pytest.mark.parametrize("name", papers())
 def test_published_numbers_have_their_runs(name: str) -> None:
     whole = paper(name)
-    for key, parts in whole.published.items():
+    for key, published_parts in whole.published.items():
         trials = comparison(whole, whole.items[key]).trials()
         known = {(trial.setting or "all", trial.label) for trial in trials}
-        published = {(setting, label) for setting, rows in parts.items() for label in rows}
+        published = {(setting, label) for setting, rows in published_parts.items() for label in rows}
         assert published <= known, f"{name}/published.toml, {key}: no run is {sorted(published - known)}"
 
 

@@ -6,68 +6,15 @@ from typing import get_args
 import pytest
 
 from undrift.blocks import Filters
-from undrift.experiment.strict import ConfigError
 from undrift.models import build
-from undrift.papers import comparison, estimate, paper
+from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
 from vision_support import operators
 
 PAPER = paper("specgrad")
 ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
-NUMBERS = (
-    *(f"Table {number}" for number in ROMAN),
-    *(f"Figure {number}" for number in range(1, 9)),
-    "Table 1 of the supplement",
-    "Figure 1 of the supplement",
-)
-OFFLINE = {"cifar10", "fashion-mnist", "shakespeare"}
 CONVOLUTIONAL = ("resnet20", "resnet18-imagenet", "resnet56-2", "resnet8", "cnn")
-
-
-def test_every_number_of_the_paper_is_an_item_or_has_a_reason() -> None:
-    items = [item.number for item in PAPER.items.values()]
-    assert sorted([*items, *PAPER.without]) == sorted(NUMBERS)
-    assert all(PAPER.without.values())
-    with pytest.raises(ConfigError, match="it is a drawing"):
-        PAPER.item("Figure 3")
-
-
-@pytest.mark.parametrize("key", PAPER.items)
-def test_the_key_of_an_item_is_its_number(key: str) -> None:
-    kind, number = PAPER.items[key].number.split()[:2]
-    digits = ROMAN.index(number) + 1 if number in ROMAN else number
-    prefix = "supplement-" if "supplement" in PAPER.items[key].number else ""
-    assert key == f"{prefix}{kind.lower()}{digits}"
-
-
-@pytest.mark.parametrize("scale", get_args(Scale))
-@pytest.mark.parametrize("key", PAPER.items)
-def test_every_item_builds_and_has_what_its_figures_show(key: str, scale: Scale) -> None:
-    built = comparison(PAPER, PAPER.items[key], scale)
-    labels = {row.label for row in built.methods}
-    for drawing in PAPER.items[key].figures:
-        assert set(drawing.methods) <= labels
-        assert not drawing.settings or set(built.settings) & set(drawing.settings)
-
-
-@pytest.mark.parametrize("key", PAPER.published)
-def test_published_numbers_have_a_part_and_a_row(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key])
-    labels = {row.label for row in built.methods}
-    assert set(PAPER.published[key]) <= set(built.settings)
-    assert all(set(rows) <= labels for rows in PAPER.published[key].values())
-
-
-@pytest.mark.parametrize("key", [key for key, item in PAPER.items.items() if not item.runs])
-def test_the_small_scale_needs_no_network_and_little_time(key: str) -> None:
-    built = comparison(PAPER, PAPER.items[key], "small")
-    configs = [trial.config for trial in built.trials()]
-    assert {config.data for config in configs} <= OFFLINE
-    assert max(config.rounds for config in configs) <= 40
-    assert len(built.seeds) == (1 if key == "supplement-figure1" else 2)  # which shows partitions
-    small = {config.model for config in configs} == {"small-cnn"}
-    assert estimate(built).gradients <= (3e5 if small else 5e4)
 
 
 def test_the_protocol_of_the_paper() -> None:
