@@ -116,9 +116,10 @@ def test_costs_are_counted(tiny: Paper, tmp_path: Path) -> None:
 
 
 def test_ours_beside_published(tiny: Paper) -> None:
+    gap = {"last_low": -0.01, "last_high": 0.05}
     rows = [
         {"setting": "skewed", "label": "fedavg", "seeds": [0, 1, 2], "last": 0.61, "last_std": 0.01},
-        {"setting": "skewed", "label": "fedsam", "seeds": [0, 1, 2], "last": 0.63, "last_std": 0.02},
+        {"setting": "skewed", "label": "fedsam", "seeds": [0, 1, 2], "last": 0.63, "last_std": 0.02, **gap},
     ]
     first, second = beside(tiny, tiny.items["table4"], {"rows": rows, "baseline": "fedavg"})
     assert first.difference == pytest.approx(1.0)
@@ -129,7 +130,7 @@ def test_ours_beside_published(tiny: Paper) -> None:
     assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))
     headings, lines = texts([first, second], "fedavg")
     assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
-    assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00", "+4.00"]
+    assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00 [-1.00, +5.00]", "+4.00"]
 
 
 def cost(target: float | str | None, rounds: float | None, share: float | None, reached: int) -> dict[str, object]:

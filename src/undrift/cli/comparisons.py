@@ -164,14 +164,7 @@ def _show(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> No
     console = Console()
     console.print(table["name"], markup=False)
     for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
-        widths = [max(map(len, column)) + 2 for column in zip(view.headings, *view.texts, strict=True)]
-        for part in _parts(widths, view.keys, console.width):
-            drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-            for column in part:
-                drawn.add_column(escape(view.headings[column]), justify="left" if column < view.keys else "right")
-            for row in view.texts:
-                drawn.add_row(*(escape(row[column]) for column in part))
-            console.print(drawn)
+        print_table(console, view.headings, view.texts, view.keys)
         if name == "accuracy":
             typer.echo(
                 f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, "
@@ -180,6 +173,25 @@ def _show(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> No
         if view.note:
             console.print(view.note, markup=False, highlight=False)
     typer.echo(folder / "table.md")
+
+
+def print_table(console: Console, headings: Sequence[str], texts: Sequence[Sequence[str]], keys: int) -> None:
+    """Print a table, split into parts if it is wider than the terminal.
+
+    Args:
+        console: where to print.
+        headings: of the columns.
+        texts: the rows.
+        keys: how many columns name the row; every part begins with them.
+    """
+    widths = [max(map(len, column)) + 2 for column in zip(headings, *texts, strict=True)]
+    for part in _parts(widths, keys, console.width):
+        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for column in part:
+            drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
+        for row in texts:
+            drawn.add_row(*(escape(row[column]) for column in part))
+        console.print(drawn)
 
 
 def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:

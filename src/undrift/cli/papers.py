@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.comparisons import AsJson, Watching
+from undrift.cli.comparisons import AsJson, Watching, print_table
 from undrift.cli.progress import Progress
 from undrift.cli.runs import Device, Engine, Workers
 from undrift.experiment.config import Config
@@ -69,7 +69,7 @@ def run_paper(
     else:
         from undrift.papers import texts
 
-        _show(f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)", *texts(lines, table["baseline"]))
+        _results(f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)", *texts(lines, table["baseline"]))
         if wanted.differs:
             typer.echo(f"differs from the paper: {wanted.differs}")
         for path in [*figures, folder / f"{chosen.name}-{chosen.key(wanted)}.md"]:
@@ -118,6 +118,13 @@ def _rehearse(configs: list[Config]) -> None:
 
     made = rehearse(configs, notify)
     typer.echo(f"dry run passed: {len(configs)} runs, {made} of them different, one round each on stand-in data")
+
+
+def _results(title: str, headings: list[str], rows: list[list[str]]) -> None:
+    """Print our numbers beside the published ones."""
+    console = Console()
+    console.print(title, markup=False, highlight=False)
+    print_table(console, headings, rows, headings.index("ours"))
 
 
 def _show(title: str, headings: list[str], rows: list[list[Any]]) -> None:

@@ -30,6 +30,7 @@ class ResultLine:
         published: the published number; None if there is none.
         published_std: its published standard deviation.
         gap: our difference from the baseline; None for the baseline.
+        gap_interval: its paired interval over seeds; None with a single seed.
         published_gap: the published difference from the baseline.
     """
 
@@ -42,6 +43,7 @@ class ResultLine:
     published: float | None
     published_std: float | None = None
     gap: float | None = None
+    gap_interval: tuple[float, float] | None = None
     published_gap: float | None = None
 
     @property
@@ -142,8 +144,14 @@ def _accuracy(item: Item, row: Row, cells: Cells, base: Cells, first: Row | None
         theirs,
         cells.get(_STD),
         gap,
+        None if first is None or row.get(f"{item.reads}_low") is None else _points(row, item.reads),
         None if first is None or theirs is None or reference is None else theirs - reference,
     )
+
+
+def _points(row: Row, name: str) -> tuple[float, float]:
+    """The ends of a row's paired interval, in percentage points."""
+    return 100 * row[f"{name}_low"], 100 * row[f"{name}_high"]
 
 
 def _cells(cell: Cell) -> Cells:
@@ -178,7 +186,7 @@ def texts(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str], list[l
             _number(line.ours, line.std),
             _number(line.published, line.published_std),
             _signed(line.difference, line.interval),
-            _signed(line.gap),
+            _signed(line.gap, line.gap_interval),
             _signed(line.published_gap),
         ]
         for line in lines
