@@ -85,7 +85,7 @@ def train(
         ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
     except Exception as error:
         raise ClientError(
-            f"round {broadcast.round}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
+            f"round {broadcast.round + 1}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
         ) from error
     finally:
         oracle.release()

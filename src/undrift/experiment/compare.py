@@ -18,20 +18,20 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import Field, model_validator
 
-from undrift.data.partition import parse
 from undrift.experiment.config import Config, Scalar
 from undrift.experiment.costs import curve
 from undrift.experiment.expand import expand
 from undrift.experiment.folder import read_summary
 from undrift.experiment.judge import best, run_judged_by
 from undrift.experiment.run import complete, finished
-from undrift.experiment.setup import Setup, prepare, variant, workers
+from undrift.experiment.setup import Setup, check_names, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, read_targets, split_targets
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 from undrift.util.names import suggest
+from undrift.util.steps import tell_trial
 
 Watch = Callable[["Trial", dict[str, Any] | None], None]
 
@@ -135,7 +135,7 @@ class Comparison(Strict):
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
             values["target"], relative = split_targets(values.get("target"))
-            parse((config := Config.build(values, "")).partition)
+            check_names(config := Config.build(values, ""))
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config, relative)
@@ -202,6 +202,7 @@ def compare(
             return replace(prepare(trial.config), pool=pool)
 
         for trial in missing:
+            tell_trial(trials.index(trial) + 1, len(trials), trial.name)
             with sheet.recording(trial):
                 ready = partial(_variant, partial(shared, trial.setting, trial.config.seed), trial.config)
                 complete(trial.config, out / trial.name, ready, partial(notify, trial))
