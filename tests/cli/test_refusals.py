@@ -59,7 +59,8 @@ BAD = [
     ),
     (
         ("run", "fedprox", "--set", "mux=1"),
-        "undrift run: arguments of fedprox: fedprox got an unexpected keyword argument 'mux'; it takes mu: float = 0.01",
+        "undrift run: arguments of fedprox: fedprox got an unexpected keyword argument 'mux'; "
+        "it takes mu: float = 0.01",
     ),
     (
         (*RUN, "--set", "lr=0.1"),
