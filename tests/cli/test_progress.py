@@ -58,10 +58,14 @@ def test_trials_are_counted(clock: list[float]) -> None:
         for number in (2, 5):
             clock[0] += 30.0
             tell_trial(number, 4, f"lr-0.{number}")
+            tell("loading it")
+            clock[0] += 30.0
             watching.tuning("", {**ROW, "round": 9})
     assert out.getvalue().splitlines() == [
-        "trial 2 of 4 (lr-0.2), 9 of 20 rounds done  accuracy 25.00%  loss 0.500  (30 s)",
-        "trial 5 (lr-0.5), 9 of 20 rounds done  accuracy 25.00%  loss 0.500  (60 s)",
+        "trial 2 of 4 (lr-0.2)  loading it  (30 s)",
+        "trial 2 of 4 (lr-0.2), 9 of 20 rounds done  accuracy 25.00%  loss 0.500  (60 s)",
+        "trial 5 (lr-0.5)  loading it  (90 s)",
+        "trial 5 (lr-0.5), 9 of 20 rounds done  accuracy 25.00%  loss 0.500  (120 s)",
     ]
 
 

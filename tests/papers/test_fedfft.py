@@ -1,10 +1,10 @@
 """The experiments of the FedFFT paper: complete, buildable at both scales, and beside the numbers it prints."""
 
 import pytest
-from undrift.papers.runner import Scale
 
 from undrift.papers import Item, comparison, paper
 from undrift.papers.catalogue import Cell
+from undrift.papers.runner import Scale
 
 PAPER = paper("fedfft")
 NUMBERS = (*(f"Table {n}" for n in range(1, 14)), *(f"Figure {n}" for n in range(1, 10)))

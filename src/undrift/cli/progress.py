@@ -30,9 +30,10 @@ class Progress:
         rounds: how many rounds there are; None if that is not known yet.
         label: the text before the bar.
         console: where to print; None is standard error.
+        done: how many rounds were done before.
     """
 
-    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None) -> None:
+    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None, done: int = 0) -> None:
         console = Console(stderr=True) if console is None else console
         self.bar = Bar(
             TextColumn("{task.description}"),
@@ -46,8 +47,8 @@ class Progress:
             disable=not console.is_terminal,
         )
         self.rounds, self.begun, self.logged = rounds, perf_counter(), -inf
-        self.task = self.bar.add_task(label, total=rounds, status="starting")
-        self.begin("")
+        self.task = self.bar.add_task(label, total=rounds, completed=done, status="starting")
+        self.trial, self.done, self.accuracy, self.status, self.step = "", done, "", "", ""
         self._handler, self._before, self._ended = _Steps(self), (LOG.level, LOG.propagate), Event()
         self._beat = Thread(target=self._watch, daemon=True)
 
@@ -72,10 +73,10 @@ class Progress:
         return lambda row: self.row(row, judged_by)
 
     def begin(self, trial: str) -> None:
-        """Begin a run, one of several if it has a name."""
+        """Begin one of several runs; how many rounds it has is known with its first row."""
         self.trial, self.done, self.accuracy, self.status, self.step = trial, 0, "", "", ""
-        if trial:
-            self.bar.update(self.task, description=escape(trial))
+        self.rounds = None
+        self.bar.update(self.task, description=escape(trial))
 
     def row(
         self, row: dict[str, Any], judged_by: Column = GLOBAL, *, rounds: int | None = None, before: int = 0

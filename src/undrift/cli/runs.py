@@ -127,7 +127,7 @@ def resume_run(
     """
     from undrift.cli.progress import Progress
     from undrift.experiment import Config, resume
-    from undrift.experiment.checkpoint import CheckpointError
+    from undrift.experiment.checkpoint import CheckpointError, kept_rounds
     from undrift.experiment.folder import RunError, check_run
 
     given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
@@ -135,7 +135,8 @@ def resume_run(
     with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)
         config = Config.read(folder / "config.toml")
-        with Progress(rounds or config.rounds) as progress:
+        done = max(kept_rounds(folder / "checkpoints"), default=0)
+        with Progress(rounds or config.rounds, done=done) as progress:
             outcome = resume(folder, progress.of(config), **changes)
     if not outcome.trained:
         done = outcome.summary["rounds"]
