@@ -72,6 +72,11 @@ TESTS = (
     "test_run::test_run_and_resume_from_the_command_line",
     "test_tune::test_tune_judges_on_held_out_examples_and_runs_nothing_twice",
     # the command line, texts and helpers
+    "test_cli_start::test_the_face_is_lazy_and_complete",
+    "test_cli_start::test_the_names_are_those_of_the_registries",
+    "test_progress::test_trials_are_counted",
+    "test_refusals::test_a_bad_value_is_answered_in_one_line",
+    "test_rounds::test_every_file_counts_from_one",
     "test_cards::test_show_prints_a_card",
     "test_face::test_a_face_exports_what_it_says",
     "test_files::test_a_file_is_replaced_with_its_permissions",

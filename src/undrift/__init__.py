@@ -1,15 +1,21 @@
 """Undrift keeps federated learning on course when clients' data differ."""
 
-from undrift.algorithms import make
-from undrift.compose.grammar import parse
-from undrift.core.algorithm import Algorithm, Cost, cost
-from undrift.core.client import ClientError
-from undrift.core.task import Task, TensorTask
-from undrift.core.types import Local, ServerState
-from undrift.core.vector import bind
-from undrift.engine.backend import InProcess
-from undrift.engine.simulation import Record, Simulation
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
 from undrift.util.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from undrift.algorithms import make
+    from undrift.compose.grammar import parse
+    from undrift.core.algorithm import Algorithm, Cost, cost
+    from undrift.core.client import ClientError
+    from undrift.core.task import Task, TensorTask
+    from undrift.core.types import Local, ServerState
+    from undrift.core.vector import bind
+    from undrift.engine.backend import InProcess
+    from undrift.engine.simulation import Record, Simulation
 
 __all__ = [
     "Algorithm",
@@ -27,3 +33,30 @@ __all__ = [
     "make",
     "parse",
 ]
+
+_PLACES = {
+    "algorithms": ("make",),
+    "compose.grammar": ("parse",),
+    "core.algorithm": ("Algorithm", "Cost", "cost"),
+    "core.client": ("ClientError",),
+    "core.task": ("Task", "TensorTask"),
+    "core.types": ("Local", "ServerState"),
+    "core.vector": ("bind",),
+    "engine.backend": ("InProcess",),
+    "engine.simulation": ("Record", "Simulation"),
+}
+"""Where each name is defined: it is imported when first used, so that `undrift --help` does not wait for torch."""
+
+
+def __getattr__(name: str) -> Any:
+    for place, names in _PLACES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"undrift.{place}"), name)
+            return value
+    if not name.startswith("_") and find_spec(f"undrift.{name}") is not None:
+        return import_module(f"undrift.{name}")
+    raise AttributeError(f"module 'undrift' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,18 +1,16 @@
 """The command line and the table of costs."""
 
-import io
 import json
 import subprocess
 import sys
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from undrift import Algorithm, cost
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import CoordinateMedian
-from undrift.cli import app, progress
+from undrift.cli import app
 
 # down, up, client state, server state, gradients per step: the tables of the reference sheets
 COSTS = {
@@ -75,16 +73,6 @@ def test_the_table_names_every_algorithm() -> None:
 def test_installed_command() -> None:
     done = subprocess.run([sys.executable, "-m", "undrift.cli", "list", "--json"], capture_output=True, check=True)
     assert len(json.loads(done.stdout)) == len(ALGORITHMS)
-
-
-def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 30.0, 61.0, 61.0, 90.0])  # made, first row, second row and its line, third row
-    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
-    out = io.StringIO()
-    with progress.Progress(40, "fedavg/seed-0", Console(file=out)) as shown:
-        for round in range(3):
-            shown.row({"round": round, "train_loss": 0.5, "accuracy": 0.25})
-    assert out.getvalue() == "fedavg/seed-0 2 of 40  accuracy 25.00%  loss 0.500\n"
 
 
 def test_help_is_plain() -> None:

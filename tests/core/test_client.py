@@ -90,7 +90,7 @@ def test_an_error_names_round_client_step_and_block() -> None:
         def correct(self, grad, state, step):
             return grad[:-1] if step.step < 2 else grad.add_(step.w[:-1])
 
-    with pytest.raises(ClientError, match=r"round 0, client 0, step 0: output with shape"):
+    with pytest.raises(ClientError, match=r"round 1, client 0, step 0: output with shape"):
         Simulation(Algorithm(drift=Broken()), ONE, Local(epochs=4)).run(1)
 
     @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def test_an_error_names_round_client_step_and_block() -> None:
             return grad
 
     with pytest.raises(
-        ClientError, match=r"round 0, client 0, step 2, drift=Later.correct: expected a vector of length 1, got 0"
+        ClientError, match=r"round 1, client 0, step 2, drift=Later.correct: expected a vector of length 1, got 0"
     ):
         Simulation(Algorithm(drift=Later()), ONE, Local(epochs=4)).run(1)
 

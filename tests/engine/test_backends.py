@@ -44,7 +44,7 @@ def test_a_client_that_fails_is_rejected_and_the_round_goes_on() -> None:
     state, record = next(simulation.rounds(1))
     failed = {r.client: r.detail for r in record.rejections if r.reason is Reason.FAILED}
     assert record.clients == (0, 2, 4, 5, 7) and set(failed) == {3, 6}
-    assert failed[3] == "round 0, client 3, step 0: the disk is gone"
+    assert failed[3] == "round 1, client 3, step 0: the disk is gone"
     other = Simulation(make("scaffold"), Clinic(), LOCAL)
     assert fingerprint(state) == fingerprint(other.round(other.start(), [0, 2, 4, 5, 7])[0])
 
@@ -74,9 +74,9 @@ def test_a_client_without_its_state_is_treated_like_one_that_fails(tmp_path: Pat
     next(tmp_path.rglob("5/0")).unlink()
     _, record = next(simulation.rounds(1, state))
     failed = {r.client: r.detail for r in record.rejections if r.reason is Reason.FAILED}
-    assert "client 4 after round 0 cannot be used" in failed[4] and "no state of client 5 after round 0" in failed[5]
+    assert "client 4 after round 1 cannot be used" in failed[4] and "no state of client 5 after round 1" in failed[5]
     simulation.failures = "raise"
-    with pytest.raises(ClientError, match="the state of client 4 after round 0 cannot be used") as seen:
+    with pytest.raises(ClientError, match="the state of client 4 after round 1 cannot be used") as seen:
         simulation.run(1, state)
     assert isinstance(seen.value.__cause__, StoreError)
 

@@ -141,8 +141,20 @@ def test_the_partition_deals_out_every_example_once_and_unevenly(load) -> None:
 
 def test_missing_data_is_said(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
+    task, *_ = load("before")
+    monkeypatch.setattr(task, "DEBIAN", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="apt install dataset-fashion-mnist, or set UNDRIFT_DATA"):
-        load("before")[0].read("train")
+        task.read("train")
+
+
+def test_data_elsewhere_does_not_hide_debians(
+    load, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    task, *_ = load("before")
+    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path / "empty"))
+    monkeypatch.setattr(task, "DEBIAN", str(data))
+    assert len(task.read("t10k")) == 100
 
 
 def test_debians_files(load, monkeypatch: pytest.MonkeyPatch) -> None:

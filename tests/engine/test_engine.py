@@ -77,7 +77,7 @@ def test_a_missing_client_state_is_named() -> None:
     state = simulation.run(1)
     simulation.worker.store.states.clear()
     with pytest.raises(
-        ClientError, match="no state of client 0 after round 0; resume with the clients' states"
+        ClientError, match="no state of client 0 after round 1; resume with the clients' states"
     ) as seen:
         simulation.run(1, state)
     assert isinstance(seen.value.__cause__, StoreError)

@@ -87,7 +87,7 @@ def test_clients_that_fail_are_rejected_or_raised(flower: Flower) -> None:
     with Simulation(make("fedavg"), Failing(), LOCAL, backend=FlowerBackend(2)) as simulation:
         _, record = next(simulation.rounds(1))
         assert {r.client: r.detail for r in record.rejections if r.reason is Reason.FAILED} == {
-            client: f"round 0, client {client}, step 0: the disk is gone" for client in (3, 6)
+            client: f"round 1, client {client}, step 0: the disk is gone" for client in (3, 6)
         }
         simulation.failures = "raise"
         with pytest.raises(ClientError, match=r"client 3, step 0: the disk is gone \(2 of 7 clients failed"):
@@ -113,7 +113,7 @@ def test_a_worker_that_breaks_ends_the_run(flower: Flower) -> None:
         def examples(self, client: int) -> int:
             raise MemoryError("out of memory")
 
-    lost = pytest.raises(RuntimeError, match=r"a worker of Flower's simulation failed in round 0: .*out of memory")
+    lost = pytest.raises(RuntimeError, match=r"a worker of Flower's simulation failed in round 1: .*out of memory")
     with Simulation(make("fedavg"), Lost(), LOCAL, backend=FlowerBackend(2)) as simulation, lost:
         simulation.run(1)
     assert not ours()
@@ -134,7 +134,7 @@ def test_closing_ends_a_round_that_is_under_way(flower: Flower) -> None:
     closer = threading.Timer(1.0, simulation.stop)
     closer.start()
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match="FlowerBackend was closed during round 0"):
+    with pytest.raises(RuntimeError, match="FlowerBackend was closed during round 1"):
         simulation.run(1)
     assert time.monotonic() - began < 60
     with pytest.raises(RuntimeError, match="FlowerBackend is closed; create a new one"):
@@ -226,9 +226,9 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     fedavg = Simulation(make("fedavg"), Clinic(), LOCAL, cohort=5, seed=3)
     left = [client for client in range(8) if client != 3]
     assert told["fedavg"] == fingerprint(fedavg.round(fedavg.start(), left)[0]) and told["cohort"] == fedavg.sample(1)
-    failed = [3, "FAILED", "round 0, client 3, step 0: the disk is gone"]
+    failed = [3, "FAILED", "round 1, client 3, step 0: the disk is gone"]
     assert told["rejected"] == [[1, "EMPTY", ""], failed]
     kind, message = told["raised"]
-    assert kind == "ClientError" and message.startswith("round 1, client 3, step 0: the disk is gone (1 of 7 clients")
+    assert kind == "ClientError" and message.startswith("round 2, client 3, step 0: the disk is gone (1 of 7 clients")
     assert told["threads"] == []
     assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end

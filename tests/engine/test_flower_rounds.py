@@ -183,7 +183,7 @@ def test_a_lost_state_is_named_and_the_round_goes_on(tmp_path: Path) -> None:
     start(strategy, grid, 2)
     (lost,) = [r for r in strategy.records[1].rejections if r.client == 4]
     assert lost.reason is Reason.FAILED
-    assert "no state of client 4 after round 0" in lost.detail
+    assert "no state of client 4 after round 1" in lost.detail
 
 
 @pytest.mark.parametrize("name", ["fedavgm", "scaffold", "feddyn"])

@@ -143,7 +143,7 @@ def test_a_client_that_fails_is_rejected_or_raised(started) -> None:
     with Pool(1) as pool, Simulation(make("scaffold"), Failing(), LOCAL, backend=RayBackend(pool)) as simulation:
         state, record = next(simulation.rounds(1))
         (failed,) = [r for r in record.rejections if r.reason is Reason.FAILED]
-        assert failed.client == 3 and failed.detail == "round 0, client 3, step 0: the disk is gone"
+        assert failed.client == 3 and failed.detail == "round 1, client 3, step 0: the disk is gone"
         with pytest.raises(ClientError, match=r"client 3, step 0: the disk is gone \(every client"):
             simulation.round(simulation.start(), [3])
         simulation.failures = "raise"

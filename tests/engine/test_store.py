@@ -37,7 +37,7 @@ def test_the_accepted_and_the_provisional_state_are_kept(store: Store) -> None:
     assert fingerprint(store.load(3, 5)) == fingerprint(state(5.0))
     with pytest.raises(StoreError, match="no state of client 3 after round 4; resume with the clients' states"):
         store.load(3, 4)
-    with pytest.raises(StoreError, match="no state of client 9 after round 0"):
+    with pytest.raises(StoreError, match="no state of client 9 after round 1"):
         store.load(9, 0)
 
 

@@ -55,7 +55,7 @@ def test_the_best_round_is_kept_besides_the_last_ones(method: str, tmp_path: Pat
     assert plain.sha256 == whole.sha256 and not (plain.folder / "best").exists()
 
     def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
+        if row["round"] == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -70,7 +70,7 @@ def test_a_best_round_off_the_schedule_survives_a_rewind(tmp_path: Path) -> None
     whole = start(settings(method="scaffold", output=output), tmp_path / "whole")
 
     def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 2:
+        if row["round"] == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -78,7 +78,7 @@ def test_a_best_round_off_the_schedule_survives_a_rewind(tmp_path: Path) -> None
     assert kept_rounds(tmp_path / "cut" / "checkpoints") == [] and kept_rounds(tmp_path / "cut" / "best") == [2]
     assert resume(tmp_path / "cut").sha256 == whole.sha256  # from the first round
     assert files(tmp_path / "cut" / "best") == files(whole.folder / "best")
-    assert [row["round"] for row in Metrics(tmp_path / "cut" / "metrics.jsonl").rows()] == list(range(5))
+    assert [row["round"] for row in Metrics(tmp_path / "cut" / "metrics.jsonl").rows()] == list(range(1, 6))
 
 
 @pytest.mark.usefixtures("early")

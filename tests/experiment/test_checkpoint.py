@@ -146,12 +146,12 @@ def test_rows_are_rewound_and_become_parquet(tmp_path: Path) -> None:
 
     metrics = Metrics(tmp_path / "metrics.jsonl")
     assert metrics.rows() == []
-    for round in range(4):
-        metrics.append({"round": round, "loss": round / 2, **({"accuracy": 0.5} if round % 2 else {})})
+    for round in range(1, 5):
+        metrics.append({"round": round, "loss": round / 2, **({} if round % 2 else {"accuracy": 0.5})})
     with open(metrics.path, "ab") as file:
-        file.write(b'{"round": 4')
+        file.write(b'{"round": 5')
     assert len(metrics.rows()) == 4
     metrics.rewind(2)
-    assert [row["round"] for row in metrics.rows()] == [0, 1]
+    assert [row["round"] for row in metrics.rows()] == [1, 2]
     table = pq.read_table(metrics.write_parquet()).to_pydict()
-    assert table == {"round": [0, 1], "loss": [0.0, 0.5], "accuracy": [None, 0.5]}
+    assert table == {"round": [1, 2], "loss": [0.5, 1.0], "accuracy": [None, 0.5]}

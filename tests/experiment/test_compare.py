@@ -124,7 +124,7 @@ def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_pat
     comparison = built(settings={"plain": {}})
 
     def stop(trial: Any, row: dict[str, Any] | None) -> None:
-        if row is not None and trial.label == "prox-0.1" and row["round"] == 0:
+        if row is not None and trial.label == "prox-0.1" and row["round"] == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -134,7 +134,7 @@ def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_pat
     started.clear()
     rows: list[int] = []
     table = compare(comparison, tmp_path, lambda trial, row: rows.append(row["round"]) if row else None)
-    assert started[0] == "prox-0.1/seed-0" and rows == [1, 0, 1, 0, 1], "it goes on after its first round"
+    assert started[0] == "prox-0.1/seed-0" and rows == [2, 1, 2, 1, 2], "it goes on after its first round"
     expected = {name: sha for name, sha in hashes(done[0]).items() if name.startswith("plain")}
     assert hashes(tmp_path) == expected
     assert table["rows"][1]["last_difference"] == done[1]["rows"][1]["last_difference"]
@@ -221,7 +221,7 @@ def test_tuned_rows_and_the_first_as_baseline() -> None:
 
 
 def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    file, runner = tmp_path / "toys.toml", CliRunner()
+    file, runner = tmp_path / "toys.toml", CliRunner(env={"COLUMNS": "80"})
     file.write_text(built().toml())
     shown = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--json"])
     assert shown.exit_code == 0 and json.loads(shown.stdout) == done[1]

@@ -16,7 +16,7 @@ def rows(*accuracies: float | None, gradients: int = 10, up: int = 100, seconds:
     """Rounds with the given accuracies; None is a round without evaluation."""
     spent = {"gradients": gradients, "bytes_up": up, "bytes_down": 100, "seconds": seconds, "evaluate_seconds": 9.0}
     known: list[dict[str, Any]] = [{} if x is None else {"accuracy": x} for x in accuracies]
-    return [{"round": n, **spent, **row} for n, row in enumerate(known)]
+    return [{"round": n, **spent, **row} for n, row in enumerate(known, 1)]
 
 
 def run(its: list[dict[str, Any]], *targets: Any) -> dict[str, Any]:

@@ -76,10 +76,10 @@ def test_personal_models_are_measured_now_and_then(
 
 
 ROWS: list[dict[str, Any]] = [
-    {"round": 0, "accuracy": 0.5},
-    {"round": 1, "accuracy": 0.2, "personal_accuracy": 0.8, "personal_seconds": 1.0},
-    {"round": 2, "accuracy": 0.3, "test_loss": 2.0, "client_accuracy": 0.35},
-    {"round": 3, "accuracy": nan, "personal_accuracy": 0.7, "personal_worst_tenth": 0.1, "personal_seconds": 2.0},
+    {"round": 1, "accuracy": 0.5},
+    {"round": 2, "accuracy": 0.2, "personal_accuracy": 0.8, "personal_seconds": 1.0},
+    {"round": 3, "accuracy": 0.3, "test_loss": 2.0, "client_accuracy": 0.35},
+    {"round": 4, "accuracy": nan, "personal_accuracy": 0.7, "personal_worst_tenth": 0.1, "personal_seconds": 2.0},
 ]
 for row in ROWS:
     row |= {"seconds": 1.0, "evaluate_seconds": 3.0, "bytes_down": 1, "bytes_up": 1, "gradients": 5}
@@ -96,7 +96,7 @@ def test_best_and_rounds_to_a_target_are_of_the_judged_column() -> None:
     assert rounds_to(ROWS, 0.4) == 1 and rounds_to(ROWS, 0.6) is None
     assert rounds_to(ROWS, 0.4, "personal_accuracy") == 2 and rounds_to(ROWS, None, "personal_accuracy") is None
     assert "best_accuracy" not in best(ROWS[:1], "personal_accuracy") and "personal_seconds" not in best(ROWS[:1])
-    assert [row["round"] for row in measured(ROWS, "accuracy")] == [0, 1, 2]
+    assert [row["round"] for row in measured(ROWS, "accuracy")] == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -204,7 +204,7 @@ def test_a_run_of_an_earlier_version_is_judged_by_accuracy(done: tuple[Path, dic
 
 
 def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    file, runner = tmp_path / "toys.toml", CliRunner()
+    file, runner = tmp_path / "toys.toml", CliRunner(env={"COLUMNS": "80"})
     file.write_text((done[0] / "compare.toml").read_text())
     shown = runner.invoke(app, ["compare", str(file), "--out", str(done[0])])
     assert shown.exit_code == 0 and "judged by" in shown.stdout and "Judged by personal" in shown.stdout
@@ -236,7 +236,7 @@ def test_the_progress_line_shows_the_judged_accuracy() -> None:
     with Progress(3, "fedper", Console(file=io.StringIO())) as shown:
         status = []
         for row in ({"accuracy": 0.1}, {"accuracy": 0.2, "personal_accuracy": 0.9}, {"accuracy": 0.3}):
-            shown.row({"round": len(status), "train_loss": 0.5, **row}, "personal_accuracy")
+            shown.row({"round": len(status) + 1, "train_loss": 0.5, **row}, "personal_accuracy")
             status.append(shown.bar.tasks[0].fields["status"])
     measured_once = "personal accuracy 90.00%  loss 0.500"
     assert status == ["loss 0.500", measured_once, measured_once]

@@ -32,7 +32,7 @@ def test_a_run_explains_itself(tmp_path: Path) -> None:
         "config.toml", "environment.json", "partition.json", "metrics.jsonl", "metrics.parquet", "audit.jsonl",
         "checkpoints", "model.safetensors", "summary.json", "clients.json", "tensorboard",
     }  # fmt: skip
-    assert [row["round"] for row in seen] == [0, 1, 2, 3]
+    assert [row["round"] for row in seen] == [1, 2, 3, 4]
     assert set(seen[0]) >= {
         "accuracy", "test_loss", "client_accuracy", "client_worst_tenth", "drift", "seconds", "bytes_up", "bytes_down",
         "train_loss", "gradients", "lr", "clients", "rejected",
@@ -64,7 +64,7 @@ def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
         pass
 
     def stop(row: dict[str, object]) -> None:
-        if row["round"] == 1:
+        if row["round"] == 2:
             raise StopError
 
     with pytest.raises(StopError):
@@ -76,7 +76,7 @@ def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
     assert short.sha256 != whole.sha256
     assert {whole.sha256, moved.sha256, longer.sha256, resume(tmp_path / "whole").sha256} == {whole.sha256}
     rows = [json.loads(line) for line in (tmp_path / "here" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["round"] for row in rows] == [0, 1, 2, 3]
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
 
 
 def test_damage_is_noted_and_survived(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_row_tells_what_the_instruments_do(ended: Path) -> None:
         gradients = lens.client_vectors(job, scene.state, clients, samples=job.local.batch_size)
         again = glance(job, scene.state, clients, layout, ("spectrum", "divergence"))
     row = rows(ended)[-1]
-    assert row["round"] == 1 and {name: row[name] for name in again} == again
+    assert row["round"] == 2 and {name: row[name] for name in again} == again
     ratio = lens.consensus(gradients, layout).overall["ratio"]
     assert torch.allclose(torch.tensor(row["consensus"]).double(), ratio, rtol=1e-6)
     found = lens.divergence_by_layer(gradients, layout)
@@ -85,7 +85,7 @@ def test_parts_and_rounds_are_chosen(tmp_path: Path) -> None:
     output = {"lens_every": 2, "lens": ["spectrum"], "lens_clients": 3}
     folder = start(settings(rounds=3, output=output), tmp_path / "run").folder
     (row,) = rows(folder)
-    assert set(row) == {"round", "seconds", "consensus"} and row["round"] == 1
+    assert set(row) == {"round", "seconds", "consensus"} and row["round"] == 2
     assert all(0 < x <= 1 for x in row["consensus"])
 
 
@@ -111,12 +111,12 @@ def test_resume_rewinds_the_rows(tmp_path: Path) -> None:
     whole = start(settings(rounds=4, output=EVERY), tmp_path / "whole")
 
     def stop(row: dict[str, Any]) -> None:
-        if row["round"] == 1:
+        if row["round"] == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         start(settings(rounds=4, output={**EVERY, "checkpoint_every": 3}), tmp_path / "cut", stop)
-    assert [row["round"] for row in rows(tmp_path / "cut")] == [0, 1]
+    assert [row["round"] for row in rows(tmp_path / "cut")] == [1, 2]
     assert resume(tmp_path / "cut").sha256 == whole.sha256
     told = [{**row, "seconds": 0} for row in rows(tmp_path / "cut")]
     assert told == [{**row, "seconds": 0} for row in rows(whole.folder)]

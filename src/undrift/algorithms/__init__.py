@@ -1,6 +1,7 @@
 """Every named algorithm: one small file per paper, one line per algorithm here."""
 
 from collections.abc import Callable
+from inspect import signature
 
 from undrift.algorithms.apfl import apfl
 from undrift.algorithms.bulyan import bulyan
@@ -151,6 +152,10 @@ def make(name: str, *, preset: str | None = None, **arguments: object) -> Algori
     """
     if name not in ALGORITHMS:
         raise ValueError(f"no algorithm is named {name!r}; {suggest(name, ALGORITHMS)}")
+    known = signature(ALGORITHMS[name]).parameters
+    for unknown in sorted(arguments.keys() - known.keys()):
+        takes = ", ".join(map(str, known.values())) or "no arguments"
+        raise TypeError(f"{name} got an unexpected keyword argument {unknown!r}; it takes {takes}")
     return ALGORITHMS[name](**{**presets.preset(preset).of(name).arguments, **arguments} if preset else arguments)
 
 

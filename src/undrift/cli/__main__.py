@@ -2,4 +2,4 @@
 
 from undrift.cli import app
 
-app()
+app(prog_name="undrift")

@@ -1,13 +1,20 @@
-"""The Typer application; the other modules of this package add their commands to it."""
+"""The Typer application; the other modules of this package add their commands to it.
+
+A command's module imports nothing slow at its top: help, completion and refused arguments do without torch.
+"""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from undrift.util.names import suggest
+from undrift.util.version import __version__
 
 
 class _Formatter(click.HelpFormatter):
@@ -25,6 +32,46 @@ class _Command(TyperCommand):
     context_class = _Context
 
 
+class _Group(TyperGroup):
+    """The commands; a refused argument is answered in one line."""
+
+    context_class = _Context
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(f"no command is named {args[0]!r}; {suggest(args[0], self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        if not more.get("standalone_mode", True):
+            return super().main(*args, **more)
+        try:
+            sys.exit(super().main(*args, **{**more, "standalone_mode": False}) or 0)
+        except click.ClickException as error:
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                typer.echo(_line(error), err=True)
+            sys.exit(error.exit_code)
+        except click.Abort:
+            typer.echo("aborted", err=True)
+            sys.exit(1)
+
+
+def _line(error: click.ClickException) -> str:
+    """What is wrong with the arguments, and where to read what works, in one line."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "undrift"
+    text = error.format_message().rstrip(".").replace("\n", " ")
+    if isinstance(error, click.NoSuchOption):
+        options = context.command.get_params(context) if context is not None else []
+        known = [name for option in options for name in option.opts if name.startswith("--")]
+        text = f"no option is named {error.option_name}; {suggest(error.option_name, known)}"
+    elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter) and error.param:
+        text = f"{error.param.opts[0]}: {error.message.rstrip('.')}"
+    return f"{command}: {text} (see {command} --help)"
+
+
 class _App(typer.Typer):
     def command(self, name: str | None = None, **more: Any) -> Callable[..., Any]:
         return super().command(name, **{"cls": _Command, **more})
@@ -32,15 +79,27 @@ class _App(typer.Typer):
 
 app = _App(
     name="undrift",
+    cls=_Group,
     help="Federated learning that stays on course when clients' data differ.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(wanted: bool) -> None:
+    """Print the version and exit."""
+    if wanted:
+        typer.echo(f"undrift {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _undrift() -> None:
+def _undrift(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Federated learning that stays on course when clients' data differ."""
 
 

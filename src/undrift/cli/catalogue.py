@@ -2,18 +2,18 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markdown import Markdown
-from rich.table import Table
 
-from undrift.algorithms import ALGORITHMS, make
 from undrift.cli.app import app, reported
-from undrift.compose.cards import FAMILIES, card, family, markdown
-from undrift.core.algorithm import Cost, cost
+from undrift.cli.names import FAMILIES, completing, methods
 from undrift.util.names import suggest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from undrift.core.algorithm import Cost
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: stored state; all in
@@ -24,7 +24,10 @@ undrift show NAME explains one algorithm."""
 
 @app.command("list")
 def list_algorithms(
-    only: Annotated[str | None, typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.")] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completing(*FAMILIES)),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
 ) -> None:
     """List every algorithm with its costs and its blocks.
@@ -36,19 +39,27 @@ def list_algorithms(
     with reported("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
+    from undrift.algorithms import ALGORITHMS, make
+    from undrift.cli.tables import open_console
+    from undrift.compose.cards import family
+    from undrift.core.algorithm import cost
+
     made = {name: make(name) for name in ALGORITHMS}
     families = {name: family(algorithm) for name, algorithm in made.items()}
     costs = {name: cost(algorithm) for name, algorithm in made.items() if only in (None, families[name])}
     if as_json:
         typer.echo(json.dumps([row.row(name) for name, row in costs.items()], indent=2))
     else:
-        Console().print(_table(costs, families))
+        open_console().print(_table(costs, families))
         typer.echo(_LEGEND)
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="An algorithm's name, as undrift list shows it.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="An algorithm's name, as undrift list shows it.", autocompletion=completing(*methods())),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print an object.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,
 ) -> None:
@@ -59,18 +70,25 @@ def show(
 
     Example: undrift show scaffold
     """
+    from rich.markdown import Markdown
+
+    from undrift.cli.tables import WIDE, open_console
+    from undrift.compose.cards import card, markdown
+
     with reported("show"):
         page = card(name)
     if as_json:
         typer.echo(json.dumps(asdict(page), indent=2))
-    elif as_markdown:
+    elif as_markdown or open_console().width == WIDE:
         typer.echo(markdown(page), nl=False)
     else:
-        Console().print(Markdown(markdown(page), code_theme="bw", hyperlinks=False))
+        open_console().print(Markdown(markdown(page), code_theme="bw", hyperlinks=False))
 
 
-def _table(costs: dict[str, Cost], families: dict[str, str]) -> Table:
+def _table(costs: "dict[str, Cost]", families: dict[str, str]) -> "Table":
     """The costs, family by family."""
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("algorithm", no_wrap=True)
     for heading in ("down", "up", "client", "server", "grads"):
@@ -86,7 +104,7 @@ def _table(costs: dict[str, Cost], families: dict[str, str]) -> Table:
     return table
 
 
-def _cells(name: str, own: Cost) -> list[str]:
+def _cells(name: str, own: "Cost") -> list[str]:
     """The cells of one algorithm."""
     kept = str(own.client_state) if own.client_state or own.stateless else "<1"
     numbers = (own.down, own.up, kept, own.server_state, own.gradients_per_step)

@@ -3,21 +3,16 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.comparisons import AsJson, Watching, print_table
-from undrift.cli.progress import Progress
+from undrift.cli.comparisons import AsJson
 from undrift.cli.runs import Device, Engine, Workers
-from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError
-from undrift.experiment.strict import ConfigError
+
+if TYPE_CHECKING:
+    from undrift.experiment.config import Config
 
 _SCALES = ("paper", "small")
 
@@ -43,12 +38,15 @@ def run_paper(
 
     Example: undrift paper fedfft table1 --scale small
     """
+    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.tables import show_results
+    from undrift.experiment.folder import RunError
     from undrift.papers import folder_of, paper, papers, perform
     from undrift.papers.runner import Scale, comparison
 
-    with reported("paper", ConfigError, RunError):
+    with reported("paper", RunError):
         if scale not in _SCALES:
-            raise ConfigError(f"--scale {scale}: there are {' and '.join(_SCALES)}")
+            raise ValueError(f"--scale {scale}: there are {' and '.join(_SCALES)}")
         chosen_scale = cast(Scale, scale)
         if name == "list" or item is None:
             _list(papers() if name == "list" else (name,), chosen_scale, as_json)
@@ -69,7 +67,8 @@ def run_paper(
     else:
         from undrift.papers import texts
 
-        _results(f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)", *texts(lines, table["baseline"]))
+        title = f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)"
+        show_results(title, *texts(lines, table["baseline"]))
         if wanted.differs:
             typer.echo(f"differs from the paper: {wanted.differs}")
         for path in [*figures, folder / f"{chosen.name}-{chosen.key(wanted)}.md"]:
@@ -82,6 +81,7 @@ def run_paper(
 
 def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
     """Print every item with its costs."""
+    from undrift.cli.tables import show_rows
     from undrift.data import available
     from undrift.papers import Steps, comparison, estimate, paper
 
@@ -100,7 +100,7 @@ def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: boo
     if as_json:
         typer.echo(json.dumps(records, indent=1))
         return
-    _show(
+    show_rows(
         f"Experiments of the papers, {scale} scale",
         ["paper", "item", "what", "runs", "gradients", "hours", "data"],
         rows,
@@ -108,30 +108,13 @@ def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: boo
     typer.echo("hours: local training on one core of this machine, from a measured step; run: undrift paper NAME ITEM")
 
 
-def _rehearse(configs: list[Config]) -> None:
+def _rehearse(configs: "list[Config]") -> None:
     """Dry runs, with a line for each."""
     from undrift.papers import rehearse
 
-    def notify(config: Config, new: bool) -> None:
+    def notify(config: "Config", new: bool) -> None:
         if new:
             typer.echo(f"{config.method} {config.data} {config.partition} {config.model or 'default model'}")
 
     made = rehearse(configs, notify)
     typer.echo(f"dry run passed: {len(configs)} runs, {made} of them different, one round each on stand-in data")
-
-
-def _results(title: str, headings: list[str], rows: list[list[str]]) -> None:
-    """Print our numbers beside the published ones."""
-    console = Console()
-    console.print(title, markup=False, highlight=False)
-    print_table(console, headings, rows, headings.index("ours"))
-
-
-def _show(title: str, headings: list[str], rows: list[list[Any]]) -> None:
-    """Print a table."""
-    console = Console()
-    console.print(title, markup=False, highlight=False)
-    drawn = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in rows:
-        drawn.add_row(*(escape(str(text)) for text in row))
-    console.print(drawn)

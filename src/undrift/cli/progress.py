@@ -1,29 +1,39 @@
-"""Progress of a run: a live bar on a terminal, a line of text per minute in a log."""
+"""Progress of runs: a live bar on a terminal, lines of text in a log."""
 
+import logging
+from collections.abc import Callable
+from math import inf
+from threading import Event, Thread
 from time import perf_counter
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from undrift.experiment.judge import GLOBAL, NAMES, Column
+from undrift.experiment.compare import Trial
+from undrift.experiment.config import Config
+from undrift.experiment.judge import GLOBAL, NAMES, Column, config_judged_by
+from undrift.util.steps import LOG
 
-EVERY = 60.0  # seconds between two lines of a log
+EVERY = 30.0  # seconds after which a log gets a line, whatever is going on
 
 
 class Progress:
     """A bar with the round, the last accuracy and loss, and an estimate of the time left; a context manager.
 
-    If the output is not a terminal, it prints one line per minute instead.
+    If the output is not a terminal, it prints lines instead: one with the first step, then one every 30 seconds, with
+    what is being done (`undrift.util.steps`), so that a slow round is not silent.
 
     Args:
         rounds: how many rounds there are; None if that is not known yet.
         label: the text before the bar.
         console: where to print; None is standard error.
+        done: how many rounds were done before.
     """
 
-    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None) -> None:
+    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None, done: int = 0) -> None:
         console = Console(stderr=True) if console is None else console
         self.bar = Bar(
             TextColumn("{task.description}"),
@@ -36,27 +46,112 @@ class Progress:
             console=console,
             disable=not console.is_terminal,
         )
-        self.logged, self.accuracy = perf_counter(), ""
-        self.task = self.bar.add_task(label, total=rounds, status="starting")
+        self.rounds, self.begun, self.logged = rounds, perf_counter(), -inf
+        self.task = self.bar.add_task(label, total=rounds, completed=done, status="starting")
+        self.trial, self.done, self.accuracy, self.status, self.step = "", done, "", "", ""
+        self._handler, self._before, self._ended = _Steps(self), (LOG.level, LOG.propagate), Event()
+        self._beat = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> "Progress":
+        LOG.addHandler(self._handler)
+        LOG.setLevel(logging.DEBUG)
+        LOG.propagate = False
         self.bar.start()
+        if self.bar.disable:
+            self._beat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
         self.bar.stop()
+        LOG.removeHandler(self._handler)
+        LOG.level, LOG.propagate = self._before
 
-    def row(self, row: dict[str, Any], judged_by: Column = GLOBAL) -> None:
-        """Show the row of a round, with the accuracy by which its run is judged; it is not measured in every round."""
-        status = f"loss {row['train_loss']:.3f}"
+    def of(self, config: Config) -> Callable[[dict[str, Any]], None]:
+        """What shows the rows of a run."""
+        judged_by = config_judged_by(config)
+        return lambda row: self.row(row, judged_by)
+
+    def begin(self, trial: str) -> None:
+        """Begin one of several runs; how many rounds it has is known with its first row."""
+        self.trial, self.done, self.accuracy, self.status, self.step = trial, 0, "", "", ""
+        self.rounds = None
+        self.bar.update(self.task, description=escape(trial))
+
+    def row(
+        self, row: dict[str, Any], judged_by: Column = GLOBAL, *, rounds: int | None = None, before: int = 0
+    ) -> None:
+        """Show the row of a round, with the accuracy by which its run is judged; it is not measured in every round.
+
+        Args:
+            row: the row.
+            judged_by: the column of that accuracy.
+            rounds: how many rounds this run has, if the bar counts those of several.
+            before: how many rounds of other runs are done.
+        """
         if judged_by in row:
             self.accuracy = f"{NAMES[judged_by]} {row[judged_by]:.2%}  "
-        self.bar.update(self.task, completed=row["round"] + 1, status=self.accuracy + status)
-        self._log(row["round"] + 1, self.accuracy + status)
+        self.done, self.status, self.step = row["round"], f"{self.accuracy}loss {row['train_loss']:.3f}", ""
+        self.rounds = rounds or self.rounds
+        at = f"{escape(self.trial)}, round {self.done} of {self.rounds}" if self.trial else None
+        self.bar.update(self.task, completed=before + self.done, status=self.status, description=at)
+        self.log(EVERY)
 
-    def _log(self, done: int, status: str) -> None:
-        """Print a line to a log, at most once a minute."""
-        if self.bar.disable and perf_counter() - self.logged >= EVERY:
-            self.logged, task = perf_counter(), self.bar.tasks[0]
-            of = f" of {task.total:.0f}" if task.total else ""
-            self.bar.console.print(f"{task.description} {done}{of}  {status}", highlight=False)
+    def told(self, step: str) -> None:
+        """Show what is being done."""
+        self.step = step
+        self.bar.update(self.task, status="  ".join(filter(None, [self.status, step])))
+        self.log(EVERY)
+
+    def log(self, after: float) -> None:
+        """Print a line if the output is a log and its last line is this many seconds old."""
+        now = perf_counter()
+        if self.bar.disable and now - self.logged >= after:
+            self.logged, of = now, f" of {self.rounds}" if self.rounds else ""
+            at = ", ".join(filter(None, [self.trial, f"{self.done}{of} rounds done" if self.rounds else ""]))
+            line = "  ".join(filter(None, [at, self.status, self.step]))
+            self.bar.console.print(f"{line}  ({now - self.begun:.0f} s)", highlight=False, markup=False, soft_wrap=True)
+
+    def _watch(self) -> None:
+        """Print lines while a step takes long."""
+        while not self._ended.wait(1.0):
+            self.log(EVERY)
+
+
+class _Steps(logging.Handler):
+    """Hands the steps of a run to its progress."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        (self.progress.begin if hasattr(record, "trial") else self.progress.told)(record.getMessage())
+
+
+class Watching:
+    """Shows the progress of many runs on one bar, which counts their rounds.
+
+    Args:
+        progress: the bar.
+        tuned: the settings that the trials of a tuning share.
+    """
+
+    def __init__(self, progress: Progress, tuned: Config | None = None) -> None:
+        self.progress, self.tuned, self.before = progress, tuned, 0
+
+    def comparison(self, trial: Trial, row: dict[str, Any] | None) -> None:
+        """Show a row of one of the runs, or count a run that has ended (None)."""
+        rounds = trial.config.rounds
+        if row is None:
+            self.before += rounds
+            self.progress.bar.update(self.progress.task, completed=self.before)
+        else:
+            self.progress.row(row, config_judged_by(trial.config), rounds=rounds, before=self.before)
+
+    def tuning(self, _: str, row: dict[str, Any]) -> None:
+        """Show a row of a trial."""
+        assert self.tuned is not None
+        rounds = self.tuned.rounds
+        self.progress.row(row, config_judged_by(self.tuned), rounds=rounds, before=self.before)
+        self.before += rounds if row["round"] == rounds else 0

@@ -6,9 +6,6 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, reported
-from undrift.experiment import ConfigError
-from undrift.experiment.checkpoint import CheckpointError
-from undrift.experiment.folder import RunError
 
 
 @app.command("report")
@@ -26,7 +23,7 @@ def write_report(
     """
     from undrift.report import collect, sections, write_page, write_prints
 
-    with reported("report", ConfigError):
+    with reported("report"):
         material = collect(runs)
         parts = sections(material)
         drawn = [figure for part in parts for figure in part.figures]
@@ -65,16 +62,18 @@ def draw_figure(
     Example: undrift figure sweep runs/compare-rho --over rho --by best
     """
     from undrift.experiment.best import parse_round
+    from undrift.experiment.checkpoint import CheckpointError
+    from undrift.experiment.folder import RunError
     from undrift.report import KINDS, draw_kind, draw_sweep
 
     if kind == "list":
         for name, known in KINDS.items():
             typer.echo(f"{name:10} {known.shows}")
         return
-    with reported("figure", ConfigError, RunError, CheckpointError):
+    with reported("figure", RunError, CheckpointError):
         at, given = parse_round(round), runs or []
         if over and kind != "sweep":
-            raise ConfigError(f"--over {over}: only for undrift figure sweep; leave it out or draw a sweep")
+            raise ValueError(f"--over {over}: only for undrift figure sweep; leave it out or draw a sweep")
         if over and at is None:
             paths = draw_sweep(given, out, over=over, by=by, minus=minus, together=together)
         else:

@@ -1,39 +1,52 @@
 """Runs: `undrift run` and `undrift resume`."""
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.progress import Progress
-from undrift.experiment import Config, ConfigError, Outcome, resume, start
-from undrift.experiment.checkpoint import CheckpointError
-from undrift.experiment.folder import RunError, check_run
-from undrift.experiment.judge import GLOBAL, config_judged_by
-from undrift.experiment.strict import merged, read_toml
+from undrift.cli.names import DATA, ENGINES, MODELS, PARTITIONS, completing, methods
 
-Engine = Annotated[str | None, typer.Option(help="local, ray or flower; it does not affect results.")]
+if TYPE_CHECKING:
+    from undrift.experiment import Outcome
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(*DATA)
+    ),
+]
+Partition = Annotated[
+    str | None,
+    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(*PARTITIONS)),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(*ENGINES)),
+]
 Preset = Annotated[
     str | None,
     typer.Option(help="papers, fedfft, fedfsa, ...: the values of a paper; other settings override them."),
 ]
 Workers = Annotated[int | None, typer.Option(help="How many workers the engine starts.")]
 Device = Annotated[str | None, typer.Option(help="cpu; GPUs are not supported yet.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as an object.")]
 
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="A name from undrift list, or a composition.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.")
+    method: Annotated[
+        str | None,
+        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(*methods())),
     ] = None,
-    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
+    data: Data = None,
+    partition: Partition = None,
     clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
     cohort: Annotated[
         str | None, typer.Option(help="How many take part in a round: a number (10) or a ratio of the clients (0.1).")
@@ -42,7 +55,9 @@ def run(
         float | None, typer.Option(help="Each client takes part with this probability; instead of a cohort.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
-    model: Annotated[str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(*MODELS))
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
@@ -53,12 +68,13 @@ def run(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="An argument of the method (rho=0.05) or another setting (local.decay=1)."),
+        typer.Option("--set", help="A setting (proxy=200, local.decay=1) or an argument of the method (rho=0.05)."),
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run, new or empty; default runs/...")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a method and store everything about the run in a folder.
 
@@ -81,13 +97,19 @@ def run(
         "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
-    with reported("run", ConfigError, RunError, CheckpointError):
+    from undrift.cli.progress import Progress
+    from undrift.experiment import Config, start
+    from undrift.experiment.checkpoint import CheckpointError
+    from undrift.experiment.folder import RunError
+    from undrift.experiment.strict import merged, read_toml
+
+    with reported("run", RunError, CheckpointError):
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.data)}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
-            outcome = start(built, folder, partial(progress.row, judged_by=config_judged_by(built)))
-    _print_summary(outcome)
+            outcome = start(built, folder, progress.of(built))
+    _print_outcome(outcome, as_json)
 
 
 @app.command("resume")
@@ -97,18 +119,30 @@ def resume_run(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    as_json: AsJson = False,
 ) -> None:
     """Resume a run from its last intact checkpoint, bit for bit.
 
     Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
     """
-    changes = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
-    errors = (ConfigError, RunError, CheckpointError)
-    with reported("resume", *errors), stoppable(f"undrift resume {folder}"), Progress(rounds) as progress:
+    from undrift.cli.progress import Progress
+    from undrift.experiment import Config, resume
+    from undrift.experiment.checkpoint import CheckpointError, kept_rounds
+    from undrift.experiment.folder import RunError, check_run
+
+    given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
+    changes = {key: value for key, value in given.items() if value is not None}
+    with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)
-        show = partial(progress.row, judged_by=config_judged_by(Config.read(folder / "config.toml")))
-        outcome = resume(folder, show, **{k: v for k, v in changes.items() if v is not None})
-    _print_summary(outcome)
+        config = Config.read(folder / "config.toml")
+        done = max(kept_rounds(folder / "checkpoints"), default=0)
+        with Progress(rounds or config.rounds, done=done) as progress:
+            outcome = resume(folder, progress.of(config), **changes)
+    if not outcome.trained:
+        done = outcome.summary["rounds"]
+        more = f"undrift resume {folder} --rounds {2 * done}"
+        typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {more}", err=True)
+    _print_outcome(outcome, as_json)
 
 
 def with_preset(values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
@@ -121,14 +155,23 @@ def with_preset(values: Mapping[str, Any], preset: str | None) -> dict[str, Any]
 
 
 def settings(texts: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as settings: `table.key` sets a key of a table, `key` an argument of the method."""
+    """`KEY=VALUE` texts as settings.
+
+    `table.key` sets a key of a table. `key` sets a key without a table, such as `clients`, or else an argument of the
+    method; an argument with the name of such a key is written `arguments.key`.
+    """
+    from undrift.experiment.config import Config
+
     out: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
+            raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
         table, _, name = key.rpartition(".")
-        out.setdefault(table or "arguments", {})[name] = _value(value)
+        if not table and name in (*Config.model_fields, *Config.shorthands):
+            out[name] = _value(value)
+        else:
+            out.setdefault(table or "arguments", {})[name] = _value(value)
     return out
 
 
@@ -154,9 +197,14 @@ def _free(root: Path, name: str) -> Path:
     return path
 
 
-def _print_summary(outcome: Outcome) -> None:
-    """Print the result in a few lines; first the accuracy by which the run is judged."""
+def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
+    """Print the result in a few lines, first the accuracy by which the run is judged; or as JSON."""
+    from undrift.experiment.judge import GLOBAL
+
     summary = outcome.summary
+    if as_json:
+        typer.echo(json.dumps({"folder": str(outcome.folder), **summary}, indent=2))
+        return
     best = f" (best {summary['best_accuracy']:.2%} in round {summary['best_round']})" if "best_round" in summary else ""
     personal = summary.get("judged_by", GLOBAL) != GLOBAL
     if "personal_accuracy" in summary:

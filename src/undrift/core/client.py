@@ -91,7 +91,7 @@ def train(
             reported.update(_reports(blocks, states, ends, end))
     except Exception as error:
         raise ClientError(
-            f"round {broadcast.round}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
+            f"round {broadcast.round + 1}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
         ) from error
     finally:
         oracle.release()

@@ -151,7 +151,7 @@ class Gate:
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
         """Reject a client, also one that sent nothing."""
         rejection = Rejection(client, reason, detail)
-        _log.warning("round %d, %s", self.broadcast.round, rejection)
+        _log.warning("round %d, %s", self.broadcast.round + 1, rejection)
         self.rejections.append(rejection)
         return rejection
 

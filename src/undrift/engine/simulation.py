@@ -23,6 +23,7 @@ from undrift.engine.backend import Backend, InProcess
 from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.reports import columns
 from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.util.steps import tell
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Simulation:
 
     def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
         """Run one round with these clients."""
+        tell("round %d, %d clients", state.round + 1, len(clients))
         broadcast = server.send(self.algorithm, state)
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))

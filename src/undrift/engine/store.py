@@ -74,7 +74,7 @@ class DiskStore:
             raise StoreError(f"{_missing(client, round)} ({path})") from None
         except wire.WireError as error:
             raise StoreError(
-                f"the state of client {client} after round {round} cannot be used: {path}: {error}"
+                f"the state of client {client} after round {round + 1} cannot be used: {path}: {error}"
             ) from error
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
@@ -134,4 +134,4 @@ def _file(root: Path, client: int, round: int) -> Path:
 
 def _missing(client: int, round: int) -> str:
     """The message for a missing state."""
-    return f"no state of client {client} after round {round}; resume with the clients' states of this run"
+    return f"no state of client {client} after round {round + 1}; resume with the clients' states of this run"

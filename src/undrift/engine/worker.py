@@ -25,6 +25,7 @@ from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
+from undrift.util.steps import tell
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ class Worker:
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort)
         partial = Partial(gate.total())
-        for client in clients:
+        for number, client in enumerate(clients, 1):
+            tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
             started, reported = perf_counter(), dict[str, float]()
             upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch, reported)
             if upload is not None and gate.admit(upload, partial.total) is None:

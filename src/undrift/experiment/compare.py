@@ -18,18 +18,18 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import Field, model_validator
 
-from undrift.data.partition import parse
 from undrift.experiment.config import Config
 from undrift.experiment.expand import expand
 from undrift.experiment.results import result
 from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
 from undrift.experiment.run import complete, finished
-from undrift.experiment.setup import Setup, prepare, variant, workers
+from undrift.experiment.setup import Setup, check_names, prepare, variant, workers
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, split_targets
 from undrift.util.files import write
 from undrift.util.names import suggest
+from undrift.util.steps import tell_trial
 
 Watch = Callable[["Trial", dict[str, Any] | None], None]
 
@@ -142,7 +142,7 @@ class Comparison(Strict):
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
             values["target"], relative = split_targets(values.get("target"))
-            parse((config := Config.build(values, "")).partition)
+            check_names(config := Config.build(values, ""))
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config, relative)
@@ -209,6 +209,7 @@ def compare(
             return replace(prepare(trial.config), pool=pool)
 
         for trial in missing:
+            tell_trial(trials.index(trial) + 1, len(trials), trial.name)
             with sheet.recording(trial):
                 ready = partial(_variant, partial(shared, trial.setting, trial.config.seed), trial.config)
                 complete(trial.config, out / trial.name, ready, partial(notify, trial))

@@ -98,6 +98,7 @@ class OutputConfig(Strict):
     lens_clients: Annotated[int, Field(ge=2, le=10_000_000)] = 4
     lens: tuple[Literal["spectrum", "divergence", "heterogeneity"], ...] = ("spectrum", "divergence")
     lens_filter: str | None = None
+    patience: Count = 10
 
     @model_validator(mode="after")
     def _filters(self) -> Self:
@@ -197,7 +198,9 @@ class Config(Strict):
             needs = self.algorithm().needs
         except TypeError as error:
             where = "method" if self._composed else f"arguments of {self.method}"
-            raise ValueError(f"{where}: {error}") from error
+            local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
+            hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
+            raise ValueError(f"{where}: {error}{hint}") from error
         if needs.proxy and not self.proxy:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self

@@ -47,8 +47,7 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """Create the folder of a new run; the path must be new or empty."""
-        if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
-            raise RunError(f"{path} exists: name another folder with --out, or resume it with: undrift resume {path}")
+        check_free(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = cls(path)
         write(path / "config.toml", config.toml())
@@ -90,10 +89,18 @@ class RunFolder:
             self.note("partition.json", {**record, "histogram": split.histogram.tolist()})
 
 
+def check_free(path: Path) -> None:
+    """Raise if a new run cannot have this folder."""
+    if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
+        run = (path / "config.toml").is_file()
+        other = f", or resume it with: undrift resume {path}" if run else ""
+        raise RunError(f"{path} exists{'' if run else ' and is no run'}: name another folder with --out{other}")
+
+
 def check_run(path: Path) -> None:
     """Raise if a folder contains no run."""
     if not (path / "config.toml").is_file():
-        raise RunError(f"{path} is not a run: it has no config.toml")
+        raise RunError(f"{path} is not a run: it has no config.toml; give a folder that undrift run has written")
 
 
 def same_data(path: Path, split: Partition) -> bool:

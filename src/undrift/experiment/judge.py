@@ -71,7 +71,7 @@ def best(rows: Sequence[Row], judged_by: Column = GLOBAL) -> dict[str, Any]:
     judged = measured(rows, judged_by)
     if judged:
         top = max(judged, key=lambda row: row[judged_by])
-        summary |= {"best_accuracy": top[judged_by], "best_round": top["round"] + 1}
+        summary |= {"best_accuracy": top[judged_by], "best_round": top["round"]}
     for column, names in _LAST.items():
         for row in measured(rows, column)[-1:]:
             summary |= {name: row[name] for name in names if name in row}
@@ -86,7 +86,7 @@ def rounds_to(rows: Sequence[Row], target: float | None, judged_by: Column = GLO
     """After how many rounds a column first reached the target; None if it did not, or there is no target."""
     if target is None:
         return None
-    return next((row["round"] + 1 for row in measured(rows, judged_by) if row[judged_by] >= target), None)
+    return next((row["round"] for row in measured(rows, judged_by) if row[judged_by] >= target), None)
 
 
 def measured(rows: Sequence[Row], column: str) -> list[Row]:

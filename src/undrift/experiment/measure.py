@@ -15,6 +15,7 @@ from undrift.engine.store import StoreError
 from undrift.experiment.config import Config
 from undrift.experiment.judge import PERSONAL, Column, judged_by
 from undrift.experiment.setup import Setup
+from undrift.util.steps import tell
 
 POINTS, TUNED_POINTS = 10, 4
 """How often, at most, a run measures its personal models if `output.personal_every` is not set; the second if they are
@@ -59,7 +60,7 @@ class Measure:
         clients = len(record.visits)
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
         return {
-            "round": record.round,
+            "round": record.round + 1,
             "clients": clients,
             "rejected": len(record.rejections),
             "lr": self.setup.local.rate(record.round),
@@ -85,6 +86,7 @@ class Measure:
         If the partition corrupts images, accuracy and loss are means over the types, and the clean accuracy and that of
         every type are added.
         """
+        tell("round %d, evaluating", state.round)
         self._load(state, state.params, state.buffers)
         task, module = self.setup.task, self.model.module
         right, loss = task.correct(module)
@@ -129,6 +131,7 @@ class Measure:
             return self._personal[1]
         task, accuracies = self.setup.task, []
         for client in range(task.population):
+            tell("round %d, personal model %d of %d", state.round, client + 1, task.population)
             try:
                 accuracies.append(task.own_score(self.simulation.worker.personal(client, state), client).accuracy)
             except StoreError:

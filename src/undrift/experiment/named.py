@@ -64,6 +64,19 @@ def canonical(value: object, info: ValidationInfo) -> object:
     return f"{name}({', '.join(f'{key}={written(item)}' for key, item in given.items())})"
 
 
+def check_name(setting: str, text: str) -> None:
+    """Raise if a model or data set is unknown.
+
+    Args:
+        setting: "model" or "data".
+        text: its name, with or without arguments.
+    """
+    try:
+        _KNOWN[setting](parts(text)[0])
+    except ValueError as error:
+        raise ValueError(f"{setting}: {error}") from None
+
+
 def _data_arguments(name: str) -> dict[str, Any]:
     """The arguments of `load` that change the data, for any data set."""
     find_source(name)

@@ -17,7 +17,7 @@ from undrift.engine.simulation import Record
 from undrift.experiment.best import BEST, KeepBest
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError, RunFolder, read_summary
+from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.judge import best as best_of
 from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
@@ -30,12 +30,23 @@ from undrift.util.version import __version__
 Watch = Callable[[dict[str, Any]], None]
 
 
+class StalledError(RunError):
+    """No upload was accepted for many rounds, so the model did not change."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run: its folder and the summary, which has the SHA-256 of the server's final state."""
+    """The result of a run.
+
+    Args:
+        folder: its folder.
+        summary: the content of summary.json, which has the SHA-256 of the server's final state.
+        trained: whether there was a round left to train.
+    """
 
     folder: Path
     summary: dict[str, Any]
+    trained: bool = True
 
     @property
     def sha256(self) -> str:
@@ -52,6 +63,7 @@ def start(config: Config, folder: Path, watch: Watch | None = None, setup: Setup
         watch: called with every row.
         setup: the result of `prepare(config)`, if you have it already.
     """
+    check_free(folder)
     setup = prepare(config) if setup is None else setup
     with RunFolder.create(folder, setup.config) as run:
         run.audit.write("start", config=setup.config.identity())
@@ -73,7 +85,7 @@ def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
         config = Config.build(values)
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
-            return Outcome(folder, done)
+            return Outcome(folder, done, trained=False)
         return _go(run, prepare(config), watch)
 
 
@@ -143,7 +155,6 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
         state = first if latest is None else latest
         run.audit.write("resume" if latest else "begin", round=state.round, sha256=fingerprint(state))
-        run.metrics.rewind(state.round)
         measure = Measure(setup, simulation)
         output = config.output
         lens = run.path / "lens.jsonl"
@@ -156,24 +167,38 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             measure.model,
             output.lens_filter,
         )
-        live.rewind(state.round)
+        live.rewind(state.round)  # before the metrics, which tell how an earlier version counted rounds
+        run.metrics.rewind(state.round)
         best: KeepBest | None = None
         if output.keep_best:
             best = KeepBest(
                 checkpoints(run.path / BEST, keep=1), run.path / "clients", measure.judged_by, run.metrics.rows()
             )
         with trackers(config.output.track, run.path, config) as track:
-            begun = perf_counter()
+            begun, idle = perf_counter(), 0
             for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
                 row = measure.row(state, record, perf_counter() - begun) | live.after(state, record)
                 if best is not None and best.after(state, row):
-                    run.audit.write("best", round=record.round, sha256=fingerprint(state))
+                    run.audit.write("best", round=state.round, sha256=fingerprint(state))
                 _commit(run, kept, config, state, record, row)
                 track(row)
                 if watch is not None:
                     watch(row)
+                idle = 0 if record.visits else idle + 1
+                if idle == output.patience:
+                    raise _stalled(run.path, record, idle)
                 begun = perf_counter()
         return _finish(run, setup, measure, state)
+
+
+def _stalled(folder: Path, record: Record, idle: int) -> StalledError:
+    """The error of a run without progress."""
+    reasons = sorted({rejection.reason.name.lower() for rejection in record.rejections}) or ["no client replied"]
+    return StalledError(
+        f"{folder}: no upload was accepted in the last {idle} rounds ({', '.join(reasons)}), so the model does not "
+        "change: try a smaller local.lr or set local.clip; audit.jsonl has the reason of every client, and "
+        "output.patience the number of such rounds after which a run ends"
+    )
 
 
 def _commit(
@@ -182,13 +207,13 @@ def _commit(
     """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due."""
     for rejection in record.rejections:
         detail = {"detail": rejection.detail} if rejection.detail else {}
-        run.audit.write("reject", round=record.round, client=rejection.client, reason=rejection.reason.name, **detail)
+        run.audit.write("reject", round=state.round, client=rejection.client, reason=rejection.reason.name, **detail)
     for client, why in record.absent:
-        run.audit.write("absent", round=record.round, client=client, detail=why)
+        run.audit.write("absent", round=state.round, client=client, detail=why)
     run.metrics.append(row)
     if state.round % config.output.checkpoint_every == 0 or state.round == config.rounds:
         kept.save(state)
-        run.audit.write("commit", round=record.round, clients=len(record.visits), sha256=fingerprint(state))
+        run.audit.write("commit", round=state.round, clients=len(record.visits), sha256=fingerprint(state))
 
 
 def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) -> Outcome:

@@ -18,13 +18,14 @@ from undrift.core.types import Local
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.corruption import assign, corrupted
 from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import natural
+from undrift.data.schemes import Scheme, natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
-from undrift.experiment.named import parts
+from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
 from undrift.models import KINDS, build
+from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
 
@@ -58,10 +59,13 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset: the data to use instead of loading those that the settings name.
     """
     try:
+        scheme = check_names(config)
         name, arguments = parts(config.data)
+        tell("loading %s", name)
         dataset = load(name, **arguments) if dataset is None else dataset
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
-        scheme, labels = parse(config.partition), dataset.train.targets.numpy()
+        labels = dataset.train.targets.numpy()
+        tell("splitting %s over clients", name)
         owned = natural(scheme)
         wanted = config.clients or (None if owned else CLIENTS)
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
@@ -88,6 +92,14 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         corruptions=corruptions,
     )
     return Setup(config, config.algorithm(), task, split, config.local.local())
+
+
+def check_names(config: Config) -> Scheme:
+    """The partition of a run; raises if its data, its model or its partition is unknown, before anything is loaded."""
+    check_name("data", config.data)
+    if config.model is not None:
+        check_name("model", config.model)
+    return parse(config.partition)
 
 
 def variant(setup: Setup, config: Config) -> Setup:

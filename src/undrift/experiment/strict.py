@@ -66,7 +66,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        others = [other.name for other in path.parent.glob("*.toml")]
+        advice = f"; {suggest(path.name, others)}" if others else ""
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 

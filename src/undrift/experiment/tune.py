@@ -10,10 +10,10 @@ is personal, else the global model.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import product
-from math import inf, isfinite
+from itertools import count, product
+from math import inf, isfinite, prod
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,11 +22,12 @@ from pydantic import Field, model_validator
 from undrift.experiment.config import Config, Scalar
 from undrift.experiment.folder import RunError
 from undrift.experiment.judge import GLOBAL, PERSONAL, Column, config_judged_by, measured
-from undrift.experiment.run import complete
+from undrift.experiment.run import StalledError, complete
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
+from undrift.util.steps import tell_trial
 
 Point = tuple[float, ...]
 Watch = Callable[[str, dict[str, Any]], None]
@@ -195,10 +196,11 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         watch: called with the name of a trial and each of its rows.
     """
     shared: list[Setup] = []
-    stack = ExitStack()
+    stack, number, first = ExitStack(), count(1), prod(len(set(values)) for values in tuning.grid.values())
 
     def evaluate(point: Point) -> float:
         name = _name(tuning, point)
+        tell_trial(next(number), first, name)
         try:
             config = tuning.config(point)
         except ConfigError as error:
@@ -208,7 +210,8 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
             shared[:] = shared or [replace(prepare(config), pool=stack.enter_context(workers(config)))]
             return variant(shared[0], config)
 
-        complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
+        with suppress(StalledError):  # its rows say that it diverged
+            complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
         rows = Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds]
         return score(rows, tuning.by, config_judged_by(config))
 

@@ -72,7 +72,7 @@ class Live:
         return layout_of(self.job.task.model()) if self.model is None else self.model.layout
 
     def rewind(self, round: int) -> None:
-        """Drop the row of this round and all later ones, because they will be run again."""
+        """Drop the rows after this round, because these rounds will be run again."""
         if self.rows.path.exists():
             self.rows.rewind(round)
 
@@ -89,7 +89,7 @@ class Live:
         except (ValueError, TypeError, RuntimeError) as error:
             row = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
-        self.rows.append({"round": record.round, "seconds": seconds, **row})
+        self.rows.append({"round": state.round, "seconds": seconds, **row})
         return {"lens_seconds": seconds}
 
 

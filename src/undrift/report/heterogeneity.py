@@ -84,7 +84,7 @@ def _line(group: Group, part: str, key: str) -> Line | None:
 
 def _measured(run: LoadedRun) -> dict[int, Mapping[str, Any]]:
     """Rounds done -> what was measured during the run or, if nothing was, afterwards."""
-    live = {row["round"] + 1: row[_PART] for row in run.stream if _PART in row}
+    live = {row["round"]: row[_PART] for row in run.stream if _PART in row}
     return live or {row["round"]: row[_PART] for row in run.looks if _PART in row}
 
 

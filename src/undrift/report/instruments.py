@@ -258,7 +258,7 @@ def _over_rounds(group: Group, scale: str, *keys: str) -> Panel | None:
     first, shown = rows[0]
     layers = lookup(first, "divergence", "layers") if "divergence" in keys else None
     names = list(layers or [f"{(n + 0.5) / len(shown):.2g}" for n in range(len(shown))])
-    kept = [(row["round"] + 1, column) for row, column in rows if len(column) == len(names)]
+    kept = [(row["round"], column) for row, column in rows if len(column) == len(names)]
     values = np.array([column for _, column in kept], dtype=float).T
     high = float(np.max(values, initial=0, where=np.isfinite(values)))
     title = "layer" if layers else _FREQUENCY.title

@@ -31,15 +31,17 @@ class Metrics:
             file.write(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> list[Row]:
-        """All rows; a last line truncated by a crash is skipped."""
-        if not self.path.exists():
-            return []
-        data = self.path.read_bytes()
-        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+        """All rows; a last line truncated by a crash is skipped.
+
+        Rounds are counted from 1. Runs of earlier versions counted from 0; their rows are returned with 1 added.
+        """
+        rows, main = _read(self.path), self.path.with_name("metrics.jsonl")
+        first = (rows if main == self.path else _read(main))[:1]  # the lens does not measure the first round
+        return [{**row, "round": row["round"] + 1} for row in rows] if first and first[0].get("round") == 0 else rows
 
     def rewind(self, round: int) -> None:
-        """Delete the rows of this round and later ones, which will be run again."""
-        kept = [row for row in self.rows() if row["round"] < round]
+        """Delete the rows after this round, because these rounds will be run again."""
+        kept = [row for row in self.rows() if row["round"] <= round]
         write(self.path, "".join(json.dumps(row) + "\n" for row in kept), sync=False)
 
     def write_parquet(self) -> Path:
@@ -50,3 +52,9 @@ class Metrics:
         with replacing(path) as temporary:
             pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), temporary)
         return path
+
+
+def _read(path: Path) -> list[Row]:
+    """The rows of a file, as they are written; none if there is no file."""
+    data = path.read_bytes() if path.exists() else b""
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]

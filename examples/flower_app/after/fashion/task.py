@@ -32,13 +32,15 @@ class Net(nn.Module):
 
 @cache
 def read(split: str) -> TensorDataset:
-    """All images and labels of "train" or "t10k", from UNDRIFT_DATA/fashion-mnist or Debian's folder."""
-    given, content = os.environ.get("UNDRIFT_DATA"), []
-    folder = Path(given, "fashion-mnist") if given else Path(DEBIAN)
+    """All images and labels of "train" or "t10k", from UNDRIFT_DATA/fashion-mnist or else Debian's folder."""
+    given, content = filter(None, os.environ.get("UNDRIFT_DATA", "").split(os.pathsep)), []
+    folders = [*(Path(part, "fashion-mnist") for part in given), Path(DEBIAN)]
     for name, header in ((f"{split}-images-idx3-ubyte.gz", 16), (f"{split}-labels-idx1-ubyte.gz", 8)):
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"{folder / name}: apt install dataset-fashion-mnist, or set UNDRIFT_DATA")
-        content.append(np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=header))
+        path = next((folder / name for folder in folders if (folder / name).exists()), None)
+        if path is None:
+            places = ", ".join(map(str, folders))
+            raise FileNotFoundError(f"no {name} in {places}: apt install dataset-fashion-mnist, or set UNDRIFT_DATA")
+        content.append(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header))
     images = torch.from_numpy(content[0].reshape(-1, 1, 28, 28).astype(np.float32) / 255.0)
     return TensorDataset((images - 0.286) / 0.353, torch.from_numpy(content[1].astype(np.int64)))
 

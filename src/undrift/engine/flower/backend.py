@@ -153,7 +153,7 @@ class FlowerBackend(DiskBackend):
 
     def _round(self, grid: Grid, roster: Roster, request: _Request) -> Partial:
         """Send the orders of a round and collect the replies."""
-        job, round = self.job, request.broadcast.round
+        job, round = self.job, request.broadcast.round + 1
         groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
         tally = orders.write(request.broadcast, groups, request.accepted, self.deadline)

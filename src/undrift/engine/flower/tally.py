@@ -50,7 +50,7 @@ class RoundRecord(Record):
 
     def __str__(self) -> str:
         """One line for a log."""
-        line = f"round {self.round}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
+        line = f"round {self.round + 1}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
         if self.rejections:
             line += f"; {len(self.rejections)} rejected, the first: {self.rejections[0]}"
         if self.absent:

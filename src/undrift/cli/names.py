@@ -1,0 +1,55 @@
+"""Names for completion and help, without the modules that define them: those import torch. A test compares them."""
+
+from collections.abc import Callable
+from importlib.resources import files
+
+DATA = (
+    "fashion-mnist",
+    "cifar10",
+    "cifar100",
+    "cifar100-coarse",
+    "tiny-imagenet",
+    "femnist",
+    "office-home",
+    "bloodmnist",
+    "shakespeare",
+    "leaf-shakespeare",
+    "yahoo-answers",
+)
+MODELS = (
+    "small-cnn",
+    "cnn",
+    "resnet8",
+    "resnet20",
+    "resnet56-2",
+    "resnet18",
+    "resnet18-bn",
+    "resnet18-imagenet",
+    "resnet18-imagenet-bn",
+    "lstm",
+    "variational-cnn",
+    "densenet121",
+    "vit-tiny",
+)
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
+ENGINES = ("local", "ray", "flower")
+PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
+
+
+def methods() -> list[str]:
+    """The algorithms, each of which is a file."""
+    found = (item.name for item in (files("undrift") / "algorithms").iterdir())
+    return sorted(
+        name.removesuffix(".py").replace("_", "-")
+        for name in found
+        if name.endswith(".py") and not name.startswith("_")
+    )
+
+
+def completing(*names: str) -> Callable[[str], list[str]]:
+    """A function for `autocompletion=` that offers these names."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete

@@ -1,0 +1,112 @@
+"""Tables for people: they fit a terminal, and are as wide as they need in a pipe or a file."""
+
+import os
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from undrift.experiment.judge import NAMES
+from undrift.experiment.statistics import Columns, views
+from undrift.experiment.tune import Tuning
+
+WIDE = 10_000
+"""The width of what is no terminal."""
+
+
+def open_console() -> Console:
+    """Standard output: as wide as the terminal, or as COLUMNS says; anything else never wraps or cuts a line."""
+    console = Console()
+    return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDE)
+
+
+def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> None:
+    """Print the tables of a comparison, split into parts if they are wider than the terminal."""
+    console = open_console()
+    console.print(table["name"], markup=False)
+    for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
+        _print(console, view.headings, view.texts, view.keys)
+        if name == "accuracy":
+            typer.echo(
+                f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, "
+                "in points"
+            )
+        if view.note:
+            console.print(view.note, markup=False, highlight=False)
+    typer.echo(folder / "table.md")
+
+
+def show_results(title: str, headings: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
+    """Print our numbers beside the published ones.
+
+    Args:
+        title: the line above the table.
+        headings: of the columns; those before "ours" name the row.
+        texts: the rows.
+    """
+    console = open_console()
+    console.print(title, markup=False, highlight=False)
+    _print(console, headings, texts, list(headings).index("ours"))
+
+
+def _print(console: Console, headings: Sequence[str], texts: Sequence[Sequence[str]], keys: int) -> None:
+    """Print a table, split into parts that fit the terminal; each begins with the key columns."""
+    widths = [max(map(len, column)) + 2 for column in zip(headings, *texts, strict=True)]
+    for part in _parts(widths, keys, console.width):
+        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        for column in part:
+            drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
+        for row in texts:
+            drawn.add_row(*(escape(row[column]) for column in part))
+        console.print(drawn)
+
+
+def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
+    """Groups of columns that fit the width; each begins with the key columns, which name the row."""
+    first, parts = list(range(keys)), [list(range(keys))]
+    for column in range(keys, len(widths)):
+        if len(parts[-1]) > keys and sum(widths[c] for c in [*parts[-1], column]) > room:
+            parts.append(list(first))
+        parts[-1].append(column)
+    return parts
+
+
+def show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
+    """Print the trials as a grid, the choice, and how to run it."""
+    first, *second = summary["axes"]
+    scores = {tuple(trial[name] for name in summary["axes"]): trial["score"] for trial in summary["trials"]}
+    lines = summary["axes"][second[0]] if second else [None]
+    drawn = Table(first, *([f"{second[0]} {v:g}" for v in lines] if second else ["accuracy %"]), box=SIMPLE_HEAD)
+    for value in summary["axes"][first]:
+        points = [(value, *others) for others in product(*(summary["axes"][name] for name in second))]
+        values = [scores[point] for point in points]
+        drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in values))
+    open_console().print(drawn)
+    if not tuning.base.get("holdout"):
+        typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to score trials")
+    for name, value in summary["choice"].items():
+        typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
+    typer.echo(f"{NAMES[summary['judged_by']]} on held-out examples {summary['score']:.2%} ({summary['by']} round)")
+    typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")
+
+
+def show_rows(title: str, headings: list[str], rows: list[list[Any]]) -> None:
+    """Print a title and a table.
+
+    Args:
+        title: the line above it.
+        headings: of the columns.
+        rows: the cells.
+    """
+    console = open_console()
+    console.print(title, markup=False, highlight=False)
+    drawn = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for row in rows:
+        drawn.add_row(*(escape(str(text)) for text in row))
+    console.print(drawn)

@@ -1,0 +1,30 @@
+"""What a run is doing at the moment, as log records: whoever wants to know adds a handler to `LOG`.
+
+Records have level DEBUG, so that they cost next to nothing and print nothing unless someone asks.
+"""
+
+import logging
+
+LOG = logging.getLogger("undrift.steps")
+
+
+def tell(text: str, *values: object) -> None:
+    """Say what is being done now, for example "loading cifar10" or "round 3, client 7 of 10"; rounds count from 1.
+
+    Args:
+        text: the step, with places for the values as in `logging`.
+        values: what to put there.
+    """
+    LOG.debug(text, *values)
+
+
+def tell_trial(number: int, trials: int, name: str) -> None:
+    """Say which run of several begins; the steps that follow are its steps.
+
+    Args:
+        number: which one, from 1.
+        trials: how many there are; fewer than `number` if more were added.
+        name: its name.
+    """
+    of = f" of {trials}" if number <= trials else ""
+    LOG.debug("trial %d%s (%s)", number, of, name, extra={"trial": True})

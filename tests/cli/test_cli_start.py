@@ -1,0 +1,122 @@
+"""The command line answers at once: help, completion and refused arguments need nothing slow."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+import undrift
+from undrift.algorithms import ALGORITHMS
+from undrift.cli import app, names
+from undrift.compose.cards import FAMILIES
+from undrift.data import SOURCES
+from undrift.data.partition import parse
+from undrift.models import MODELS
+
+HEAVY = ("torch", "numpy", "scipy", "pyarrow", "pydantic", "ray", "flwr", "matplotlib", "plotly", "datasets")
+ASK = f"""
+import sys
+try:
+    from undrift.cli import app
+    app(sys.argv[1:], prog_name="undrift")
+finally:
+    print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)
+"""
+COMMANDS = sorted(command.name or command.callback.__name__ for command in app.registered_commands)
+
+
+def ask(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, which names the heavy modules it imported at the end of stderr."""
+    words = [sys.executable, "-c", ASK, *arguments]
+    return subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        *(pytest.param([command, "--help"], 0, id=command) for command in COMMANDS),
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--version"], 0),
+        (["nosuch"], 2),
+        (["run", "--nosuch"], 2),
+        (["run", "--lr", "abc"], 2),
+        (["resume"], 2),
+        ([], 2),
+    ],
+)
+def test_nothing_slow_is_imported(arguments: list[str], code: int) -> None:
+    done = ask(*arguments)
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("undrift ru", {"run"}),
+        ("undrift run fedf", {name for name in ALGORITHMS if name.startswith("fedf")}),
+        ("undrift run fedavg --data fash", {"fashion-mnist"}),
+        ("undrift run fedavg --model resnet1", {name for name in MODELS if name.startswith("resnet1")}),
+        ("undrift list --family s", {"sharpness", "spectral", "server"}),
+    ],
+)
+def test_completion(line: str, expected: set[str]) -> None:
+    done = ask(_UNDRIFT_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
+    assert set(done.stdout.split()) == expected
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_script_for_the_shell() -> None:
+    shown = CliRunner(env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}).invoke(app, ["--help"]).stdout
+    assert "--install-completion" in shown and "--show-completion" in shown
+
+
+def test_the_names_are_those_of_the_registries() -> None:
+    assert names.methods() == sorted(ALGORITHMS)
+    assert tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS and names.FAMILIES == FAMILIES
+    for partition in names.PARTITIONS:
+        parse(partition)
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"undrift {undrift.__version__}\n"
+    assert version("undrift") == undrift.__version__
+
+
+def test_the_face_is_lazy_and_complete() -> None:
+    listed = [name for place in undrift._PLACES.values() for name in place]
+    assert sorted(listed) == sorted(undrift.__all__)
+    assert set(undrift.__all__) <= set(dir(undrift))
+    assert undrift.data.SOURCES is SOURCES  # a module of the package, imported when it is asked for
+    with pytest.raises(AttributeError, match="no attribute 'nosuch'"):
+        undrift.nosuch  # noqa: B018
+    done = subprocess.run([sys.executable, "-c", "from undrift import nosuch"], capture_output=True, text=True)
+    assert "ImportError: cannot import name 'nosuch' from 'undrift'" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["paper", "list", "--scale", "small"]])
+def test_tables_in_a_pipe_are_as_wide_as_they_need(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    shown = CliRunner().invoke(app, arguments).stdout
+    assert "…" not in shown and max(map(len, shown.splitlines())) > 80
+    if arguments == ["list"]:
+        assert len(shown.splitlines()) == 1 + len(FAMILIES) + len(ALGORITHMS) + 4  # no row is wrapped
+
+
+def test_a_card_in_a_pipe_is_markdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert (
+        CliRunner().invoke(app, ["show", "fedsam"]).stdout
+        == CliRunner().invoke(app, ["show", "fedsam", "--markdown"]).stdout
+    )
+
+
+def test_doctor_in_json() -> None:
+    found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    assert found["undrift"] == undrift.__version__ and "local" in found["engines"]
+    assert {item["name"] for item in found["data"]} == set(SOURCES)

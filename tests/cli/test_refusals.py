@@ -1,0 +1,127 @@
+"""What a new user may get wrong is answered in one line that says what works, with exit code 2."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from undrift.cli import app
+
+RUN = ("run", "fedavg")
+BAD = [
+    # names
+    (("runn",), "undrift: no command is named 'runn'; did you mean 'run'? (see undrift --help)"),
+    (("run", "fedavgg"), "undrift run: no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
+    (("run", "scaffold + sm(0.1)"), "undrift run: no algorithm, block or filter is named 'sm'; did you mean 'sam'?"),
+    ((*RUN, "--data", "mnist"), "undrift run: data: no data set is named 'mnist'; did you mean 'femnist'?"),
+    ((*RUN, "--model", "cn"), "undrift run: model: no model is named 'cn'; did you mean 'cnn'?"),
+    (
+        (*RUN, "--partition", "dirichlt:1"),
+        "undrift run: partition: no scheme is named 'dirichlt'; did you mean 'dirichlet'?",
+    ),
+    ((*RUN, "--engine", "spark"), "undrift run: engine.name: input should be 'local', 'ray' or 'flower', got 'spark'"),
+    ((*RUN, "--preset", "fedft"), "undrift run: preset: no preset is named 'fedft'; did you mean 'fedfft'?"),
+    (("show", "fedsamm"), "undrift show: no algorithm is named 'fedsamm'; did you mean 'fedsam'?"),
+    (("list", "--family", "sharp"), "undrift list: no family is named 'sharp'; did you mean 'sharpness'?"),
+    (("paper", "fedffx"), "undrift paper: no paper is named 'fedffx'; did you mean 'fedfft'?"),
+    (
+        ("partition", "--data", "mnist"),
+        "undrift partition: data: no data set is named 'mnist'; did you mean 'femnist'?",
+    ),
+    # numbers
+    ((*RUN, "--clients", "-5"), "undrift run: clients: input should be greater than or equal to 1, got '-5'"),
+    (
+        (*RUN, "--clients", "5", "--cohort", "10"),
+        "undrift run: cohort: 10 clients a round, but there are only 5 clients",
+    ),
+    (
+        (*RUN, "--cohort", "1.5"),
+        "undrift run: cohort: write a number of clients, 1 or more (cohort = 10), or a ratio of them in (0, 1] "
+        "(cohort = 0.1), got '1.5'",
+    ),
+    ((*RUN, "--probability", "2"), "undrift run: probability: input should be less than or equal to 1, got '2.0'"),
+    ((*RUN, "--rounds", "0"), "undrift run: rounds: input should be greater than or equal to 1, got '0'"),
+    ((*RUN, "--lr", "abc"), "undrift run: --lr: 'abc' is not a valid float (see undrift run --help)"),
+    ((*RUN, "--lr", "-1"), "undrift run: local.lr: input should be greater than 0, got '-1.0'"),
+    (
+        (*RUN, "--partition", "dirichlet:-1"),
+        "undrift run: dirichlet: alpha must be between 1e-06 and 1000000000, got -1",
+    ),
+    (
+        (*RUN, "--target", "70"),
+        "undrift run: target: must be a number in (0, 1], such as 0.7, or, in a comparison, "
+        '"baseline" or "0.95 * baseline", got \'70.0\'',
+    ),
+    # keys and arguments
+    (
+        (*RUN, "--roundz", "5"),
+        "undrift run: no option is named --roundz; did you mean '--rounds'? (see undrift run --help)",
+    ),
+    (
+        ("run", "fedprox", "--set", "mux=1"),
+        "undrift run: arguments of fedprox: fedprox got an unexpected keyword argument 'mux'; "
+        "it takes mu: float = 0.01",
+    ),
+    (
+        (*RUN, "--set", "lr=0.1"),
+        "undrift run: arguments of fedavg: fedavg got an unexpected keyword argument 'lr'; it takes no arguments; "
+        "a setting of local training is written local.lr",
+    ),
+    ((*RUN, "--set", "local.lrr=0.1"), "undrift run: local.lrr: unknown key; did you mean 'lr'?"),
+    (
+        (*RUN, "--set", "rho"),
+        "undrift run: --set rho: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1",
+    ),
+    (
+        ("tune", "fedavg", "--grid", "lr:0.1"),
+        "undrift tune: --grid lr:0.1: write NAME=V1,V2,..., for example --grid lr=0.05,0.1",
+    ),
+    # files and folders
+    (
+        ("run", "--config", "typ.toml"),
+        "undrift run: typ.toml: cannot be read: No such file or directory; did you mean 'typo.toml'?",
+    ),
+    (("run", "--config", "typo.toml"), "undrift run: typo.toml: round: unknown key; did you mean 'rounds'?"),
+    (("run", "--config", "half.toml"), "undrift run: half.toml: not TOML: Invalid value (at line 1, column 10)"),
+    ((*RUN, "--out", "notes"), "undrift run: notes exists and is no run: name another folder with --out"),
+    (
+        (*RUN, "--out", "run"),
+        "undrift run: run exists: name another folder with --out, or resume it with: undrift resume run",
+    ),
+    (
+        ("resume", "notes"),
+        "undrift resume: notes is not a run: it has no config.toml; give a folder that undrift run has written",
+    ),
+    (("resume",), "undrift resume: Missing argument 'FOLDER' (see undrift resume --help)"),
+    (
+        ("compare", "rows.toml"),
+        "undrift compare: rows.toml: fedavgg: no algorithm is named 'fedavgg'; did you mean 'fedavg'?",
+    ),
+    (
+        ("compare", "sets.toml"),
+        "undrift compare: sets.toml: fedavg: data: no data set is named 'mnist'; did you mean 'femnist'?",
+    ),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a few files that are wrong."""
+    (tmp_path / "half.toml").write_text("rounds = \n")
+    (tmp_path / "typo.toml").write_text("round = 5\n")
+    (tmp_path / "rows.toml").write_text('[[methods]]\nmethod = "fedavgg"\n')
+    (tmp_path / "sets.toml").write_text('[base]\ndata = "mnist"\n[[methods]]\nmethod = "fedavg"\n')
+    for name, file in (("notes", "notes.txt"), ("run", "config.toml")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "line"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_a_bad_value_is_answered_in_one_line(arguments: tuple[str, ...], line: str, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    done = CliRunner().invoke(app, arguments)
+    assert (done.stderr, done.exit_code) == (f"{line}\n", 2)
+    assert not done.stdout and isinstance(done.exception, SystemExit)
+    assert sorted(folder.rglob("*")) == before  # nothing is left behind

@@ -1,0 +1,118 @@
+"""One numbering of rounds: from 1, the number of completed rounds, in everything that is written or printed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from undrift.cli import app
+from undrift.experiment import Config, resume, start
+from undrift.experiment.folder import RunError
+from undrift.experiment.run import StalledError
+from undrift.experiment.tune import Tuning, tune
+from undrift.util.metrics import Metrics
+
+pytestmark = pytest.mark.usefixtures("tiny")
+LENS = {"lens_every": 2, "lens": ["spectrum"], "lens_clients": 2}
+
+
+def settings(**changes: object) -> Config:
+    return Config.build({**RUN, "rounds": 4, **changes})
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def older(folder: Path) -> None:
+    """Turn the files of a run into those of a version that counted rounds from 0."""
+    for name in ("metrics.jsonl", "lens.jsonl"):
+        path = folder / name
+        before = [{**row, "round": row["round"] - 1} for row in rows(path)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in before))
+
+
+def test_every_file_counts_from_one(tmp_path: Path) -> None:
+    outcome = start(settings(target=0.01, output={**LENS, "keep_best": True}), tmp_path / "run")
+    folder, summary = outcome.folder, outcome.summary
+    metrics = rows(folder / "metrics.jsonl")
+    assert [row["round"] for row in metrics] == [1, 2, 3, 4]
+    assert [row["round"] for row in rows(folder / "lens.jsonl")] == [2, 4]
+    audit = rows(folder / "audit.jsonl")
+    assert [event["round"] for event in audit if event["event"] == "commit"] == [1, 2, 3, 4]
+    assert sorted(path.stem for path in (folder / "checkpoints").glob("*.json")) == ["0000003", "0000004"]
+    top = max(metrics, key=lambda row: row["accuracy"])["round"]
+    assert summary["rounds"] == 4 and summary["rounds_to_target"] == 1 and summary["best_round"] == top
+    assert [path.stem for path in (folder / "best").glob("*.json")] == [f"{top:07d}"]
+    assert [event["round"] for event in audit if event["event"] == "best"][-1] == top
+
+
+def test_a_run_that_counted_from_zero_is_read_and_resumed(tmp_path: Path) -> None:
+    whole = start(settings(output=LENS), tmp_path / "whole")
+    old = start(settings(rounds=3, output=LENS), tmp_path / "old").folder
+    older(old)
+    assert [row["round"] for row in Metrics(old / "metrics.jsonl").rows()] == [1, 2, 3]
+    assert [row["round"] for row in Metrics(old / "lens.jsonl").rows()] == [2]
+    assert resume(old, rounds=4).sha256 == whole.sha256
+    assert [row["round"] for row in rows(old / "metrics.jsonl")] == [1, 2, 3, 4]
+    assert [row["round"] for row in rows(old / "lens.jsonl")] == [2, 4]
+
+
+def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Path) -> None:
+    config = settings(rounds=9, bound=1e-9, output={"patience": 3})
+    with pytest.raises(StalledError, match=r"no upload was accepted in the last 3 rounds \(\w+\), so the model does"):
+        start(config, tmp_path / "run")
+    assert [row["clients"] for row in rows(tmp_path / "run" / "metrics.jsonl")] == [0, 0, 0]
+    with pytest.raises(RunError, match="in the last 3 rounds"):  # it is tried again, from where it stopped
+        resume(tmp_path / "run")
+    assert len(rows(tmp_path / "run" / "metrics.jsonl")) == 6
+    assert config.identity() == settings(rounds=9, bound=1e-9).identity()
+
+
+def test_a_trial_that_stalls_has_diverged(tmp_path: Path) -> None:
+    base = {**RUN, "rounds": 4, "bound": 1e-9, "output": {"patience": 2}}
+    tuning = Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 0.2]}, "widenings": 0, "base": base})
+    with pytest.raises(RunError, match="every trial diverged"):
+        tune(tuning, tmp_path)
+
+
+# The command line
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_settings_without_a_table_and_json(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(settings(rounds=1).toml())
+    flags = ["--config", str(tmp_path / "run.toml"), "--out", str(tmp_path / "run"), "--json"]
+    done = run("run", "fedprox", *flags, "--set", "clients=6", "--set", "cohort=2", "--set", "arguments.mu=0.5")
+    assert done.exit_code == 0, done.output
+    found, summary = Config.read(tmp_path / "run" / "config.toml"), json.loads(done.stdout)
+    assert (found.clients, found.cohort, found.arguments) == (6, 2, {"mu": 0.5})
+    assert summary["folder"] == str(tmp_path / "run") and summary["rounds"] == 1 and len(summary["sha256"]) == 64
+    finished = run("resume", str(tmp_path / "run"), "--json")
+    assert finished.exit_code == 0 and json.loads(finished.stdout) == summary
+    said = (
+        f"{tmp_path / 'run'} is finished: all 1 rounds are done; for more: undrift resume {tmp_path / 'run'} --rounds 2"
+    )
+    assert said in finished.stderr
+    more = run("resume", str(tmp_path / "run"), "--rounds", "2", "--json")
+    assert json.loads(more.stdout)["rounds"] == 2 and "is finished" not in more.stderr
+
+
+def test_a_stalled_run_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(settings(bound=1e-9).toml())
+    done = run(
+        "run", "--config", str(tmp_path / "run.toml"), "--set", "output.patience=1", "--out", str(tmp_path / "x")
+    )
+    assert done.exit_code == 2 and "no upload was accepted in the last 1 rounds" in done.stderr.splitlines()[-1]
+
+
+def test_partition_in_json(tmp_path: Path) -> None:
+    done = run("partition", "--clients", "5", "--partition", "iid", "--out", str(tmp_path / "p.png"), "--json")
+    told = json.loads(done.stdout)
+    assert told["figure"] == str(tmp_path / "p.png") and (tmp_path / "p.png").is_file() and told["clients"] == 5
