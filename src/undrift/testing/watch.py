@@ -22,7 +22,7 @@ from undrift.core.oracle import Oracle
 from undrift.core.samples import Samples
 from undrift.core.view import View
 
-GIVEN = {"mix": 0, "correct": 0, "add": 0}
+GIVEN = {"mix": 0, "correct": 0, "add": 0, "direction": 0}
 """Verbs that may change one argument in place: which one."""
 
 ADVICE = {
