@@ -57,12 +57,9 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
         last = kept if sent is None else sent
         return Held(self.zero(start.w0) if last is None else _copy(last))
 
-    def finish(self, state: Held[MomentsT], end: End) -> tuple[Any, Any]:
-        """The moments, to whom they go."""
-        return (
-            state.moments if self.moments == "average" else None,
-            state.moments if self.moments == "keep" else None,
-        )
+    def finish(self, state: Held[MomentsT], end: End) -> tuple[MomentsT, MomentsT]:
+        """The moments, uploaded or kept; what is not declared is ignored."""
+        return state.moments, state.moments
 
     def receive(self, server: MomentsT, total: Summed, up: MomentsT, cohort: Cohort) -> MomentsT:
         """The mean of the clients' moments."""
