@@ -28,6 +28,7 @@ TESTS = (
     "test_gate::test_a_client_counts_once",
     "test_verbs_report::test_fedscam_reports_its_score_once_and_its_weights",
     "test_imports::test_no_files_import_in_a_circle",
+    "test_schedule::test_values_by_hand",
     "test_wire::test_damage_is_found",
     # engines
     "test_backends::test_a_client_that_fails_is_rejected_and_the_round_goes_on",

@@ -1,5 +1,6 @@
 """All pairs of slot values: each runs five rounds and stays finite, or is refused with a combination that works."""
 
+import re
 from itertools import combinations
 
 import pytest
@@ -10,6 +11,7 @@ from undrift import Algorithm, Local, Simulation
 from undrift.blocks import SAM, FedDyn, Filters, Scaffold, high_pass
 from undrift.core import wire
 from undrift.core.block import AnyBlock, Needs
+from undrift.core.optimizer import LocalOptimizer
 from undrift.testing import clinic
 
 VALUES: dict[str, list[AnyBlock]] = {**BLOCKS, "spectral": SPECTRAL}
@@ -36,6 +38,14 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     """What the message says if one of a pair lacks what it needs; "" if it lacks nothing."""
     if any(slot not in pair for block in pair.values() for slot in block.needs.filled):
         return r"needs a block in the perturbation slot; found none. Add one, as perturbation=SAM\(0.1\)"
+    needs, optimizer = [block.needs for block in pair.values()], pair.get("local_optimizer", LocalOptimizer())
+    for reason, missing in (
+        (next((x.plain_sgd for x in needs if x.plain_sgd), ""), not optimizer.plain),
+        (next((x.coupled_decay for x in needs if x.coupled_decay), ""), optimizer.decoupled),
+        (next((x.own_moments for x in needs if x.own_moments), ""), optimizer.Up is not None),
+    ):
+        if reason and missing:
+            return re.escape(reason)
     needed = [(slot, kind) for block in pair.values() for slot, kind in block.needs.slots.items()]
     return "" if all(isinstance(pair.get(slot), kind) for slot, kind in needed) else r"reads the state of the \w+ slot"
 

@@ -5,13 +5,13 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from undrift import Algorithm, Local, Simulation
+from undrift import Algorithm, Local, Simulation, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 LOCAL = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=4)
+SCHEDULED = replace(LOCAL, decay=1.0, schedule="warmup(2) + cosine(over=4)", step_schedule="cosine")
 ALGORITHMS = ["fedavg", "scaffold", "mofedsam", "fedlesam-d", "fedfft-d", "specgrad"]
 
 
@@ -46,6 +47,14 @@ def started():
 def pool(request, started):
     with Pool(request.param) as pool:
         yield pool
+
+
+@pytest.mark.parametrize("method", ["local-adamw(moments='average')", "local-adam(moments='keep')", "scaffold"])
+def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
+    algorithm = parse(method)
+    expected = Simulation(algorithm, Clinic(), SCHEDULED, cohort=5, seed=1).run(3)
+    with Simulation(algorithm, Clinic(), SCHEDULED, cohort=5, seed=1, backend=RayBackend(pool, chunk=2)) as simulation:
+        assert fingerprint(simulation.run(3)) == fingerprint(expected)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

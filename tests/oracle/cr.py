@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .methods import Params, Path, Settings, scale, sub
-from .personal import Own, Problem, average, slope
+from .methods import Params, Path, Settings
+from .personal import Own, Problem, average, stepped
 
 Noise = Callable[[int, int], torch.Generator]
 Gaussians = list[tuple[Tensor, Tensor]]
@@ -84,7 +84,7 @@ def fedcr(
         seen: dict[int, Gaussians] = {}
         for i in p.cohort(t):
             x = {n: heads[i][n] if i in heads and n in HEAD else w[n] for n in w}
-            stream, batches = noise(i, t), p.batches(i, t)
+            stream, batches, move = noise(i, t), p.batches(i, t), s.mover()
 
             def loss(x: Params, point: Tensor, label: int, eps: Tensor, common: Gaussians = common) -> Tensor:
                 mu, sig = moments(x, point, h.latent)
@@ -98,7 +98,7 @@ def fedcr(
                     for point, label in zip(points, labels.tolist(), strict=True):
                         seen.setdefault(label, []).append(moments(x, point, h.latent))
                 g = gradient(x, batch, samples(h, len(labels), stream), loss)
-                x = sub(x, scale(s.lr * s.decay**t, slope(s, g, x, set(x))))
+                x = stepped(s, move, s.lr * s.decay**t, g, x, set(x))
             heads[i] = x
             moved[i] = {n: w[n] if n in HEAD else x[n] for n in w}
         w = average(p, p.cohort(t), w, moved, sizes=False)
@@ -115,7 +115,7 @@ def fedcr(
 
 def tune(p: Problem, s: Settings, rounds: int, h: Hyper, client: int, x: Params, noise: Noise) -> Params:
     """Some epochs on the head alone, of the cross entropy of the mean logits."""
-    stream = noise(client, rounds)
+    stream, move = noise(client, rounds), s.mover()
 
     def loss(x: Params, point: Tensor, label: int, eps: Tensor) -> Tensor:
         mu, sig = moments(x, point, h.latent)
@@ -123,7 +123,7 @@ def tune(p: Problem, s: Settings, rounds: int, h: Hyper, client: int, x: Params,
 
     for batch in p.epochs(client, rounds, h.tuned):
         g = gradient(x, batch, samples(h, len(batch[1]), stream), loss)
-        x = sub(x, scale(s.lr * s.decay**rounds, slope(s, g, x, HEAD)))
+        x = stepped(s, move, s.lr * s.decay**rounds, g, x, HEAD)
     return x
 
 

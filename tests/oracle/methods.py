@@ -43,6 +43,10 @@ class Settings:
     weight_decay: float = 0.0
     clip: float | None = None
 
+    def mover(self) -> Callable[[float, Params, Params], Params]:
+        """The steps of one visit: (rate, x, g) -> x - rate*(g + wd*x)."""
+        return lambda lr, x, g: sub(x, scale(lr, add(g, scale(self.weight_decay, x))))
+
 
 def add(a: Params, b: Params) -> Params:
     """a + b."""
@@ -139,14 +143,14 @@ def local(
     p: Problem, s: Settings, t: int, client: int, w: Params, rule: Rule, v: Callable[[Params, Params], Params]
 ) -> tuple[Path, Path]:
     """x <- x - lr*(v(g, x) + wd*x), g = rule * min(1, clip/norm); return all x (w first) and all g."""
-    xs, gs = [w], []
+    xs, gs, move = [w], [], s.mover()
     for batch in p.batches(client, t):
         x = xs[-1]
         g = rule(p, client, w, x, batch)
         if s.clip is not None and norm(g) > s.clip:
             g = scale(s.clip / norm(g), g)
         gs.append(g)
-        xs.append(sub(x, scale(s.lr * s.decay**t, add(v(g, x), scale(s.weight_decay, x)))))
+        xs.append(move(s.lr * s.decay**t, x, v(g, x)))
     return xs, gs
 
 

@@ -34,12 +34,21 @@ def only(a: Params, names: set[str]) -> Params:
     return {name: a[name] if name in names else torch.zeros_like(a[name]) for name in a}
 
 
+def clipped(s: Settings, g: Params, names: set[str]) -> Params:
+    """clip(g) on the tensors that move."""
+    g = only(g, names)
+    return scale(s.clip / norm(g), g) if s.clip is not None and norm(g) > s.clip else g
+
+
 def slope(s: Settings, g: Params, x: Params, names: set[str]) -> Params:
     """clip(g) + wd*x on the tensors that move."""
-    g = only(g, names)
-    if s.clip is not None and norm(g) > s.clip:
-        g = scale(s.clip / norm(g), g)
-    return add(g, only(scale(s.weight_decay, x), names))
+    return add(clipped(s, g, names), only(scale(s.weight_decay, x), names))
+
+
+def stepped(s: Settings, move: Any, lr: float, g: Params, x: Params, names: set[str]) -> Params:
+    """x after a step of the tensors that move, along clip(g)."""
+    new = move(lr, x, clipped(s, g, names))
+    return {name: new[name] if name in names else x[name] for name in x}
 
 
 def average(p: Problem, clients: list[int], w: Params, moved: Own, sizes: bool = True) -> Params:
@@ -75,21 +84,22 @@ def split(
         moved: Own = {}
         for i in p.cohort(t):
             x = {n: heads[i][n] if i in heads and n in head else w[n] for n in w}
-            batches = p.batches(i, t)
+            batches, move = p.batches(i, t), s.mover()
             for k, batch in enumerate(batches):
                 names = everything
                 if head_share is not None:
                     names = head if k < int(head_share * len(batches) + 1e-9) else everything - head
-                x = sub(x, scale(s.lr * s.decay**t, slope(s, rule(x, batch), x, names)))
+                x = stepped(s, move, s.lr * s.decay**t, rule(x, batch), x, names)
             heads[i] = x
             moved[i] = {n: w[n] if n in head else x[n] for n in w}
         w = average(p, p.cohort(t), w, moved, sizes)
         path.append(w)
     own = {i: {n: heads[i][n] if i in heads and n in head else w[n] for n in w} for i in range(p.population)}
     for i in own:
+        move = s.mover()
         for batch in p.epochs(i, rounds, tuned):
             g = p.gradient(own[i], batch)
-            own[i] = sub(own[i], scale(s.lr * s.decay**rounds, slope(s, g, own[i], tuned_names or head)))
+            own[i] = stepped(s, move, s.lr * s.decay**rounds, g, own[i], tuned_names or head)
     return path, own
 
 
@@ -100,9 +110,9 @@ def ditto(p: Problem, s: Settings, rounds: int, lam: float, personal_lr: float |
     for t in range(rounds):
         eta, moved = s.lr * s.decay**t, dict[int, Params]()
         for i in p.cohort(t):
-            y, own = w, v.get(i, w)
+            y, own, move = w, v.get(i, w), s.mover()
             for batch in p.batches(i, t):
-                y = sub(y, scale(eta, slope(s, p.gradient(y, batch), y, every)))
+                y = stepped(s, move, eta, p.gradient(y, batch), y, every)
             for batch in p.batches(i, t):
                 pull = add(slope(s, p.gradient(own, batch), own, every), scale(lam, sub(own, w)))
                 own = sub(own, scale(personal_lr or eta, pull))
@@ -145,12 +155,12 @@ def pfedme(p: Problem, s: Settings, rounds: int, lam: float, inner: int, inner_l
     for t in range(rounds):
         moved: Own = {}
         for i in p.cohort(t):
-            x, theta = w, w
+            x, theta, move = w, w, s.mover()
             for batch in p.batches(i, t):
                 for _ in range(inner):
                     pull = add(p.gradient(theta, batch), scale(lam, sub(theta, x)))
                     theta = sub(theta, scale(inner_lr, pull))
-                x = sub(x, scale(s.lr * s.decay**t, slope(s, scale(lam, sub(x, theta)), x, every)))
+                x = stepped(s, move, s.lr * s.decay**t, scale(lam, sub(x, theta)), x, every)
             moved[i], thetas[i] = x, theta
         w = add(scale(1 - beta, w), scale(beta, average(p, p.cohort(t), w, moved)))
         path.append(w)
@@ -179,9 +189,9 @@ def fedala(
                     g = p.gradient(hat, batch)
                     weights = {n: (weights[n] - rate * g[n] * (w[n] - last[n])).clamp(0, 1) for n in top}
                 losses.append(heard / seen)
-            x = mixed(last, w, weights)
+            x, move = mixed(last, w, weights), s.mover()
             for batch in p.batches(i, t):
-                x = sub(x, scale(s.lr * s.decay**t, slope(s, p.gradient(x, batch), x, every)))
+                x = stepped(s, move, s.lr * s.decay**t, p.gradient(x, batch), x, every)
             moved[i], kept[i], visits[i] = x, (x, weights), visits.get(i, 0) + 1
         w = average(p, p.cohort(t), w, moved)
         path.append(w)
@@ -209,11 +219,12 @@ def fedbn(task: Any, p: Problem, s: Settings, rounds: int) -> tuple[Path, dict[i
         for i in p.cohort(t):
             named = dict(clients[i].named_parameters())
             put(named, {n: w[n] for n in w if n not in norms})
+            move = s.mover()
             for batch in p.batches(i, t):
                 x = {n: y.detach().clone() for n, y in named.items()}
                 grads = torch.autograd.grad(task.loss(clients[i], batch), list(named.values()))
                 g = dict(zip(named, grads, strict=True))
-                put(named, sub(x, scale(s.lr * s.decay**t, slope(s, g, x, set(x)))))
+                put(named, stepped(s, move, s.lr * s.decay**t, g, x, set(x)))
             moved[i] = {n: w[n] if n in norms else named[n].detach().clone() for n in w}
         w = average(p, p.cohort(t), w, moved)
         path.append(w)

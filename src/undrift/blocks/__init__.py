@@ -25,6 +25,7 @@ from undrift.blocks.aggregation import (
     Uniform,
 )
 from undrift.blocks.drift import FedDyn, Scaffold, ScaffoldI
+from undrift.blocks.local_optimizer import LocalAdam, LocalAdamW, LocalSGD
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
 from undrift.blocks.objective import CommonRepresentation, Contrast, Proximal
 from undrift.blocks.personalization import (
@@ -99,7 +100,10 @@ __all__ = [
     "LastLossComplement",
     "Latest",
     "LayerShrinking",
+    "LocalAdam",
+    "LocalAdamW",
     "LocalMomentum",
+    "LocalSGD",
     "LossComplement",
     "MedianClip",
     "Mixture",

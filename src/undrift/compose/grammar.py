@@ -35,7 +35,7 @@ FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter can act on: the fields of the spectral slot."""
 
 _DEFAULT_WEIGHTS = (Uniform, ByExamples)
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _TERM = re.compile(r"(?:([A-Za-z][\w-]*)\s*:\s*)?([A-Za-z][\w-]*)\s*(\(.*\))?", re.DOTALL)
 
 

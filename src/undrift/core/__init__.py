@@ -17,6 +17,7 @@ from undrift.core.block import (
 )
 from undrift.core.client import ClientError
 from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.optimizer import LocalOptimizer
 from undrift.core.samples import Samples
 from undrift.core.task import CountsLabels, HasProxy, Task, TensorTask
 from undrift.core.types import (
@@ -54,6 +55,7 @@ __all__ = [
     "HasProxy",
     "Layout",
     "Local",
+    "LocalOptimizer",
     "Needs",
     "Objective",
     "Personalization",

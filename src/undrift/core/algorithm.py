@@ -17,6 +17,7 @@ from undrift.core.block import (
     Spectral,
 )
 from undrift.core.defaults import Average, ByExamples
+from undrift.core.optimizer import LocalOptimizer
 from undrift.core.types import ClientState, Declared, Local, Parts, kinds
 from undrift.core.vector import Layout, Vector
 
@@ -26,6 +27,7 @@ SLOTS: Mapping[str, type[AnyBlock]] = {
     "drift": Correction,
     "momentum": Correction,
     "objective": Objective,
+    "local_optimizer": LocalOptimizer,
     "aggregation": Aggregation,
     "server_optimizer": ServerOptimizer,
     "personalization": Personalization,
@@ -45,6 +47,7 @@ class Algorithm:
         drift: a correction against client drift.
         momentum: a momentum, applied after the correction.
         objective: a term added to the clients' loss.
+        local_optimizer: how clients move along the result; plain SGD, or with moments.
         aggregation: how uploads are weighed.
         server_optimizer: what the server does with the result.
         personalization: which part of the model is shared.
@@ -55,6 +58,7 @@ class Algorithm:
     drift: Correction[Any, Any, Any, Any, Any] = Correction()
     momentum: Correction[Any, Any, Any, Any, Any] = Correction()
     objective: Objective[Any, Any, Any, Any, Any] = Objective()
+    local_optimizer: LocalOptimizer[Any, Any, Any, Any, Any] = LocalOptimizer()
     aggregation: Aggregation[Any, Any, Any, Any, Any] = ByExamples()
     server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
     personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
@@ -72,6 +76,18 @@ class Algorithm:
             for other in block.needs.filled:
                 if not self.fills(other):
                     raise TypeError(f"{slot}={block!r} needs a block in the {other} slot; found none. {block.hint()}")
+            self._accepts_optimizer(slot, block.needs)
+
+    def _accepts_optimizer(self, slot: str, needs: Needs) -> None:
+        """Reject a local optimizer with which a block would compute something else than its mathematics says."""
+        found = self.local_optimizer
+        for needed, reason, missing in (
+            ("plain SGD on the clients", needs.plain_sgd, not found.plain),
+            ("weight decay in the gradient", needs.coupled_decay, found.decoupled),
+            ("moments that the server does not average", needs.own_moments, found.Up is not None),
+        ):
+            if reason and missing:
+                raise TypeError(f"{slot}={self._name(slot)} needs {needed}, found {found!r}: {reason}")
 
     def __repr__(self) -> str:
         """The slots that differ from FedAvg."""

@@ -35,6 +35,9 @@ class Needs:
         slots: slot -> the class of block that must fill it.
         filled: slots that must hold some block.
         reads: further slots whose state it reads through `View.peer`, if they hold what it looks for.
+        plain_sgd: why it needs clients that take plain SGD steps; "" accepts any local optimizer.
+        coupled_decay: why it needs weight decay in the gradient, not decoupled from it; "" accepts both.
+        own_moments: why moments of a local optimizer must not be averaged by the server; "" accepts it.
     """
 
     model: str = ""
@@ -44,6 +47,9 @@ class Needs:
     slots: "Mapping[str, type[AnyBlock]]" = field(default_factory=dict)
     filled: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    plain_sgd: str = ""
+    coupled_decay: str = ""
+    own_moments: str = ""
 
 
 _VARIABLES = (ServerT, ClientT, SentT, UpT, StateT)
@@ -96,6 +102,11 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
             if vars(cls).get(name, tree) is not tree:
                 raise TypeError(f"{cls.__name__}: {name} is a type parameter: Kind[Server, Client, Sent, Up, State]")
             setattr(cls, name, tree)
+
+    def _leave_out(self, *trees: str) -> None:
+        """For `__post_init__`: this instance, with its settings, uses fewer trees than its class declares."""
+        for name in trees:
+            object.__setattr__(self, name, None)
 
     @property
     def needs(self) -> Needs:
@@ -274,7 +285,7 @@ class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
 
     @property
     def tuning(self) -> int:
-        """How many epochs of plain SGD a client trains its model before it is evaluated with it."""
+        """How many epochs a client trains its model, by the local optimizer alone, before it is evaluated with it."""
         return 0
 
     def scope(self, layout: Layout) -> Tensor | None:

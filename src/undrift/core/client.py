@@ -125,8 +125,8 @@ class _Scope(Personalization):
 
 
 def tuning(algorithm: Algorithm) -> Algorithm:
-    """The method with which a client's model is tuned before it is evaluated: plain SGD inside the scope declared."""
-    return Algorithm(personalization=_Scope(algorithm.personalization))
+    """The method that tunes a client's model before it is evaluated: the local optimizer, inside the scope declared."""
+    return Algorithm(local_optimizer=algorithm.local_optimizer, personalization=_Scope(algorithm.personalization))
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

@@ -225,7 +225,7 @@ class Gate:
     def _pace(self, upload: Upload) -> float:
         """The factor with which a displacement enters the sum of slopes."""
         uses = "slope" in self.algorithm.uses
-        return 1 / (upload.steps * self.local.rate(self.broadcast.round)) if uses else 1.0
+        return 1 / (self.local.factors(upload.steps) * self.local.rate(self.broadcast.round)) if uses else 1.0
 
 
 def _whole(x: Any) -> bool:

@@ -1,6 +1,7 @@
 """The one local loop: every method of every paper runs through these lines."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,9 @@ def descend(
     algorithm: Algorithm, oracle: Oracle, states: Mapping[str, Any], step: Step, batches: Iterable[Any]
 ) -> None:
     """All local steps: perturb, filter, clip, correct, decay, move."""
-    a, local, w = algorithm, step.local, oracle.model.w
+    a, local, w, rate = algorithm, step.local, oracle.model.w, step.lr
     oracle.penalty = partial(a.objective.penalty, states["objective"], step)
+    coupled, decoupled = (local.weight_decay if a.local_optimizer.decoupled is x else 0.0 for x in (False, True))
     shared = a.personalization.shared(step.layout)
     shared = shared if shared is None else shared.to(w.device)
 
@@ -28,6 +30,9 @@ def descend(
     count = 0
     for count, batch in enumerate(batches, start=1):
         oracle.next(count - 1, batch)
+        if local.step_schedule is not None:
+            step = replace(step, lr=rate * local.factor(count - 1, step.steps))
+            oracle.penalty = partial(a.objective.penalty, states["objective"], step)
         oracle.freeze(a.personalization.active(step))
         offset = a.perturbation.perturb(states["perturbation"], step)
         if offset is not None:
@@ -41,10 +46,15 @@ def descend(
         grad = a.drift.correct(grad, states["drift"], step)
         grad = a.momentum.correct(grad, states["momentum"], step)
         grad = inside(a.objective.add(grad, states["objective"], step), own)
-        if local.weight_decay:
-            grad = grad.add_(w, alpha=local.weight_decay)
+        if coupled:
+            grad = grad.add_(w, alpha=coupled)
         if oracle.frozen is not None:
             grad = grad.masked_fill_(oracle.frozen, 0)
+        grad = a.local_optimizer.direction(grad, states["local_optimizer"], step)
+        if decoupled:
+            grad = grad.add(w, alpha=decoupled)
+        if oracle.frozen is not None:
+            grad = grad.masked_fill(oracle.frozen, 0)
         w.add_(grad, alpha=-step.lr)
     if count != step.steps:
         raise ValueError(f"expected {step.steps} batches for {step.examples} examples, got {count}")

@@ -49,7 +49,9 @@ class Total:
         add("weight", torch.tensor([weight], dtype=torch.float64))
         add("buffers", upload.buffers, weight)
         if self._uses("slope"):
-            add("paced", upload.delta, 1 / (upload.steps * self.lr))
+            add("paced", upload.delta, 1 / (self.local.factors(upload.steps) * self.lr))
+        if self._uneven:
+            add("tail", upload.delta, self.local.share(upload.steps))
         for slot, block in a.slots():
             for name, x in _fields(block.Up, upload.parts.get(slot)):
                 add(f"{slot}.{name}", x)
@@ -133,7 +135,8 @@ class Total:
         if self._uses("slope"):
             paced = self.common.value("paced").to(dtype)
             moved = delta if total is None else total
-            steep = slope(paced, moved, w0, self.lr, self.local.weight_decay, gathered.cohort.size)
+            tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
+            steep = slope(paced, moved, w0, tail, self.local.weight_decay, gathered.cohort.size)
         buffers = (self.common.value("buffers") / (self.weight() or 1.0)).to(dtype)
         assert self.counts is not None
         return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts), kept
@@ -143,11 +146,19 @@ class Total:
         used = self.algorithm.uses
         return name in used or (name == "sum" and "slope" in used and self.local.weight_decay > 0)
 
+    @property
+    def _uneven(self) -> bool:
+        """Whether slopes lose a decay over steps of different rates, which takes a sum of its own."""
+        local = self.local
+        return "slope" in self.algorithm.uses and local.weight_decay > 0 and local.step_schedule is not None
+
     def _common_sizes(self, size: int, buffers: int) -> dict[str, int]:
         """The names and lengths of the sums that every rule has."""
         sizes = {"weight": 1, "buffers": buffers}
         if self._uses("slope"):
             sizes["paced"] = size
+        if self._uneven:
+            sizes["tail"] = size
         for slot, block in self.algorithm.slots():
             lengths = {"vector": size, "float": 1, "int": 1}
             for name, kind in kinds(block.Up).items():

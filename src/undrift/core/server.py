@@ -15,9 +15,15 @@ from undrift.core.view import Gathered
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
     """The server's state before round 0."""
-    params = model.w.detach().clone()
-    parts = {slot: block.init_server(params) for slot, block in algorithm.slots() if block.Server is not None}
-    return ServerState(0, params, model.buffers.detach().clone(), model.counts.clone(), parts)
+    return opened(
+        algorithm, ServerState(0, model.w.detach().clone(), model.buffers.detach().clone(), model.counts.clone(), {})
+    )
+
+
+def opened(algorithm: Algorithm, state: ServerState) -> ServerState:
+    """A state whose blocks keep what they keep on the server before round 0."""
+    parts = {slot: block.init_server(state.params) for slot, block in algorithm.slots() if block.Server is not None}
+    return replace(state, parts=parts)
 
 
 def send(algorithm: Algorithm, state: ServerState) -> Broadcast:

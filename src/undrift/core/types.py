@@ -170,21 +170,23 @@ class WeightedSums(Generic[UpT]):
     up: UpT
 
 
-def slope(paced: Vector, delta: Vector, w0: Vector, lr: float, weight_decay: float, count: int = 1) -> Vector:
+def slope(paced: Vector, delta: Vector, w0: Vector, tail: Vector, weight_decay: float, count: int = 1) -> Vector:
     """The mean direction a client descended, in gradient units and uphill, without weight decay.
 
     It is -delta / (steps * lr) less the decay: wd times the mean of w over the steps, the path taken as the straight
-    line from w0 to w0 + delta, so w0 + (delta - delta / steps) / 2; for one step it is exact. It is linear, so the sum
-    over clients follows from two sums of displacements: control variates and momenta cost no upload of their own.
+    line from w0 to w0 + delta, so w0 + (delta - delta / steps) / 2; for one step it is exact. Where the steps have
+    rates lr_k of their own, all means are weighted by them: -delta / sum lr_k, and delta sum lr_k^2 / (sum lr_k)^2 in
+    place of delta / steps. It is linear, so the sum over clients follows from sums of displacements: control variates
+    and momenta cost no upload of their own.
 
     Args:
         paced: delta / (steps * lr), or its sum over clients.
         delta: the displacement, or its sum over clients.
         w0: where the clients started.
-        lr: the learning rate of the round.
+        tail: delta / steps, or its sum over clients.
         weight_decay: the L2 coefficient of the local steps.
         count: how many clients the sums hold.
     """
     if weight_decay == 0.0:
         return -paced
-    return -paced - weight_decay * (count * w0 + (delta - lr * paced) / 2)
+    return -paced - weight_decay * (count * w0 + (delta - tail) / 2)

@@ -27,7 +27,7 @@ class View(Samples):
         w0: the model the client started from.
         layout: the names and shapes of its tensors.
         round: the round.
-        lr: the learning rate of this round.
+        lr: the learning rate of this round; in a step, of this step.
         steps: how many local steps there are.
         examples: how many examples the client has.
         local: the settings all clients share.
@@ -138,8 +138,10 @@ class End(View):
 
     def slope(self) -> Vector:
         """The mean direction descended in this visit: see `types.slope`."""
-        paced = self.delta / (self.steps * self.lr)
-        return slope(paced, self.delta, self.w0, self.lr, self.local.weight_decay)
+        paced = self.delta / (self.local.factors(self.steps) * self.lr)
+        even = self.local.step_schedule is None
+        tail = self.lr * paced if even else self.delta * self.local.share(self.steps)
+        return slope(paced, self.delta, self.w0, tail, self.local.weight_decay)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from undrift.core.client import ClientError, train, tuning
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.random import generator
 from undrift.core.reduce import Total
+from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
@@ -234,7 +235,8 @@ class Worker:
         examples, epochs = job.task.examples(client), algorithm.personalization.tuning
         if epochs and examples:
             tuner = replace(job, algorithm=tuning(algorithm), local=replace(job.local, epochs=epochs))
-            self._train(client, examples, Broadcast(state.round, w, buffers, state.counts, {}), None, tuner, None)
+            begun = opened(tuner.algorithm, ServerState(state.round, w, buffers, state.counts, {}))
+            self._train(client, examples, send(tuner.algorithm, begun), None, tuner, None)
         else:
             self.model.w.copy_(w)
             self.model.buffers.copy_(buffers)

@@ -12,6 +12,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -23,6 +24,7 @@ from undrift.compose.presets import resolve
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
 from undrift.core.presets import PAPERS
+from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.named import Named, NamedOrNone
@@ -34,10 +36,12 @@ from undrift.util.names import suggest
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Scalar = bool | int | float | str
+ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
 _LATER = ("probability", "failures")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
+_LATER_LOCAL = ("schedule", "step_schedule")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""
@@ -58,6 +62,8 @@ class LocalConfig(Strict):
     epochs: Annotated[int, Field(ge=1, le=10_000)] = Local.epochs
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Local.batch_size
     buffers: Literal["average", "keep"] = Local.buffers
+    schedule: ScheduleText | None = Local.schedule
+    step_schedule: ScheduleText | None = Local.step_schedule
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +80,12 @@ class LocalConfig(Strict):
     def local(self) -> Local:
         """These settings as a `Local`."""
         return Local(**self.model_dump())
+
+    def over(self, rounds: int) -> "LocalConfig":
+        """The same settings, with a cosine over rounds that names no `over` reaching over all rounds of the run."""
+        if self.schedule is None:
+            return self
+        return self.model_copy(update={"schedule": str(Schedule.parse(self.schedule).ending(rounds))})
 
 
 class EngineConfig(Strict):
@@ -170,6 +182,13 @@ class Config(Strict):
             f"(cohort = 0.1), got {str(value)[:80]!r}"
         )
 
+    @field_validator("local")
+    @classmethod
+    def _whole_run(cls, local: LocalConfig, info: ValidationInfo) -> LocalConfig:
+        whole = local.over(info.data.get("rounds", 1))
+        whole.local()
+        return whole
+
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, values: Any) -> Any:
@@ -233,6 +252,7 @@ class Config(Strict):
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
         values = self.model_dump(exclude={"engine", "output", "rounds", "target"} | unused)
+        values["local"] = {k: x for k, x in values["local"].items() if x is not None or k not in _LATER_LOCAL}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:

@@ -18,6 +18,7 @@ from undrift.core import server, wire
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock
 from undrift.core.gate import Gate
+from undrift.core.optimizer import LocalOptimizer
 from undrift.core.types import ClientState, ServerState, kinds
 from undrift.core.wire import fingerprint
 from undrift.testing.reports import check_reports
@@ -74,6 +75,7 @@ def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
     check_provisional(algorithm, task)
     check_reports(algorithm, task)
     check_degenerate(algorithm, task)
+    check_plain(algorithm, task)
 
 
 def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
@@ -186,6 +188,8 @@ def check_order(algorithm: Algorithm, task: Clinic) -> None:
 def check_privacy(algorithm: Algorithm, task: Clinic) -> None:
     """Nothing of the private part of a model leaves a client."""
     if not algorithm.fills("personalization"):
+        if algorithm.local_optimizer.Up is not None:
+            return  # a private part refuses moments that leave the client
         algorithm = replace(algorithm, personalization=Private(HEAD))
     round = play(algorithm, replace(task, dtype=torch.float64))  # scaled copies are recognised by nine digits
     mask = algorithm.personalization.shared(round.layout)
@@ -253,6 +257,15 @@ def check_degenerate(algorithm: Algorithm, task: Clinic) -> None:
         state = run(simulate(algorithm, task), 2, clients=clients)
         for name, x in wire.flatten(state).items():
             demand(bool(torch.isfinite(x.double()).all()), f"clients {clients}: {name} is not finite")
+
+
+def check_plain(algorithm: Algorithm, task: Clinic) -> None:
+    """A local optimizer that says it is plain is plain SGD, to the bit."""
+    if algorithm.fills("local_optimizer") and algorithm.local_optimizer.plain:
+        sgd = replace(algorithm, local_optimizer=LocalOptimizer())
+        same = torch.equal(play(algorithm, task).after.params, play(sgd, task).after.params)
+        name = type(algorithm.local_optimizer).__name__
+        demand(same, f"{name}.plain is true, but its steps are not lr times the gradient: return False from plain")
 
 
 def _is(kind: str, x: Any, params: Tensor) -> bool:

@@ -25,7 +25,7 @@ from undrift.core.report import declared
 from undrift.core.samples import Samples
 from undrift.core.view import Gathered, View
 
-GIVEN = {"mix": 0, "correct": 0, "add": 0}
+GIVEN = {"mix": 0, "correct": 0, "add": 0, "direction": 0}
 """Verbs that may change one argument in place: which one."""
 
 ADVICE = {

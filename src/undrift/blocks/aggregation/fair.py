@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.aggregation import Summing
+from undrift.core.block import Needs
 from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
 from undrift.core.view import End, Start
@@ -34,6 +35,12 @@ class QFair(Summing[None, None, None, Fair, float]):
     def __post_init__(self) -> None:
         if not 0 <= self.q < float("inf"):
             raise ValueError(f"QFair: q must be 0 or more and finite, got {self.q}")
+
+    @property
+    def needs(self) -> Needs:
+        """Displacements that are gradients, if losses weigh."""
+        reason = "it takes displacements by the rate for gradients, which they are for plain SGD only"
+        return Needs(plain_sgd=reason if self.q else "")
 
     def begin(self, sent: None, kept: None, start: Start) -> float:
         """The loss before training."""

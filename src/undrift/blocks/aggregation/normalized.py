@@ -1,26 +1,29 @@
 """FedNova's normalisation by the reach of each client's local optimizer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.core.aggregation import Summing
+from undrift.core.block import Needs
 from undrift.core.types import Cohort, Upload, WeightedSums
 from undrift.core.vector import Vector
 from undrift.core.view import End
 
 
-def reach(steps: int, rho: float = 0.0, pull: float = 0.0) -> float:
+def reach(steps: int, rho: float = 0.0, pull: float = 0.0, factor: Callable[[int], float] = lambda _: 1.0) -> float:
     """How far a constant unit gradient carries a client, in learning rates: the sum of its impulse response.
 
     Args:
         steps: local steps; without momentum and pull they are the reach.
         rho: local momentum.
         pull: learning rate times the strength of a proximal term.
+        factor: the factor on the learning rate at a step.
     """
     buffer = far = 0.0
-    for _ in range(steps):
+    for step in range(steps):
         buffer = rho * buffer + 1.0
-        far += buffer - pull * far
+        far += factor(step) * (buffer - pull * far)
     return far
 
 
@@ -36,8 +39,9 @@ class Reach(NamedTuple):
 class Normalized(Summing[None, None, None, Reach]):
     """server:  delta = (sum_i p_i a_i) sum_i p_i delta_i / a_i,  p_i = n_i / sum_j n_j over those that took part
 
-    a_i is the reach of the local optimizer: a <- a + b - lr mu a with b <- rho b + 1, once a step, from zero. With a
-    proximal term the first factor is sum_i p_i steps_i.
+    a_i is the reach of the local optimizer: a <- a + b - lr mu a with b <- rho b + 1, once a step, from zero; if the
+    steps have a schedule, a moves by its factor times that. With a proximal term the first factor is sum_i p_i steps_i,
+    each step counted by its factor.
 
     Args:
         rho: momentum of the local steps, that of `LocalMomentum`; 0 if there is none.
@@ -53,10 +57,18 @@ class Normalized(Summing[None, None, None, Reach]):
         if not 0 <= self.mu < float("inf"):
             raise ValueError(f"Normalized: mu must be 0 or more and finite, got {self.mu}")
 
+    @property
+    def needs(self) -> Needs:
+        """Steps whose reach is known."""
+        return Needs(
+            plain_sgd="the reach by which it divides is that of SGD, or of SGD with its own momentum: fednova(rho=0.9)"
+        )
+
     def finish(self, state: None, end: End) -> tuple[Reach, None]:
         """The reach in this round, at its learning rate."""
-        a = reach(end.steps, self.rho, end.lr * self.mu)
-        return Reach(a, float(end.examples), end.examples * (float(end.steps) if self.mu else a)), None
+        a = reach(end.steps, self.rho, end.lr * self.mu, lambda step: end.local.factor(step, end.steps))
+        steps = float(end.local.factors(end.steps))
+        return Reach(a, float(end.examples), end.examples * (steps if self.mu else a)), None
 
     def weigh(self, upload: Upload, up: Reach) -> float:
         """Examples over reach."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction
+from undrift.core.block import Correction, Needs
 from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector
 from undrift.core.view import End, Step
@@ -36,6 +36,14 @@ class FedDyn(Correction[Dual, Dual]):
             raise ValueError(
                 f"FedDyn: mu must be positive and finite, got {self.mu}; without a dual use no drift block"
             )
+
+    @property
+    def needs(self) -> Needs:
+        """Weight decay that is part of the loss."""
+        return Needs(
+            coupled_decay="a dual is the gradient of a client's loss at its minimum, and decoupled decay belongs to no "
+            "loss; LocalAdam has it in the gradient"
+        )
 
     def init_server(self, w: Vector) -> Dual:
         """Zero."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction
+from undrift.core.block import Correction, Needs
 from undrift.core.types import Cohort, Summed, UpT
 from undrift.core.vector import Vector
 from undrift.core.view import End, Start, Step
@@ -70,6 +70,14 @@ class Scaffold(_ControlVariates[None]):
     """
 
     uses = frozenset({"slope"})
+
+    @property
+    def needs(self) -> Needs:
+        """Slopes that are gradients."""
+        return Needs(
+            plain_sgd="its variates are slopes, displacements by rate and steps, which are mean gradients of plain SGD "
+            "only; ScaffoldI takes its variates from gradients"
+        )
 
     def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
         """The new variate: the mean gradient seen on the path."""

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction
+from undrift.blocks.momentum.server_momentum import SLOPES
+from undrift.core.block import Correction, Needs
 from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector, unit
 from undrift.core.view import End, Start, Step
@@ -55,6 +56,11 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
             raise ValueError(
                 f"AdaptiveMomentum: least and most must be in order in (0, 1], got {self.least} and {self.most}"
             )
+
+    @property
+    def needs(self) -> Needs:
+        """Slopes that are gradients."""
+        return Needs(plain_sgd=SLOPES)
 
     def init_server(self, w: Vector) -> Blend:
         """No momentum: in round 0 the model moves a times as far."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.block import Correction
+from undrift.core.block import Correction, Needs
 from undrift.core.vector import Vector
 from undrift.core.view import Start, Step
 
@@ -27,6 +27,11 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
     def __post_init__(self) -> None:
         if not 0 <= self.rho < 1:
             raise ValueError(f"LocalMomentum: rho must be in [0, 1), got {self.rho}")
+
+    @property
+    def needs(self) -> Needs:
+        """Steps without another momentum."""
+        return Needs(plain_sgd="it is the momentum of plain SGD's steps; an optimizer has its own" if self.rho else "")
 
     def begin(self, sent: None, kept: None, start: Start) -> Vector:
         """A fresh buffer: nothing of it outlives the round."""

@@ -5,10 +5,15 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction
+from undrift.core.block import Correction, Needs
 from undrift.core.types import Cohort, Summed
 from undrift.core.vector import Vector
 from undrift.core.view import Start, Step
+
+SLOPES = (
+    "its momentum is a slope, a displacement by rate and steps, which is a mean gradient of plain SGD only; HeavyBall "
+    "is a momentum of the server's own steps"
+)
 
 
 class Momentum(NamedTuple):
@@ -36,6 +41,11 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
     def __post_init__(self) -> None:
         if not 0 < self.a <= 1:
             raise ValueError(f"ServerMomentum: a must be in (0, 1], got {self.a}")
+
+    @property
+    def needs(self) -> Needs:
+        """Slopes that are gradients, unless the momentum is off."""
+        return Needs(plain_sgd=SLOPES if self.a < 1 else "")
 
     def init_server(self, w: Vector) -> Momentum:
         """Zero: in round 0 the model moves a times as far."""

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.blocks.personalization.private import Private
+from undrift.core.block import Needs
 from undrift.core.view import Step
 
 
@@ -32,6 +33,11 @@ class Alternating(Private):
         epochs("Alternating", "body_epochs", self.body_epochs)
         if self.head_epochs + self.body_epochs == 0:
             raise ValueError("Alternating: head_epochs and body_epochs must not both be 0: nothing would be trained")
+
+    @property
+    def needs(self) -> Needs:
+        """Steps without memory."""
+        return Needs(plain_sgd="moments would change while their part of the model is frozen")
 
     def active(self, step: Step) -> Tensor:
         """The private part in the first phase, the shared part in the second."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from undrift.core.block import Personalization
+from undrift.core.block import Needs, Personalization
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step, View
 
@@ -35,6 +35,13 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
             raise ValueError(f"Ditto: lam must be 0 or more and finite, got {self.lam}")
         if self.lr is not None and not 0 < self.lr < float("inf"):
             raise ValueError(f"Ditto: lr must be positive and finite, or None, got {self.lr}")
+
+    @property
+    def needs(self) -> Needs:
+        """A rate that fits SGD."""
+        return Needs(
+            plain_sgd="" if self.lr else "v takes SGD steps with the rate of the global model; give it a rate: lr=0.1"
+        )
 
     @property
     def gradients(self) -> int:

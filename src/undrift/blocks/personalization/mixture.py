@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from undrift.blocks.personalization.ditto import gradient
-from undrift.core.block import Personalization
+from undrift.core.block import Needs, Personalization
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step
 
@@ -45,6 +45,11 @@ class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"Mixture: alpha must be in [0, 1], got {self.alpha}")
+
+    @property
+    def needs(self) -> Needs:
+        """A rate that fits SGD, if v is trained."""
+        return Needs(plain_sgd="v and alpha take SGD steps with the rate of the global model" if self.gradients else "")
 
     @property
     def gradients(self) -> int:

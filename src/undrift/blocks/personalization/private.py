@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.block import Personalization
+from undrift.core.block import Needs, Personalization
 from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End
@@ -30,6 +30,11 @@ class Kept(Personalization[None, Own]):
     def init_client(self, w: Vector) -> Own:
         """Nothing: the first round starts from the common initial values."""
         return Own(torch.empty(0, dtype=w.dtype))
+
+    @property
+    def needs(self) -> Needs:
+        """Moments that stay with the private part."""
+        return Needs(own_moments='those of the private part stay with the client; choose "reset" or "keep"')
 
     def shared(self, layout: Layout) -> Tensor | None:
         """Everything that is not private."""

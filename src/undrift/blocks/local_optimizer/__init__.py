@@ -1,0 +1,6 @@
+"""Optimizers of the clients' steps."""
+
+from undrift.blocks.local_optimizer.adam import LocalAdam, LocalAdamW
+from undrift.blocks.local_optimizer.sgd import LocalSGD
+
+__all__ = ["LocalAdam", "LocalAdamW", "LocalSGD"]
