@@ -45,6 +45,7 @@ CORE = [
     "view",
     "exact",
     "block",
+    "watched",
     "optimizer",
     "aggregation",
     "defaults",

@@ -10,8 +10,9 @@ from round_support import close, path
 from undrift import Algorithm, Local
 from undrift.blocks import SAM, FedDyn, Scaffold, ServerMomentum, Uniform
 from undrift.blocks.drift.scaffold import Variates
-from undrift.core.block import Needs, Perturbation, ServerOptimizer, with_verbs
+from undrift.core.block import Needs, Perturbation, ServerOptimizer
 from undrift.core.vector import Vector, unit
+from undrift.core.watched import with_verbs
 from undrift.testing import Quadratics, check_block
 
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])

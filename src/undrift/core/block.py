@@ -9,7 +9,7 @@ The wire format, checkpoints and the table of costs follow from them. Every argu
 gradient or an offset handed to a verb that returns one: that is the block's to change, and not to keep.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, cast, get_args, get_origin
 
@@ -291,19 +291,3 @@ class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
     def scope(self, layout: Layout) -> Tensor | None:
         """A boolean vector, true where this tuning moves the model; None if it moves all of it."""
         return None
-
-
-BlockT = TypeVar("BlockT", bound=AnyBlock)
-
-
-def with_verbs(block: BlockT, verbs: Mapping[str, Callable[..., Any]]) -> BlockT:
-    """The same block, of a subclass with other verbs: for tools that watch a block at work.
-
-    Args:
-        block: the block; it is not changed.
-        verbs: name -> the function that takes the verb's place, called with the new block first.
-    """
-    kind = type(block)
-    copy: Any = object.__new__(type(kind.__name__, (kind,), {**verbs, "__module__": kind.__module__}))
-    vars(copy).update(vars(block))
-    return cast(BlockT, copy)

@@ -83,7 +83,7 @@ class Local:
     def factors(self, steps: int, power: int = 1) -> float:
         """The sum of these factors, or of their powers, over a visit; as many as the steps without a schedule."""
         if self.step_schedule is None:
-            return steps
+            return float(steps)
         return sum(self.factor(step, steps) ** power for step in range(steps))
 
     def share(self, steps: int) -> float:

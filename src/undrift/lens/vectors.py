@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from undrift.core import server
-from undrift.core.block import Spectral, with_verbs
+from undrift.core.block import Spectral
 from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
@@ -21,6 +21,7 @@ from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
 from undrift.core.view import Step
+from undrift.core.watched import with_verbs
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
 from undrift.engine.worker import Job, Worker

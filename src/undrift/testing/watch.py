@@ -19,11 +19,12 @@ from torch import Tensor
 
 from undrift.core.aggregation import Gathering
 from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock, Block, with_verbs
+from undrift.core.block import AnyBlock, Block
 from undrift.core.oracle import Oracle
 from undrift.core.report import declared
 from undrift.core.samples import Samples
 from undrift.core.view import Gathered, View
+from undrift.core.watched import with_verbs
 
 GIVEN = {"mix": 0, "correct": 0, "add": 0, "direction": 0}
 """Verbs that may change one argument in place: which one."""
