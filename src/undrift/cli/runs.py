@@ -161,6 +161,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
     method; an argument with the name of such a key is written `arguments.key`.
     """
     from undrift.experiment.config import Config
+    from undrift.experiment.strict import merged
 
     out: dict[str, Any] = {}
     for text in texts:
@@ -168,10 +169,8 @@ def settings(texts: list[str]) -> dict[str, Any]:
         if not equals or not key:
             raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
         table, _, name = key.rpartition(".")
-        if not table and name in (*Config.model_fields, *Config.shorthands):
-            out[name] = _value(value)
-        else:
-            out.setdefault(table or "arguments", {})[name] = _value(value)
+        own = not table and name in (*Config.model_fields, *Config.shorthands)
+        out = merged(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
     return out
 
 
