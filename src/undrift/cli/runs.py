@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     str | None,
-    typer.Option(
-        help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(*DATA)
-    ),
+    typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(DATA)),
 ]
 Partition = Annotated[
     str | None,
-    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(*PARTITIONS)),
+    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(PARTITIONS)),
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(*ENGINES)),
+    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(ENGINES)),
 ]
 Preset = Annotated[
     str | None,
@@ -42,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the 
 def run(
     method: Annotated[
         str | None,
-        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(*methods())),
+        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(methods)),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
     data: Data = None,
@@ -56,7 +54,7 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(*MODELS))
+        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(MODELS))
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
