@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import undrift
 from undrift.algorithms import ALGORITHMS
-from undrift.cli import app, names
+from undrift.cli import app, machine, names
 from undrift.compose.cards import FAMILIES
 from undrift.data import SOURCES
 from undrift.data.partition import parse
@@ -120,3 +120,29 @@ def test_doctor_in_json() -> None:
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert found["undrift"] == undrift.__version__ and "local" in found["engines"]
     assert {item["name"] for item in found["data"]} == set(SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "problem"),
+    [
+        (0, "", None),
+        (
+            1,
+            "Traceback ...\nRuntimeError: operator torchvision::nms does not exist\n",
+            "torchvision 1.2 does not fit torch 2.13.0+cpu (RuntimeError: operator torchvision::nms does not exist); "
+            "densenet121 and vit-tiny need it. Install both from one place: pip install --force-reinstall --no-deps "
+            "torch==2.13.0 torchvision --index-url https://download.pytorch.org/whl/cpu",
+        ),
+        (-11, "", "torchvision 1.2 does not fit torch 2.13.0+cpu (its import ended with code -11); "),
+    ],
+)
+def test_doctor_tries_torchvision(code: int, error: str, problem: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_version", lambda package: "1.2")
+    done = subprocess.CompletedProcess([], code, "", error)
+    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: done)
+    found = machine._torchvision("2.13.0+cpu")
+    assert found == problem if problem is None else found is not None and found.startswith(problem)
+
+
+def test_a_release_of_torch_without_a_build() -> None:
+    assert machine._fitting("2.13.0") == "pip install --force-reinstall --no-deps torch==2.13.0 torchvision"

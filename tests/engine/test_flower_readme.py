@@ -72,6 +72,7 @@ def test_the_commands_run(tmp_path: Path, home: Path) -> None:
         "PATH": f"{tmp_path / 'venv' / 'bin'}:{stubs}:/usr/bin:/bin",
         "UNDRIFT_DATA": str(tmp_path / "data"),
         "FLWR_HOME": str(home),
+        "RAY_worker_niceness": "0",  # or a busy machine starves the workers
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
         "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
     }

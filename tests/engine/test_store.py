@@ -32,10 +32,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_the_accepted_and_the_provisional_state_are_kept(store: Store) -> None:
     store.save(3, 0, state(0.0), None)
     store.save(3, 4, state(4.0), 0)
-    store.save(3, 5, state(5.0), 0)  # round 4 was not accepted
+    store.save(3, 5, state(5.0), 0)  # the round with index 4 was not accepted
     assert fingerprint(store.load(3, 0)) == fingerprint(state(0.0))
     assert fingerprint(store.load(3, 5)) == fingerprint(state(5.0))
-    with pytest.raises(StoreError, match="no state of client 3 after round 4; resume with the clients' states"):
+    with pytest.raises(StoreError, match="no state of client 3 after round 5; resume with the clients' states"):
         store.load(3, 4)
     with pytest.raises(StoreError, match="no state of client 9 after round 1"):
         store.load(9, 0)
@@ -59,7 +59,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     data = path.read_bytes()
     for broken in (data[:-1], data[:20], b"", data[:-1] + bytes([data[-1] ^ 1]), os.urandom(len(data))):
         path.write_bytes(broken)
-        with pytest.raises(StoreError, match="the state of client 12 after round 3 cannot be used"):
+        with pytest.raises(StoreError, match="the state of client 12 after round 4 cannot be used"):
             store.load(12, 3)
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
+from undrift.cli.runs import settings as settings_of
 from undrift.experiment import Config, resume, start
 from undrift.experiment.folder import RunError
 from undrift.experiment.run import StalledError
@@ -102,6 +103,15 @@ def test_settings_without_a_table_and_json(tmp_path: Path) -> None:
     assert said in finished.stderr
     more = run("resume", str(tmp_path / "run"), "--rounds", "2", "--json")
     assert json.loads(more.stdout)["rounds"] == 2 and "is finished" not in more.stderr
+
+
+def test_a_name_and_its_arguments_can_both_be_set() -> None:
+    expected = {"model": {"name": "vit-tiny", "patch": 16}}
+    assert settings_of(["model=vit-tiny", "model.patch=16"]) == expected
+    assert settings_of(["rho=0.1", "arguments.clients=3", "clients=4"]) == {
+        "arguments": {"rho": 0.1, "clients": 3},
+        "clients": 4,
+    }
 
 
 def test_a_stalled_run_is_one_line(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ undrift show NAME explains one algorithm."""
 def list_algorithms(
     only: Annotated[
         str | None,
-        typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completing(*FAMILIES)),
+        typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completing(FAMILIES)),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
 ) -> None:
@@ -58,7 +58,7 @@ def list_algorithms(
 def show(
     name: Annotated[
         str,
-        typer.Argument(help="An algorithm's name, as undrift list shows it.", autocompletion=completing(*methods())),
+        typer.Argument(help="An algorithm's name, as undrift list shows it.", autocompletion=completing(methods)),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print an object.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,

@@ -64,7 +64,7 @@ def tune_method(
     what: Annotated[
         str,
         typer.Argument(
-            help="An algorithm's name, or a TOML file with all settings.", autocompletion=completing(*methods())
+            help="An algorithm's name, or a TOML file with all settings.", autocompletion=completing(methods)
         ),
     ],
     grid: Annotated[

@@ -1,7 +1,7 @@
 """Names for completion and help, without the modules that define them: those import torch. A test compares them."""
 
-from collections.abc import Callable
-from importlib.resources import files
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 DATA = (
     "fashion-mnist",
@@ -38,18 +38,14 @@ PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
 
 def methods() -> list[str]:
     """The algorithms, each of which is a file."""
-    found = (item.name for item in (files("undrift") / "algorithms").iterdir())
-    return sorted(
-        name.removesuffix(".py").replace("_", "-")
-        for name in found
-        if name.endswith(".py") and not name.startswith("_")
-    )
+    found = (Path(__file__).parents[1] / "algorithms").glob("[!_]*.py")
+    return sorted(path.stem.replace("_", "-") for path in found)
 
 
-def completing(*names: str) -> Callable[[str], list[str]]:
+def completing(names: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     """A function for `autocompletion=` that offers these names."""
 
     def complete(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
+        return [name for name in (names() if callable(names) else names) if name.startswith(incomplete)]
 
     return complete

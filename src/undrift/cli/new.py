@@ -1,15 +1,16 @@
 """A Flower app to start from: `undrift new`."""
 
 import re
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from undrift.cli.app import app, reported
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 @app.command()
@@ -24,6 +25,8 @@ def new(
 
     Example: undrift new my-app
     """
+    from importlib.resources import files
+
     name = folder.resolve().name if name is None else name
     with reported("new"):
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
@@ -36,7 +39,7 @@ def new(
     typer.echo(f"Next: cd {quote(str(folder))} && python deploy.py up && python deploy.py run; python deploy.py down")
 
 
-def _fill(folder: Path, template: Traversable, name: str) -> list[Path]:
+def _fill(folder: Path, template: "Traversable", name: str) -> list[Path]:
     """Write a folder of the template; its files end in .in so that tools do not treat them as part of this package."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []

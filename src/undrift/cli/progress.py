@@ -65,7 +65,8 @@ class Progress:
         self._ended.set()
         self.bar.stop()
         LOG.removeHandler(self._handler)
-        LOG.level, LOG.propagate = self._before
+        LOG.setLevel(self._before[0])
+        LOG.propagate = self._before[1]
 
     def of(self, config: Config) -> Callable[[dict[str, Any]], None]:
         """What shows the rows of a run."""
@@ -100,7 +101,7 @@ class Progress:
     def told(self, step: str) -> None:
         """Show what is being done."""
         self.step = step
-        self.bar.update(self.task, status="  ".join(filter(None, [self.status, step])))
+        self.bar.update(self.task, status="  ".join(filter(None, [self.status, escape(step)])))
         self.log(EVERY)
 
     def log(self, after: float) -> None:

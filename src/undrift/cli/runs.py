@@ -17,17 +17,15 @@ if TYPE_CHECKING:
 
 Data = Annotated[
     str | None,
-    typer.Option(
-        help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(*DATA)
-    ),
+    typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(DATA)),
 ]
 Partition = Annotated[
     str | None,
-    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(*PARTITIONS)),
+    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(PARTITIONS)),
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(*ENGINES)),
+    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(ENGINES)),
 ]
 Preset = Annotated[
     str | None,
@@ -42,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the 
 def run(
     method: Annotated[
         str | None,
-        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(*methods())),
+        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(methods)),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
     data: Data = None,
@@ -56,7 +54,7 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(*MODELS))
+        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(MODELS))
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
@@ -161,6 +159,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
     method; an argument with the name of such a key is written `arguments.key`.
     """
     from undrift.experiment.config import Config
+    from undrift.experiment.strict import merged
 
     out: dict[str, Any] = {}
     for text in texts:
@@ -168,10 +167,8 @@ def settings(texts: list[str]) -> dict[str, Any]:
         if not equals or not key:
             raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
         table, _, name = key.rpartition(".")
-        if not table and name in (*Config.model_fields, *Config.shorthands):
-            out[name] = _value(value)
-        else:
-            out.setdefault(table or "arguments", {})[name] = _value(value)
+        own = not table and name in (*Config.model_fields, *Config.shorthands)
+        out = merged(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
     return out
 
 

@@ -1,37 +1,20 @@
 """Data sets and the machine: `undrift partition` and `undrift doctor`."""
 
 import json
-import os
-import platform
-import subprocess
-import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from undrift.cli.app import app, reported
 from undrift.cli.names import DATA, PARTITIONS, completing
 
-_EXTRAS = {
-    "ray": "ray",
-    "flower": "flwr",
-    "data": "datasets",
-    "vision": "timm",
-    "plots": "matplotlib",
-    "report": "plotly",
-    "analysis": "scikit-learn",
-    "tensorboard": "tensorboard",
-}
-_ENGINES = {"ray": "ray", "flower": "flwr"}
-
 
 @app.command("partition")
 def draw_partition(
-    data: Annotated[str, typer.Option(help="A data set's name.", autocompletion=completing(*DATA))] = "fashion-mnist",
+    data: Annotated[str, typer.Option(help="A data set's name.", autocompletion=completing(DATA))] = "fashion-mnist",
     partition: Annotated[
-        str, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(*PARTITIONS))
+        str, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(PARTITIONS))
     ] = "dirichlet:0.1",
     clients: Annotated[
         int | None, typer.Option(help="How many clients; default 100, or all of a natural partition.")
@@ -65,88 +48,10 @@ def doctor(
 
     Example: undrift doctor
     """
-    found = _examine()
+    from undrift.cli.machine import examine, show_machine
+
+    found = examine()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:
-        _show(found)
-
-
-def _examine() -> dict[str, Any]:
-    """What doctor shows."""
-    import torch
-
-    from undrift.data import available
-
-    return {
-        "undrift": version("undrift"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "processors": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "engines": ["local", *(name for name, package in _ENGINES.items() if _version(package))],
-        "extras": {extra: _version(package) for extra, package in _EXTRAS.items()},
-        "data": [item._asdict() for item in available()],
-        "problems": list(filter(None, [_torchvision(torch.__version__)])),
-    }
-
-
-def _torchvision(torch_version: str) -> str | None:
-    """Why torchvision does not work with this torch, and what to install; None if it works or is missing.
-
-    It is imported in another process, because a failed import would leave parts of it in this one.
-    """
-    if _version("torchvision") is None:
-        return None
-    words = [sys.executable, "-c", "import torchvision"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  our own words
-    if done.returncode == 0:
-        return None
-    why = (done.stderr.strip().splitlines() or [f"its import ended with code {done.returncode}"])[-1]
-    return (
-        f"torchvision {_version('torchvision')} does not fit torch {torch_version} ({why}); "
-        f"densenet121 and vit-tiny need it. Install both from one place: {_fitting(torch_version)}"
-    )
-
-
-def _fitting(torch_version: str) -> str:
-    """The command that installs a torchvision for a torch, from the index of the same build (cpu, cu126, ...)."""
-    release, _, build = torch_version.partition("+")
-    place = f" --index-url https://download.pytorch.org/whl/{build}" if build else ""
-    return f"pip install --force-reinstall --no-deps torch=={release} torchvision{place}"
-
-
-def _show(found: dict[str, Any]) -> None:
-    """Print it as lines and tables."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from undrift.cli.tables import open_console
-
-    console, engines = open_console(), found["engines"]
-    console.print(f"undrift {found['undrift']}, Python {found['python']}, torch {found['torch']}")
-    console.print(f"{found['processors']} processors, {found['memory_gb']:.0f} GB of memory, {found['gpus']} GPUs")
-    console.print(
-        f"engines: {', '.join(engines)}" + ("" if len(engines) == 3 else "  (pip install 'undrift\\[ray,flower]')")
-    )
-    extras = Table("extra", "library", "installed", box=SIMPLE_HEAD, pad_edge=False)
-    for extra, package in _EXTRAS.items():
-        extras.add_row(extra, package, found["extras"][extra] or f"no: pip install 'undrift\\[{extra}]'")
-    console.print(extras)
-    data = Table("data", "found", "where, or how to get it", box=SIMPLE_HEAD, pad_edge=False)
-    for item in found["data"]:
-        here = item["available"]
-        data.add_row(item["name"], "yes" if here else "no", escape(item["where"] if here else item["how_to_get"]))
-    console.print(data)
-    for problem in found["problems"]:
-        console.print(f"problem: {escape(problem)}", highlight=False)
-
-
-def _version(package: str) -> str | None:
-    """The installed version of a package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+        show_machine(found)
