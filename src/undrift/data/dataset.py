@@ -17,8 +17,9 @@ class Split:
     """A list of examples.
 
     Args:
-        inputs: images as uint8 (examples, channels, height, width), or tokens (examples, length).
-        targets: the class of each example, int64.
+        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or the rows of a table as
+            float32 (examples, columns).
+        targets: the class of each example, int64; or numbers as float32 (examples,) or (examples, outputs).
         owners: the natural client of each example (writer, role), numbered from 0; None if there is none.
     """
 
@@ -28,7 +29,10 @@ class Split:
 
     def __post_init__(self) -> None:
         for name, other in (("targets", self.targets), ("owners", self.owners)):
-            if other is not None and other.shape != self.inputs.shape[:1]:
+            if other is None:
+                continue
+            several = name == "targets" and other.is_floating_point()
+            if (other.shape[:1] if several else other.shape) != self.inputs.shape[:1]:
                 raise ValueError(
                     f"Split: {name} must be one number for each of {len(self.inputs)} inputs, got {list(other.shape)}"
                 )
@@ -43,10 +47,10 @@ class Dataset:
 
     Args:
         name: the name that `load` takes.
-        kind: "image" or "text".
+        kind: "image", "text" or "table".
         train: the training set, which is distributed over clients.
         test: the official test set.
-        classes: how many classes the targets have.
+        classes: how many classes the targets have; 0 if they are numbers, not classes.
         mean: the mean of each channel of the training images, in [0, 1]; empty for text.
         std: the standard deviation of each channel.
         title: the name to print; it says if the files are not the original ones.
@@ -67,19 +71,22 @@ class Dataset:
     resize: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("image", "text"):
-            raise ValueError(f'Dataset: kind must be "image" or "text", got {self.kind!r}')
+        if self.kind not in ("image", "text", "table"):
+            raise ValueError(f'Dataset: kind must be "image", "text" or "table", got {self.kind!r}')
         if not 0 <= self.resize <= LARGEST:
             raise ValueError(f"{self.name}: resize must be 1 to {LARGEST} pixels, or 0 for none, got {self.resize}")
         if self.resize and self.kind != "image":
             raise ValueError(f"{self.name}: only images can be resized, these are {self.kind}; leave out resize")
         for split in (self.train, self.test):
-            if len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
+            if (self.classes == 0) != split.targets.is_floating_point():
+                kind = "numbers (float32)" if self.classes == 0 else "classes (int64)"
+                raise ValueError(f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}")
+            if self.classes and len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
                 span = f"{int(split.targets.min())} to {int(split.targets.max())}"
                 raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {span}")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input as models receive it: (channels, height, width) or (length,)."""
+        """The shape of one input as models receive it: (channels, height, width), (length,) or (columns,)."""
         shape = tuple(self.train.inputs.shape[1:])
         return (shape[0], self.resize, self.resize) if self.resize else shape
