@@ -159,3 +159,25 @@ def test_steps_see_their_rate() -> None:
     frame = watch(make("ditto", lam=0.0), one, local, 1)[0]
     close(frame.states[0][0].parts["personalization"].v, 0.5 * 0.75 * 0.875)
     close(frame.w, 0.5 * 0.75 * 0.875)
+
+
+def half_after_two(t: int) -> float:
+    """A schedule of one's own."""
+    return 1.0 if t < 2 else 0.5
+
+
+def negative(t: int) -> float:
+    return -1.0
+
+
+def test_a_function_by_reference() -> None:
+    schedule = Schedule.parse("warmup(2) + test_schedule:half_after_two")
+    assert [schedule.factor(t) for t in range(5)] == [0.5, 1.0, 1.0, 1.0, 0.5]
+    assert Schedule.parse(str(schedule)) == schedule
+    assert Local(lr=2.0, schedule="test_schedule:half_after_two").rate(3) == 1.0
+    with pytest.raises(ValueError, match="module 'test_schedule' has no 'half'"):
+        Schedule.parse("test_schedule:half")
+    with pytest.raises(ValueError, match=r"negative must return a number of 0 or more, got -1.0 at 0"):
+        Schedule.parse("test_schedule:negative").factor(0)
+    with pytest.raises(ValueError, match="must be a function of the round or step"):
+        Schedule.parse("math:pi")

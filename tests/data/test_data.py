@@ -382,7 +382,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
         decode(pictures(2, (4, 4)), 3)
     with pytest.raises(ValueError, match=r"targets must be one number for each of 3 inputs, got \[2\]"):
         Split(torch.zeros(3, 1), torch.zeros(2))
-    with pytest.raises(ValueError, match='kind must be "image" or "text", got \'sound\''):
+    with pytest.raises(ValueError, match='kind must be "image", "text" or "table", got \'sound\''):
         Dataset(
             "x", "sound", Split(torch.zeros(0), torch.zeros(0)), Split(torch.zeros(0), torch.zeros(0)), 1, (), (), ""
         )

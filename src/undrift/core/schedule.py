@@ -6,14 +6,17 @@ A schedule gives a factor on the learning rate at a time t = 0, 1, ..., which co
     step(every, factor)  factor^floor(t / every)
     exponential(factor)  factor^t
     cosine(over, least)  least + (1 - least) (1 + cos(pi t / over)) / 2; from t = over - 1 on it stays as it is
+    package.module:name  what this function of t returns
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from math import cos, pi
+from math import cos, isfinite, pi
 
 from undrift.util.literals import bracketed, called, split, written
 from undrift.util.names import suggest
+from undrift.util.references import Reference
 
 EXAMPLES = 'for example "cosine", "step(every=30, factor=0.1)" or "warmup(5) + cosine"'
 
@@ -68,6 +71,19 @@ class _Cosine:
         return self.least + (1 - self.least) * (1 + cos(pi * min(t, self.over - 1) / self.over)) / 2
 
 
+@dataclass(frozen=True)
+class _Own:
+    reference: str
+
+    def at(self, t: int) -> float:
+        factor = _function(self.reference)(t)
+        if not isinstance(factor, int | float) or not (isfinite(factor) and factor >= 0):
+            raise ValueError(f"schedule: {self.reference} must return a number of 0 or more, got {factor!r} at {t}")
+        return float(factor)
+
+
+_Decay = _Stairs | _Exponential | _Cosine | _Own
+
 _NAMES: dict[str, type[_Warmup | _Stairs | _Exponential | _Cosine]] = {
     "warmup": _Warmup,
     "step": _Stairs,
@@ -86,7 +102,7 @@ class Schedule:
     """
 
     warmup: _Warmup | None = None
-    decay: _Stairs | _Exponential | _Cosine | None = None
+    decay: _Decay | None = None
 
     @classmethod
     def parse(cls, text: str) -> "Schedule":
@@ -133,20 +149,37 @@ class Schedule:
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Schedule:
     """Every term by its name, a warm-up first."""
-    terms = []
+    terms: list[_Warmup | _Decay] = []
     for source in split(text):
         name, bracket, inner = source.partition("(")
+        if Reference.parse(source) is not None:
+            _function(source)
+            terms.append(_Own(source))
+            continue
         if name.strip() not in _NAMES:
             raise ValueError(f"schedule: no schedule is named {name.strip()!r}; {suggest(name.strip(), _NAMES)}")
-        terms.append(called(_NAMES[name.strip()], bracketed(bracket + inner, source), source))
+        kind: Callable[..., _Warmup | _Decay] = _NAMES[name.strip()]
+        terms.append(called(kind, bracketed(bracket + inner, source), source))
     warmup = terms.pop(0) if isinstance(terms[0], _Warmup) else None
     if len(terms) > 1 or isinstance(terms[0] if terms else None, _Warmup):
         raise ValueError(f"schedule: {text!r}: write one term, or warmup(n) and then one other, {EXAMPLES}")
     return Schedule(warmup, terms[0] if terms else None)  # type: ignore[arg-type]  # no second warm-up: see above
 
 
-def _text(term: _Warmup | _Stairs | _Exponential | _Cosine) -> str:
+@lru_cache(maxsize=64)
+def _function(text: str) -> Callable[[int], object]:
+    """The function that a reference names."""
+    reference = Reference.parse(text)
+    function = reference.resolve() if reference else None
+    if not callable(function):
+        raise ValueError(f"schedule: {text} must be a function of the round or step, got {function!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def _text(term: _Warmup | _Decay) -> str:
     """A term as it is written."""
+    if isinstance(term, _Own):
+        return term.reference
     name = next(name for name, kind in _NAMES.items() if kind is type(term))
     given = {f.name: getattr(term, f.name) for f in fields(term) if getattr(term, f.name) != f.default}
     return name + (f"({', '.join(f'{key}={written(value)}' for key, value in given.items())})" if given else "")

@@ -17,7 +17,7 @@ class Split:
     """A list of examples.
 
     Args:
-        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or the rows of a table as
+        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or rows of a table as
             float32 (examples, columns).
         targets: the class of each example, int64; or numbers as float32 (examples,) or (examples, outputs).
         owners: the natural client of each example (writer, role), numbered from 0; None if there is none.
@@ -80,8 +80,14 @@ class Dataset:
         for split in (self.train, self.test):
             if (self.classes == 0) != split.targets.is_floating_point():
                 kind = "numbers (float32)" if self.classes == 0 else "classes (int64)"
-                raise ValueError(f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}")
-            if self.classes and len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
+                raise ValueError(
+                    f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}"
+                )
+            if (
+                self.classes
+                and len(split)
+                and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes
+            ):
                 span = f"{int(split.targets.min())} to {int(split.targets.max())}"
                 raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {span}")
 
