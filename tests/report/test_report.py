@@ -284,3 +284,9 @@ def test_prints(material: Material, tmp_path: Path) -> None:
     with Image.open(written[0]) as picture:
         assert picture.size[0] == 1950 and picture.info["dpi"][0] == pytest.approx(300, abs=0.1)
     assert written[1].read_bytes().startswith(b"%PDF")
+
+
+def test_a_line_with_one_value_has_a_marker() -> None:
+    none, nan = None, float("nan")
+    assert Line("a", 0, [1, 2, 3], [none, nan, 0.5]).marked
+    assert not Line("a", 0, [1, 2], [0.1, 0.5]).marked and Line("a", 0, [1, 2], [0.1, 0.5], dots=True).marked

@@ -73,6 +73,11 @@ class Line:
     thin: bool = False
     bars: bool = False
 
+    @property
+    def marked(self) -> bool:
+        """Whether its values have markers: a line with a single value would not be visible without one."""
+        return self.dots or sum(y is not None and y == y for y in self.y) == 1
+
 
 @dataclass(frozen=True)
 class Box:

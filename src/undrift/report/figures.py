@@ -45,7 +45,7 @@ def _line(line: Line, panel: Panel) -> list[Json]:
     look, traces = style(line.style), []
     shared = {"type": "scatter", "legendgroup": line.label, "name": _text(line.label)}
     shared["hovertemplate"] = _hover(panel.hover)
-    drawn: Json = {"mode": "lines+markers" if line.dots else "lines", "marker": {"size": 6}}
+    drawn: Json = {"mode": "lines+markers" if line.marked else "lines", "marker": {"size": 6}}
     if line.bars and panel.x.labels:
         drawn["mode"] = "markers"
     if line.bars and line.low is not None and line.high is not None:

@@ -164,7 +164,7 @@ def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     joined = not (columns and line.bars)
     drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash] if joined else ""}
     drawn["linewidth"] = 0.6 if line.thin else 1.4
-    axes.plot(x, y, label=_escaped(line.label), marker="o" if line.dots else None, markersize=3, **drawn)
+    axes.plot(x, y, label=_escaped(line.label), marker="o" if line.marked else None, markersize=3, **drawn)
     if line.low is not None and line.high is not None:
         low, high = panel.y.values(line.low), panel.y.values(line.high)
         if line.bars:
