@@ -42,6 +42,7 @@ TESTS = (
     "test_papers::test_the_command_lists_and_rehearses",
     "test_papers::test_the_page_lists_every_item",
     "test_stand_in::test_natural_clients_have_owners",
+    "test_moments::test_muon_drives_singular_values_towards_one",
     "test_references::test_resolves_from_the_working_folder",
     "test_tables::test_bars_are_escaped_and_numbers_aligned",
     # data and models

@@ -112,9 +112,13 @@ def test_what_is_switched_off_refuses_nothing() -> None:
 
 def test_the_page_lists_what_is_refused() -> None:
     page = (Path(__file__).parents[2] / "docs" / "local-training.md").read_text()
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith(("| all but", "| `local-adamw` | `"))]
+    rows = [
+        line.split(" | ")
+        for line in page.splitlines()
+        if line.startswith(("| all but", "| `local-adamw`, `local-muon` | `"))
+    ]
     listed = {(row[0], name) for row in rows for name in row[1].split("`")[1::2] if name in ALGORITHMS}
-    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {("| `local-adamw`", x) for x in DUALS}
+    assert listed == {("| all but plain SGD", x) for x in PLAIN} | {("| `local-adamw`, `local-muon`", x) for x in DUALS}
 
 
 KEPT = [

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from round_support import close, path, watch
-from undrift import Algorithm, Local
-from undrift.blocks import LocalAdam, LocalAdamW, LocalSGD, Tuned
+from undrift import Algorithm, Local, TensorTask
+from undrift.blocks import LocalAdam, LocalAdamW, LocalMuon, LocalSGD, Tuned
+from undrift.blocks.local_optimizer.muon import orthogonal
 from undrift.core import LocalOptimizer, Step, Vector, cost
 from undrift.engine.simulation import Simulation
 from undrift.testing import ContractError, Quadratics, check_block
@@ -166,6 +167,47 @@ def test_a_large_eps_is_sgd() -> None:
         Algorithm(local_optimizer=LocalAdamW(0.0, 0.9, big)), BOWLS, 2, replace(LOCAL, lr=0.05 * big, weight_decay=0)
     )
     close(found, run(Algorithm(), BOWLS, 2, replace(LOCAL, weight_decay=0.0)), 1e-7)
+
+
+def test_muon_drives_singular_values_towards_one() -> None:
+    """Newton-Schulz acts on the singular values alone: s <- a s + b s^3 + c s^5, from s over the Frobenius norm."""
+    for shape in ((6, 9), (9, 6)):
+        matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+        s = s / s.norm()
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        close(orthogonal(matrix, 5), u @ torch.diag(s) @ v, 1e-12)
+    assert torch.equal(orthogonal(torch.zeros(3, 2), 5), torch.zeros(3, 2))
+
+
+def test_muon_is_torch_s_for_matrices_and_adamw_for_the_rest() -> None:
+    """torch's takes bfloat16 for the iteration, ours the model's float32: equal up to bfloat16's rounding."""
+    inputs, targets = torch.randn(12, 5), torch.randn(12, 4)
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    task = TensorTask(make, inputs, targets, [torch.arange(12)], nn.functional.mse_loss)
+    model = task.model()
+    weights = [p for p in model.parameters() if p.dim() == 2]
+    biases = [p for p in model.parameters() if p.dim() == 1]
+    muon = torch.optim.Muon(weights, lr=0.01, weight_decay=0.1, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW(biases, lr=0.01, weight_decay=0.1, betas=(0.9, 0.95))
+    for _ in range(6):
+        model.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        muon.step()
+        adamw.step()
+    local = Local(lr=0.01, weight_decay=0.1, epochs=6, batch_size=12)
+    simulation = Simulation(Algorithm(local_optimizer=LocalMuon(0.9)), task, local)
+    moved = simulation.module(simulation.run(1))
+    for (name, found), expected, first in zip(
+        moved.named_parameters(), model.parameters(), task.model().parameters(), strict=True
+    ):
+        far = torch.linalg.vector_norm(expected - first)
+        assert torch.linalg.vector_norm(found - expected) < 0.01 * far, name
 
 
 def test_clipping_acts_before_the_moments_and_decay_is_not_clipped() -> None:

@@ -36,6 +36,7 @@ from undrift.blocks import (
     LocalAdam,
     LocalAdamW,
     LocalMomentum,
+    LocalMuon,
     LocalSGD,
     LossComplement,
     MedianClip,
@@ -119,6 +120,7 @@ BLOCKS: dict[str, list[Block]] = {
         LocalAdam(0.5, 0.9, 1e-3, "keep"),
         LocalAdamW(0.5, 0.9, 1e-3),
         LocalAdamW(0.5, 0.9, 1e-3, "average"),
+        LocalMuon(0.5, 0.9, 1e-3),
     ],
     "aggregation": [
         ByExamples(),

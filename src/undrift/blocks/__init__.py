@@ -25,7 +25,7 @@ from undrift.blocks.aggregation import (
     Uniform,
 )
 from undrift.blocks.drift import FedDyn, Scaffold, ScaffoldI
-from undrift.blocks.local_optimizer import LocalAdam, LocalAdamW, LocalSGD
+from undrift.blocks.local_optimizer import LocalAdam, LocalAdamW, LocalMuon, LocalSGD
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
 from undrift.blocks.objective import CommonRepresentation, Contrast, Proximal
 from undrift.blocks.personalization import (
@@ -103,6 +103,7 @@ __all__ = [
     "LocalAdam",
     "LocalAdamW",
     "LocalMomentum",
+    "LocalMuon",
     "LocalSGD",
     "LossComplement",
     "MedianClip",

@@ -1,6 +1,7 @@
 """Optimizers of the clients' steps."""
 
 from undrift.blocks.local_optimizer.adam import LocalAdam, LocalAdamW
+from undrift.blocks.local_optimizer.muon import LocalMuon
 from undrift.blocks.local_optimizer.sgd import LocalSGD
 
-__all__ = ["LocalAdam", "LocalAdamW", "LocalSGD"]
+__all__ = ["LocalAdam", "LocalAdamW", "LocalMuon", "LocalSGD"]
