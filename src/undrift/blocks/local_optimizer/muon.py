@@ -25,8 +25,8 @@ class LocalMuon(LocalAdamW):
              all other tensors as LocalAdamW, from the same m; weight decay decoupled
 
     As `torch.optim.Muon` (Jordan, 2024) with Nesterov's momentum and the scale that matches AdamW's updates (Liu et
-    al., 2025), so that one learning rate suits matrices and the rest; in float32 where torch's takes bfloat16. A matrix is a
-    tensor with two or more axes, neither of them of length one; the kernels of a convolution are rows, one per output.
+    al., 2025), so that one learning rate suits matrices and the rest; in float32 where torch's takes bfloat16. A matrix
+    is a tensor with two or more axes that is more than one row or column; a kernel of a convolution is a row.
 
     Args:
         beta1: memory of the gradient, 0.95 in Muon.
