@@ -30,6 +30,7 @@ MODELS = (
     "variational-cnn",
     "densenet121",
     "vit-tiny",
+    "mlp",
 )
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 ENGINES = ("local", "ray", "flower")

@@ -1,7 +1,8 @@
 """Names with arguments: how a run file names its model and its data.
 
-A name is written alone, with arguments in parentheses, or as a table with the key `name`. All become one text,
-`name(key=value, ...)` with sorted keys, or the name alone, so that equal settings have equal texts and identities.
+A name is one of ours, a plug-in's or a reference such as `mypackage.nets:Net`. It is written alone, with arguments in
+parentheses, or as a table with the key `name`. All become one text, `name(key=value, ...)` with sorted keys, or the name
+alone, so that equal settings have equal texts and identities.
 """
 
 import re
@@ -53,7 +54,7 @@ def canonical(value: object, info: ValidationInfo) -> object:
         if not isinstance(table.get("name"), str):
             raise ValueError(f"write name = {_EXAMPLES[setting]} beside the arguments, or give --{setting}")
         name, given = parts(table["name"])
-        given = dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
+        given = dict(sorted((given | {key: _plain(item) for key, item in table.items() if key != "name"}).items()))
         if not given:
             return name
         check_scalars(given, _KNOWN[setting](name), repr(name))
@@ -75,6 +76,15 @@ def check_name(setting: str, text: str) -> None:
         _KNOWN[setting](parts(text)[0])
     except ValueError as error:
         raise ValueError(f"{setting}: {error}") from None
+
+
+def _plain(value: object) -> object:
+    """A value of a TOML file as an argument: a list becomes a tuple."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    raise ValueError(f"arguments are numbers, texts, true, false or lists of them, got {value!r:.80}")
 
 
 def _data_arguments(name: str) -> dict[str, Any]:
