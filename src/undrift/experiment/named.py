@@ -54,10 +54,11 @@ def canonical(value: object, info: ValidationInfo) -> object:
         if not isinstance(table.get("name"), str):
             raise ValueError(f"write name = {_EXAMPLES[setting]} beside the arguments, or give --{setting}")
         name, given = parts(table["name"])
-        given = dict(sorted((given | {key: _plain(item) for key, item in table.items() if key != "name"}).items()))
+        given = dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
         if not given:
             return name
         check_scalars(given, _KNOWN[setting](name), repr(name))
+        given = {key: _plain(item) for key, item in given.items()}
         if any(isinstance(item, float) and not isfinite(item) for item in given.values()):
             raise ValueError(f"{name!r} takes finite numbers, got {given}")
     except ValueError as error:

@@ -1,10 +1,9 @@
 """Builds what a config describes: data, partition, model, task, engine."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from undrift.data.schemes import Scheme, natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
-from undrift.models import KINDS, MODELS, build
 from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
@@ -91,7 +90,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         reserved=reserved,
         corruptions=corruptions,
     )
-    _fitting(config, task)
+    check_fit(str(config.model), task)
     return Setup(config, config.algorithm(), task, split, config.local.local())
 
 
@@ -115,16 +114,8 @@ def variant(setup: Setup, config: Config) -> Setup:
     task = setup.task
     if config.model != setup.config.model:
         task = replace(task, make=maker(str(config.model), task.dataset))
-        _fitting(config, task)
-    return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
-
-
-def _fitting(config: Config, task: DataTask) -> None:
-    """Raise a `ConfigError` if the model of a run does not fit its data."""
-    try:
         check_fit(str(config.model), task)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
 
 
 def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
@@ -197,67 +188,6 @@ def cohort_size(cohort: float | None, clients: int) -> int:
     if isinstance(cohort, float):
         return max(1, int(cohort * clients + 0.5))
     return min(COHORT, clients) if cohort is None else cohort
-
-
-def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
-    """The default model for a data set: small enough for a CPU, and of the kind that the method needs.
-
-    Args:
-        dataset: the data.
-        algorithm: the method.
-    """
-    if dataset.kind == "text":
-        return "lstm"
-    if algorithm.needs.model:
-        return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
-    if dataset.kind == "table":
-        return "mlp"
-    return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
-
-
-def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
-    """A function that builds a model for a data set; it is sent to the workers, so it holds no data.
-
-    Args:
-        model: its name or a reference, with arguments as in "vit-tiny(patch=16)"; workers import a reference by name.
-        dataset: the data; its images have the size of `image` of one of our models, if that is given.
-    """
-    name, arguments = parts(model)
-    outputs = dataset.train.targets[0].numel() if dataset.classes == 0 else None
-    call = partial(build, name, classes=dataset.classes, outputs=outputs)
-    if dataset.kind == "text":
-        return partial(call, symbols=dataset.symbols, **arguments)
-    if dataset.kind == "table":
-        return partial(call, inputs=dataset.shape[0], **arguments)
-    channels, side = dataset.shape[:2]
-    if name in MODELS and arguments.pop("image", side) != side:
-        raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
-    return partial(call, **{"channels": channels, "image": side, **arguments})
-
-
-def check_fit(model: str, task: DataTask) -> None:
-    """Raise if a model does not take a batch of the data: tries two examples in evaluation mode.
-
-    Args:
-        model: its name, for errors.
-        task: has the model, the data and the loss.
-    """
-    train = task.dataset.train
-    inputs, targets = task.prepare(train.inputs[:2]), train.targets[:2]
-    module = task.model().eval()
-    try:
-        with torch.no_grad():
-            outputs = module(inputs)
-            few = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] < task.dataset.classes
-            if few:
-                raise ValueError(f"it has {outputs.shape[1]} outputs for {task.dataset.classes} classes")
-            task.loss(module, (inputs, targets))
-    except Exception as error:
-        shape, why = tuple(inputs.shape), str(error).strip().partition("\n")[0]
-        raise ValueError(
-            f"model {model!r} does not fit {task.dataset.name}: with inputs of shape {shape} it failed with "
-            f"{type(error).__name__}: {why}"
-        ) from error
 
 
 @contextmanager

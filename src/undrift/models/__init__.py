@@ -68,8 +68,8 @@ def build(
     name: str,
     *,
     classes: int = 0,
-    channels: int = 3,
-    image: int = 32,
+    channels: int | None = None,
+    image: int | None = None,
     symbols: int | None = None,
     inputs: int | None = None,
     outputs: int | None = None,
@@ -82,8 +82,8 @@ def build(
             returns a module. It is called with those of the following arguments that its signature names and the data
             have, and with `others`.
         classes: how many classes; 0 if numbers are predicted.
-        channels: how many channels the images have.
-        image: height and width of the images.
+        channels: how many channels the images have; None takes 3.
+        image: height and width of the images; None takes 32.
         symbols: size of the alphabet if the data are text.
         inputs: how many columns if the data are a table.
         outputs: how many outputs; None takes one per class.
@@ -106,9 +106,10 @@ def build(
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
     if name in MODELS and not classes and "outputs" not in signature(make).parameters:
         classes = outputs  # ours end in a linear layer, which predicts numbers as well
-    given: dict[str, int | None] = {"outputs": outputs, "classes": classes or None, "symbols": symbols, "inputs": inputs}
     if data == "image":
-        given |= {"channels": channels, "image": image}
+        channels, image = channels or 3, image or 32
+    given = {"classes": classes or None, "outputs": outputs, "channels": channels, "image": image}
+    given |= {"symbols": symbols, "inputs": inputs}
     offered = {key: value for key, value in given.items() if value is not None}
     if name not in MODELS:
         return _own(name, make, offered, others)

@@ -1,5 +1,7 @@
 """A multilayer perceptron for tables."""
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 
 
@@ -19,11 +21,16 @@ class MLP(nn.Module):
 
     def __init__(self, inputs: int = 8, outputs: int = 1, width: int = 64, depth: int = 2) -> None:
         super().__init__()
-        for name, value, least in (("inputs", inputs, 1), ("outputs", outputs, 1), ("width", width, 1), ("depth", depth, 0)):
+        for name, value, least in (
+            ("inputs", inputs, 1),
+            ("outputs", outputs, 1),
+            ("width", width, 1),
+            ("depth", depth, 0),
+        ):
             if value < least:
                 raise ValueError(f"MLP: {name} must be {least} or more, got {value}")
         sizes = [inputs, *[width] * depth]
-        hidden = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+        hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
         self.hidden = nn.Sequential(*hidden)
         self.head = nn.Linear(sizes[-1], outputs)
 

@@ -223,7 +223,8 @@ def _is_scalar(hint: Any) -> bool:
 def _hints(make: Callable[..., object]) -> dict[str, Any]:
     """The annotations of a function, or of the constructor of a class; none if they name what does not exist."""
     try:
-        return get_type_hints(make.__init__ if isinstance(make, type) and not is_dataclass(make) else make)
+        own = isinstance(make, type) and not is_dataclass(make)
+        return get_type_hints(make.__init__ if own else make)
     except (NameError, TypeError, AttributeError):
         return {}
 
@@ -242,7 +243,7 @@ def _as(value: object, hint: Any) -> object:
     if float in kinds and isinstance(value, float):
         return float(value)
     sequences = [kind for kind in kinds if get_origin(kind) is tuple]
-    if sequences and isinstance(value, tuple):
+    if sequences and isinstance(value, tuple | list):
         return tuple(_as(item, get_args(sequences[0])[0]) for item in value)
     raise TypeError
 
