@@ -1,7 +1,7 @@
 """The terms of a composition, and what their names stand for.
 
-A name is one of ours, a plug-in's, or a reference to one's own code: `mypackage.blocks:MyDrift`. In front of a ":" stands
-a slot, or else a module, so that `drift:mypackage.blocks:MyDrift` puts a block of one's own into a slot.
+A name is one of ours, a plug-in's, or a reference to one's own code: `mypackage.blocks:MyDrift`. What stands in front
+of a ":" is a slot if there is one of this name, else a module: `drift:mypackage.blocks:MyDrift` has both.
 """
 
 import re
@@ -55,7 +55,7 @@ def read_term(source: str) -> Written:
     words = [word.strip() for word in match[1].split(":")]
     first = _slot(words[0]) if len(words) > 1 else ""
     name = ":".join(words[1:] if first else words)
-    if ":" in name and (Reference.parse(name) is None or len(words) == 3 and not first):
+    if ":" in name and (Reference.parse(name) is None or (len(words) == 3 and not first)):
         raise ValueError(f"{source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(dashed, _PLACES))}")
     return Written(first, name, match[2] or "")
 
@@ -89,8 +89,8 @@ def made(value: object, source: str) -> Part | Algorithm:
     if isinstance(value, Block | Filter | Algorithm):
         return value
     raise ValueError(
-        f"{source!r}: it must be a block (a class derived from Correction, Objective, ...), a filter, or a function that "
-        f"returns one or an Algorithm, got {value!r:.80}"
+        f"{source!r}: it must be a block (a class derived from Correction, Objective, ...), a filter, or a function "
+        f"that returns one or an Algorithm, got {value!r:.80}"
     )
 
 
@@ -113,8 +113,8 @@ def name_of(kind: type[Part]) -> str:
     reference = Reference.parse(f"{kind.__module__}:{kind.__qualname__}")
     if reference is None or reference.module == "__main__" or reference.resolve() is not kind:
         raise ValueError(
-            f"{kind.__name__} is not in undrift.blocks, so it cannot be written as text; define it at the top of a module, "
-            "from which it can be imported"
+            f"{kind.__name__} is not in undrift.blocks, so it cannot be written as text; define it at the top of a "
+            "module, from which it can be imported"
         )
     return str(reference)
 

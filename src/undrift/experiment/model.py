@@ -1,4 +1,4 @@
-"""The model of a run: by default one that fits the data; built by name on every worker; tried before the first round."""
+"""The model of a run: by default one that fits the data, built by name on every worker, tried before the run."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,8 +1,8 @@
 """Names with arguments: how a run file names its model and its data.
 
 A name is one of ours, a plug-in's or a reference such as `mypackage.nets:Net`. It is written alone, with arguments in
-parentheses, or as a table with the key `name`. All become one text, `name(key=value, ...)` with sorted keys, or the name
-alone, so that equal settings have equal texts and identities.
+parentheses, or as a table with the key `name`. All become one text, `name(key=value, ...)` with sorted keys, or the
+name alone, so that equal settings have equal texts and identities.
 """
 
 import re
