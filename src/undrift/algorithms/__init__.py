@@ -65,9 +65,12 @@ from undrift.algorithms.scaffold_i import scaffold_i
 from undrift.algorithms.specgrad import specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
+from undrift.blocks import __all__ as _blocks
 from undrift.core import presets
 from undrift.core.algorithm import Algorithm
 from undrift.util.names import suggest
+from undrift.util.plugins import Group
+from undrift.util.references import Reference
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,
@@ -136,11 +139,36 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""
 
 
+METHODS = Group("undrift.methods", (*ALGORITHMS, *_blocks))
+"""The algorithms of plug-ins; they cannot have the name of an algorithm or a block of ours."""
+
+
+def function(name: str) -> Callable[..., Algorithm]:
+    """The function that builds an algorithm.
+
+    Args:
+        name: its name in `undrift list`, which has those of plug-ins; or a reference, `mypackage.methods:mymethod`.
+
+    Example:
+        >>> function("fedsam").__name__
+        'fedsam'
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    plugin, reference = METHODS.find(name), Reference.parse(name)
+    if plugin is None and reference is None:
+        raise ValueError(f"no algorithm is named {name!r}; {suggest(name, {**ALGORITHMS, **METHODS.known()})}")
+    found = plugin.load() if plugin is not None else reference.resolve() if reference is not None else None
+    if not callable(found):
+        raise ValueError(f"{plugin or name}: it must be a function that returns an Algorithm, got {found!r:.80}")
+    return found  # type: ignore[no-any-return]
+
+
 def make(name: str, *, preset: str | None = None, **arguments: object) -> Algorithm:
     """A named algorithm.
 
     Args:
-        name: its name in `undrift list`.
+        name: its name in `undrift list`, or a reference to a function of your own.
         preset: a paper whose values the arguments have that are not given; `undrift show NAME` lists them.
         arguments: the arguments of its function; the others have their defaults.
 
@@ -150,13 +178,15 @@ def make(name: str, *, preset: str | None = None, **arguments: object) -> Algori
         >>> make("fedgloss", preset="fedfft").server_optimizer
         ServerSAM(rho=0.1, warmup=0, first=0.001)
     """
-    if name not in ALGORITHMS:
-        raise ValueError(f"no algorithm is named {name!r}; {suggest(name, ALGORITHMS)}")
-    known = signature(ALGORITHMS[name]).parameters
+    build = function(name)
+    known = signature(build).parameters
     for unknown in sorted(arguments.keys() - known.keys()):
         takes = ", ".join(map(str, known.values())) or "no arguments"
         raise TypeError(f"{name} got an unexpected keyword argument {unknown!r}; it takes {takes}")
-    return ALGORITHMS[name](**{**presets.preset(preset).of(name).arguments, **arguments} if preset else arguments)
+    made = build(**{**presets.preset(preset).of(name).arguments, **arguments} if preset else arguments)
+    if not isinstance(made, Algorithm):
+        raise TypeError(f"{name} must return an Algorithm, got {made!r:.80}")
+    return made
 
 
-__all__ = ["ALGORITHMS", "make", *sorted(f.__name__ for f in ALGORITHMS.values())]
+__all__ = ["ALGORITHMS", "METHODS", "function", "make", *sorted(f.__name__ for f in ALGORITHMS.values())]

@@ -30,7 +30,7 @@ def list_algorithms(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
 ) -> None:
-    """List every algorithm with its costs and its blocks.
+    """List every algorithm with its costs and its blocks, and what plug-ins add.
 
     Traffic and state are in multiples of the model, per client and round.
 
@@ -39,26 +39,38 @@ def list_algorithms(
     with reported("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
-    from undrift.algorithms import ALGORITHMS, make
+    from undrift.algorithms import ALGORITHMS, METHODS, make
+    from undrift.cli.plugins import by_package, survey
     from undrift.cli.tables import open_console
     from undrift.compose.cards import family
     from undrift.core.algorithm import cost
 
-    made = {name: make(name) for name in ALGORITHMS}
+    found = survey()
+    packages = {plugin.name: plugin.package for plugin in found.working if plugin.group == METHODS.name}
+    made = {name: make(name) for name in (*ALGORITHMS, *packages)}
     families = {name: family(algorithm) for name, algorithm in made.items()}
     costs = {name: cost(algorithm) for name, algorithm in made.items() if only in (None, families[name])}
     if as_json:
-        typer.echo(json.dumps([row.row(name) for name, row in costs.items()], indent=2))
+        rows = [
+            row.row(name) | ({"package": packages[name]} if name in packages else {}) for name, row in costs.items()
+        ]
+        typer.echo(json.dumps(rows, indent=2))
     else:
         open_console().print(_table(costs, families))
         typer.echo(_LEGEND)
+        for package, adds in by_package(found.working).items():
+            typer.echo(f"{package} adds {adds}")
+    for problem in found.problems:
+        typer.echo(f"problem: {problem}", err=True)
 
 
 @app.command()
 def show(
     name: Annotated[
         str,
-        typer.Argument(help="An algorithm's name, as undrift list shows it.", autocompletion=completing(methods)),
+        typer.Argument(
+            help="An algorithm's name, or your own: mypackage.methods:mymethod.", autocompletion=completing(methods)
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print an object.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,

@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from undrift.cli.plugins import by_package, survey
 from undrift.cli.tables import open_console
 from undrift.data import available
 
@@ -30,6 +31,7 @@ _ENGINES = {"ray": "ray", "flower": "flwr"}
 
 def examine() -> dict[str, Any]:
     """What is installed, which data sets there are and what does not work."""
+    plugged = survey()
     return {
         "undrift": version("undrift"),
         "python": platform.python_version(),
@@ -40,7 +42,8 @@ def examine() -> dict[str, Any]:
         "engines": ["local", *(name for name, package in _ENGINES.items() if _version(package))],
         "extras": {extra: _version(package) for extra, package in _EXTRAS.items()},
         "data": [item._asdict() for item in available()],
-        "problems": list(filter(None, [_torchvision(torch.__version__)])),
+        "plugins": by_package(plugged.working),
+        "problems": [*filter(None, [_torchvision(torch.__version__)]), *plugged.problems],
     }
 
 
@@ -86,6 +89,8 @@ def show_machine(found: dict[str, Any]) -> None:
         here = item["available"]
         data.add_row(item["name"], "yes" if here else "no", escape(item["where"] if here else item["how_to_get"]))
     console.print(data)
+    for package, adds in found["plugins"].items():
+        console.print(f"{package} adds {adds}", highlight=False)
     for problem in found["problems"]:
         console.print(f"problem: {escape(problem)}", highlight=False)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from undrift.util.plugins import plugins
+
 DATA = (
     "fashion-mnist",
     "cifar10",
@@ -30,6 +32,7 @@ MODELS = (
     "variational-cnn",
     "densenet121",
     "vit-tiny",
+    "mlp",
 )
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 ENGINES = ("local", "ray", "flower")
@@ -37,9 +40,24 @@ PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
 
 
 def methods() -> list[str]:
-    """The algorithms, each of which is a file."""
+    """The algorithms, ours, each of which is a file, and those of plug-ins."""
     found = (Path(__file__).parents[1] / "algorithms").glob("[!_]*.py")
-    return sorted(path.stem.replace("_", "-") for path in found)
+    return sorted(path.stem.replace("_", "-") for path in found) + _plugged("undrift.methods")
+
+
+def models() -> list[str]:
+    """The models, ours and those of plug-ins."""
+    return [*MODELS, *_plugged("undrift.models")]
+
+
+def data() -> list[str]:
+    """The data sets, ours and those of plug-ins."""
+    return [*DATA, *_plugged("undrift.data")]
+
+
+def _plugged(group: str) -> list[str]:
+    """The names of plug-ins, which are not imported."""
+    return [plugin.name for plugin in plugins(group)]
 
 
 def completing(names: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:

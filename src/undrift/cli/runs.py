@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from undrift.cli import names
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.names import DATA, ENGINES, MODELS, PARTITIONS, completing, methods
+from undrift.cli.names import ENGINES, PARTITIONS, completing, methods, models
 
 if TYPE_CHECKING:
     from undrift.experiment import Outcome
 
 Data = Annotated[
     str | None,
-    typer.Option(help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(DATA)),
+    typer.Option(
+        help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(names.data)
+    ),
 ]
 Partition = Annotated[
     str | None,
@@ -40,7 +43,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the 
 def run(
     method: Annotated[
         str | None,
-        typer.Argument(help="A name from undrift list, or a composition.", autocompletion=completing(methods)),
+        typer.Argument(
+            help="A name from undrift list, a composition, or your own.", autocompletion=completing(methods)
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
     data: Data = None,
@@ -54,7 +59,10 @@ def run(
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="small-cnn, cnn, resnet20, lstm, ...", autocompletion=completing(MODELS))
+        str | None,
+        typer.Option(
+            help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
@@ -127,11 +135,13 @@ def resume_run(
     from undrift.experiment import Config, resume
     from undrift.experiment.checkpoint import CheckpointError, kept_rounds
     from undrift.experiment.folder import RunError, check_run
+    from undrift.experiment.recorded import check
 
     given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
     changes = {key: value for key, value in given.items() if value is not None}
     with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)
+        check(folder)
         config = Config.read(folder / "config.toml")
         done = max(kept_rounds(folder / "checkpoints"), default=0)
         with Progress(rounds or config.rounds, done=done) as progress:

@@ -1,10 +1,11 @@
 """Cards: a description of each algorithm, generated from its docstring, its signature and its cost.
 
-`python -m undrift.compose.cards FOLDER` writes them as pages, which contain nothing else.
+`python -m undrift.compose.cards FOLDER` writes them as pages, which contain nothing else; with `--package NAME` those
+of the methods that an installed plug-in adds.
 """
 
 import re
-import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc, signature
@@ -12,12 +13,13 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from undrift.algorithms import ALGORITHMS, make
+from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import text
 from undrift.core.aggregation import Robust
 from undrift.core.algorithm import Algorithm, Cost, cost
 from undrift.core.presets import PAPERS, MethodPreset
+from undrift.util.names import suggest
 from undrift.util.tables import markdown as markdown_table
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
@@ -52,6 +54,7 @@ class Card:
         differences: how it differs from the paper or from released code.
         references: its papers.
         presets: what each preset that mentions it sets for it.
+        package: the package of a plug-in's method; empty for ours.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Card:
     differences: str
     references: tuple[str, ...]
     presets: dict[str, MethodPreset] = field(default_factory=dict)
+    package: str = ""
 
     @property
     def slots(self) -> dict[str, str]:
@@ -90,15 +94,15 @@ def family(algorithm: Algorithm) -> str:
 
 
 def card(name: str) -> Card:
-    """The card of a named algorithm.
+    """The card of an algorithm, by its name or a reference to your own; what its docstring lacks is left out.
 
     Example:
         >>> card("fedsam").limits
         ('rho = 0 gives FedAvg with equal weights.',)
     """
     algorithm = make(name)
-    function = ALGORITHMS[name]
-    sections = _sections(cleandoc(function.__doc__ or ""))
+    build, plugin = function(name), METHODS.find(name) if name not in ALGORITHMS else None
+    sections = _sections(cleandoc(build.__doc__ or ""))
     paragraphs = "\n".join(sections[""]).split("\n\n")
     equations = [part for part in paragraphs if part.startswith(" ")]
     words = [" ".join(part.split()) for part in paragraphs if part.strip() and part not in equations]
@@ -106,28 +110,32 @@ def card(name: str) -> Card:
     return Card(
         name=name,
         family=family(algorithm),
-        title=words[0],
+        title=words[0] if words else f"{name}.",
         idea="\n\n".join(words[1:]),
         equations="\n\n".join(dedent(part).rstrip() for part in equations),
         composition=text(algorithm),
         defaults=tuple(
-            Argument(p.name, repr(p.default), meanings.get(p.name, "")) for p in signature(function).parameters.values()
+            Argument(p.name, repr(p.default), meanings.get(p.name, "")) for p in signature(build).parameters.values()
         ),
         cost=cost(algorithm),
         limits=_entries(sections.get("Limits", [])),
         differences=" ".join(" ".join(sections.get("Note", [])).split()),
         references=_entries(sections.get("References", [])),
         presets={preset: found.methods[name] for preset, found in PAPERS.items() if name in found.methods},
+        package=plugin.package if plugin else "",
     )
 
 
 def markdown(card: Card) -> str:
     """A card as a page."""
-    parts = [f"# {card.name}", card.title, card.idea, f"```\n{card.equations}\n```", _run(card)]
+    parts = [f"# {card.name}", card.title, card.idea]
+    parts += [f"```\n{card.equations}\n```"] if card.equations else []
+    parts += [f"From the package `{card.package}`."] if card.package else []
+    parts += [_run(card)]
     if card.defaults:
         arguments = [(f"`{a.name}`", f"`{a.default}`", a.meaning) for a in card.defaults]
         parts += ["## Arguments", markdown_table(("argument", "default", "meaning"), arguments)]
-    parts += ["## Presets", *_presets(card)]
+    parts += ["## Presets", *_presets(card)] if not card.package else []
     if card.slots:
         filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
         parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
@@ -135,21 +143,34 @@ def markdown(card: Card) -> str:
     if card.limits:
         parts += ["## Limiting cases", "\n".join(f"- {limit}" for limit in card.limits)]
     parts += ["## Differences", card.differences] if card.differences else []
-    parts += ["## References", "\n".join(f"- {reference}" for reference in card.references)]
+    parts += ["## References", "\n".join(f"- {reference}" for reference in card.references)] if card.references else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def pages() -> dict[str, str]:
-    """Every page by its file name, the index first."""
-    cards = [card(name) for name in ALGORITHMS]
+def pages(package: str = "") -> dict[str, str]:
+    """Every page by its file name, the index first.
+
+    Args:
+        package: the plug-in whose methods are described; empty describes ours.
+    """
+    names = [name for name, plugin in METHODS.known().items() if plugin.package == package] if package else ALGORITHMS
+    if not names:
+        known = sorted({plugin.package for plugin in METHODS.known().values()})
+        raise ValueError(f"no package {package!r} adds methods; {suggest(package, known)}")
+    cards = [card(name) for name in names]
     out = {"README.md": f"{_MARK}\n\n{_index(cards)}"}
     return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in cards}
 
 
-def write(folder: Path) -> None:
-    """Write every page into a folder and delete pages of removed algorithms."""
+def write(folder: Path, package: str = "") -> None:
+    """Write every page into a folder and delete pages of removed algorithms.
+
+    Args:
+        folder: where to write.
+        package: as `pages` takes it.
+    """
+    made = pages(package)
     folder.mkdir(parents=True, exist_ok=True)
-    made = pages()
     for path in folder.glob("*.md"):
         if path.name not in made and path.read_text(encoding="utf-8").startswith(_MARK):
             path.unlink()
@@ -235,9 +256,13 @@ def _index(cards: list[Card]) -> str:
     parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
     for name in FAMILIES:
         rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in cards if c.family == name]
-        parts += [f"## {name.capitalize()}", markdown_table(("method", "what it is", "blocks"), rows)]
+        parts += [f"## {name.capitalize()}", markdown_table(("method", "what it is", "blocks"), rows)] if rows else []
     return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    parser = ArgumentParser(description="Write the pages of methods.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--package", default="", help="an installed plug-in; default are undrift's own methods")
+    asked = parser.parse_args()
+    write(asked.folder, asked.package)

@@ -13,30 +13,27 @@ replaced by another term's weight rule. A block that `extends` the block of an a
 and takes over its arguments of the same name that the term does not give: `fedspeed(blend=0.5) + fsa(larger=0.9)` is
 FedSpeed with FSA's larger radius, and keeps its rho and its blend.
 
-Case, dashes and underscores in names are ignored. Arguments are literals; nothing is evaluated.
+A name is one of ours, a plug-in's, or a reference to a block, a filter or a function that returns an algorithm:
+`fedavg + mypackage.blocks:MyDrift(0.1)`, with a slot `drift:mypackage.blocks:MyDrift(0.1)`; see `terms`.
+
+Case, dashes and underscores in names are ignored, except in references. Arguments are literals; nothing is evaluated.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from inspect import signature
 from typing import Any
 
-from undrift import blocks
-from undrift.algorithms import ALGORITHMS
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
+from undrift.compose.terms import dashed, made, maker, name_of, parts, read_term
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock
 from undrift.util.literals import bracketed, called, fitted, split, written
-from undrift.util.names import normalized, suggest
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter can act on: the fields of the spectral slot."""
 
 _DEFAULT_WEIGHTS = (Uniform, ByExamples)
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_TERM = re.compile(r"(?:([A-Za-z][\w-]*)\s*:\s*)?([A-Za-z][\w-]*)\s*(\(.*\))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -128,30 +125,36 @@ def composed(text: str) -> bool:
     return any(sign in text for sign in "+(:")
 
 
-def parts() -> Mapping[str, Callable[..., AnyBlock | Filter]]:
-    """Every block and filter by its name in a term."""
-    classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
-    return _named(tuple(classes), tuple(ALGORITHMS))
+def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
+    """A term with the arguments written beside it, as a run file has them.
+
+    Args:
+        text: a composition; only a single term without arguments of its own takes any.
+        arguments: by name.
+
+    Example:
+        >>> with_arguments("momentum:feddyn", {"mu": 0.1})
+        'momentum:feddyn(mu=0.1)'
+    """
+    if not arguments:
+        return text
+    if "(" in text or "+" in text:
+        raise ValueError('arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"')
+    return f"{text}({', '.join(f'{key}={written(value)}' for key, value in arguments.items())})"
 
 
 def _read(source: str, perturbed: bool) -> _Term:
     """Parse one term; `perturbed` says whether an earlier term has a perturbation."""
-    match = _TERM.fullmatch(source)
-    if match is None:
-        raise ValueError(f"{source!r} is not a term; write a name and its arguments, for example sam(rho=0.05)")
-    prefix, name, arguments = match.groups(default="")
-    algorithm, known = _keys(ALGORITHMS).get(normalized(name)), parts()
-    if algorithm is not None and not prefix:
-        return _Term(source, _fills(called(ALGORITHMS[algorithm], bracketed(arguments, source), source)))
-    part = _keys(known).get(normalized(name))
-    if part is None and algorithm is not None:
-        raise ValueError(f"{source!r}: {algorithm} is an algorithm and fills its own slots; write it without {prefix}:")
-    if part is None:
-        raise ValueError(f"no algorithm, block or filter is named {name!r}; {suggest(name, {**ALGORITHMS, **known})}")
-    positional, named = bracketed(arguments, source)
-    made = called(known[part], (positional, named), source)
-    term = _placed(source, made, _prefix(prefix, source) or _home(made, perturbed), f"{part}{arguments}")
-    return replace(term, given=frozenset(signature(known[part]).bind(*positional, **named).arguments))
+    term = read_term(source)
+    make, (positional, named) = maker(term, source), bracketed(term.brackets, source)
+    part = made(called(make, (positional, named), source), source)
+    if isinstance(part, Algorithm):
+        if term.slot:
+            raise ValueError(f"{source!r}: {term.name} is an algorithm; write it without {dashed(term.slot)}:")
+        return _Term(source, _fills(part))
+    name = term.name if term.reference else next((own for own, kind in parts().items() if kind is make), term.name)
+    placed = _placed(source, part, term.slot or _home(part, perturbed), f"{name}{term.brackets}")
+    return replace(placed, given=frozenset(signature(make).bind(*positional, **named).arguments))
 
 
 def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
@@ -164,7 +167,7 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Ter
         raise ValueError(f"{source!r}: only filters act on the gradient; {bare.partition('(')[0]} is a block")
     else:
         places, place = _fits(made), _Place(where)
-    others = tuple(f"{_dashed(other)}:{bare}" for other in places if other != where)
+    others = tuple(f"{dashed(other)}:{bare}" for other in places if other != where)
     return _Term(source, {place: made}, others)
 
 
@@ -189,22 +192,6 @@ def _fits(block: AnyBlock) -> tuple[str, ...]:
     return tuple(slot for slot, kind in SLOTS.items() if isinstance(block, kind))
 
 
-@lru_cache(maxsize=8)
-def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
-    """Classes by their names with dashes, or spelled as the algorithm of the same name: feddyn, not fed-dyn."""
-    names, spelled = _keys(algorithms), [_dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
-    return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}
-
-
-def _prefix(prefix: str, source: str) -> str:
-    """The slot or filter that a prefix names; empty without a prefix."""
-    known = {_dashed(slot): slot for slot in (*SLOTS, "gradient")}
-    match = _keys(known).get(normalized(prefix))
-    if prefix and match is None:
-        raise ValueError(f"{source!r}: no slot is named {prefix!r}; {suggest(prefix, known)}")
-    return known[match] if match else ""
-
-
 def _fills(algorithm: Algorithm) -> Filled:
     """The places in which an algorithm differs from FedAvg, in the order of a round."""
     out: Filled = {}
@@ -219,24 +206,12 @@ def _fills(algorithm: Algorithm) -> Filled:
 
 def _joined(fills: Filled) -> str:
     """The filled places as text."""
-    names: dict[object, str] = {part: name for name, part in parts().items()}
-    return " + ".join(_written(place, part, names) for place, part in fills.items())
+    return " + ".join(_written(place, part) for place, part in fills.items())
 
 
-def _written(place: _Place, part: AnyBlock | Filter, names: Mapping[object, str]) -> str:
+def _written(place: _Place, part: AnyBlock | Filter) -> str:
     """The term of one part."""
     kind = type(part)
-    if kind not in names:
-        raise ValueError(f"{kind.__name__} is not in undrift.blocks, so it cannot be written as text")
     given = {f.name: getattr(part, f.name) for f in fields(part) if getattr(part, f.name) != f.default}
     shown = [f"{key}={written(fitted(kind, key, value))}" for key, value in given.items()]
-    return f"{_dashed(place.filter or place.slot)}:{names[kind]}" + (f"({', '.join(shown)})" if shown else "")
-
-
-def _keys(known: Iterable[str]) -> dict[str, str]:
-    """Names by their normalised form."""
-    return {normalized(name): name for name in known}
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
+    return f"{dashed(place.filter or place.slot)}:{name_of(kind)}" + (f"({', '.join(shown)})" if shown else "")

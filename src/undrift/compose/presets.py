@@ -5,7 +5,8 @@ from inspect import signature
 from typing import Any, NamedTuple
 
 from undrift.algorithms import ALGORITHMS
-from undrift.compose.grammar import _TERM, _keys, composed, parts
+from undrift.compose.grammar import composed
+from undrift.compose.terms import Written, keys, parts, read_term
 from undrift.core.presets import MethodPreset, Preset, preset
 from undrift.util.literals import bracketed, split, written
 from undrift.util.names import normalized
@@ -46,9 +47,11 @@ def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) 
 
 def _filled(term: str, found: Preset) -> tuple[str, MethodPreset]:
     """A term with the arguments that the preset has for its name, and everything that the preset has for it."""
-    match = _TERM.fullmatch(term)
-    prefix, name, brackets = match.groups(default="") if match else ("", "", "")
-    key = _keys(found.methods).get(normalized(name), "")
+    try:
+        prefix, name, brackets = read_term(term)
+    except ValueError:
+        prefix, name, brackets = Written("", "", "")  # `parse` says what is wrong with it
+    key = keys(found.methods).get(normalized(name), "")
     if not key or (prefix and key in ALGORITHMS):
         return term, MethodPreset()
     own = found.of(key)

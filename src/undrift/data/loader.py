@@ -56,6 +56,8 @@ def load(
     source = find_source(name)
     if where is not None and hub is not None:
         raise ValueError(f"load: give where or hub, not both, got {where!r} and {hub!r}")
+    if source.make is not None:
+        return replace(_normalised(_made(source), mean, std), resize=resize)
     if stride != 1 and source.kind != "text":
         raise ValueError(f"load: stride is for windows of characters, {name} has images; leave it out")
     if hub is not None:
@@ -67,6 +69,14 @@ def load(
         place = fetch(source, [] if hub is not None else folders(source))
     dataset = _dataset(source, *_stored(source, place, stride, keep))
     return replace(_normalised(dataset, mean, std), resize=resize)
+
+
+def _made(source: DataSource) -> Dataset:
+    """The data that a plug-in's function returns."""
+    dataset = source.make() if source.make is not None else None
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"{source.name}: the plug-in must return a Dataset, got {dataset!r:.80}")
+    return dataset
 
 
 def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Dataset:

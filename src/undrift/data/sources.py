@@ -1,8 +1,11 @@
 """The known data sets: where each is stored, the names of its columns, and how to get it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from undrift.util.names import suggest
+from undrift.util.plugins import Group
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class DataSource:
         examples: how many training examples it has, to estimate costs before it is loaded.
         pixels: height and width of its images; 0 for text.
         users: how many natural clients it has; 0 if it has none.
+        make: returns the `Dataset`, if a plug-in makes it and there are no files to find.
     """
 
     name: str
@@ -56,6 +60,7 @@ class DataSource:
     examples: int = 0
     pixels: int = 0
     users: int = 0
+    make: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -239,6 +244,10 @@ SOURCES: dict[str, DataSource] = {source.name: source for source in _ALL}
 """Name -> source, in the order of display."""
 
 
+PLUGINS = Group("undrift.data", SOURCES)
+"""The data sets of plug-ins: a `DataSource`, or a function that returns a `Dataset`."""
+
+
 def find_source(name: str) -> DataSource:
     """The source with this name; case is ignored, and "_" and " " equal "-".
 
@@ -247,6 +256,13 @@ def find_source(name: str) -> DataSource:
         'dataset-fashion-mnist'
     """
     key = name.lower().replace("_", "-").replace(" ", "-")
-    if key not in SOURCES:
-        raise ValueError(f"no data set is named {name!r}; {suggest(key, SOURCES)}")
-    return SOURCES[key]
+    if key in SOURCES:
+        return SOURCES[key]
+    if (plugin := PLUGINS.find(key)) is None:
+        raise ValueError(f"no data set is named {name!r}; {suggest(key, {**SOURCES, **PLUGINS.known()})}")
+    found = plugin.load()
+    if isinstance(found, DataSource):
+        return replace(found, name=plugin.name)
+    if not callable(found):
+        raise ValueError(f"{plugin}: it must be a DataSource or a function that returns a Dataset, got {found!r:.80}")
+    return DataSource(plugin.name, plugin.name, "made", 0, make=found)

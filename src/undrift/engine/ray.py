@@ -5,6 +5,7 @@ its clients are trained again; each counts once. The result is bit-identical to 
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
@@ -35,7 +36,8 @@ _RESTART = 300.0  # seconds a worker may take to restart and import torch on a b
 class _Actor:
     """A worker in its own process; a restarted one gets its job from the next call."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, path: list[str]) -> None:
+        sys.path += [folder for folder in path if folder not in sys.path]
         torch.set_num_threads(threads)
         self.key: tuple[str, str] | None = None
 
@@ -78,7 +80,8 @@ class Pool:
         actor = actor.options(
             num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0
         )
-        self.actors: list[Any] = [actor.remote(threads) for _ in range(workers)]
+        path = [os.path.abspath(folder) for folder in sys.path]  # people's own modules are imported by name there
+        self.actors: list[Any] = [actor.remote(threads, path) for _ in range(workers)]
 
     def __enter__(self) -> "Pool":
         return self

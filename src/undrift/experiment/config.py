@@ -19,7 +19,7 @@ from pydantic import (
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose.grammar import composed, parse
+from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
@@ -127,7 +127,8 @@ class Config(Strict):
 
     Args:
         method: an algorithm's name from `undrift list`, with its arguments in `arguments`; or a composition such as
-            "scaffold + sam(rho=0.05)", which includes its arguments.
+            "scaffold + sam(rho=0.05)", which includes its arguments; or a reference to your own,
+            "mypackage.methods:mymethod", with its arguments in either way.
         preset: not a field, but a key: a paper whose values the method's arguments and the local settings have that
             are not given. It is replaced by these values.
         data: a data set's name, or a table with `name` and arguments of `load` such as `resize`; `partition` says how
@@ -236,9 +237,10 @@ class Config(Strict):
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights that `weights` selects."""
-        algorithm = parse(self.method) if self._composed else make(self.method, preset=None, **self.arguments)
-        if self._composed and self.arguments:
-            raise ValueError('arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"')
+        if self._composed:
+            algorithm = parse(with_arguments(self.method, self.arguments))
+        else:
+            algorithm = make(self.method, preset=None, **self.arguments)
         if self.weights == "paper":
             return algorithm
         return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())

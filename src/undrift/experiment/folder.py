@@ -2,6 +2,7 @@
 
 config.toml        the complete settings
 environment.json   versions and machine, from its last start
+references.json    code, data and files from outside the package that the run uses, with hashes; if there are any
 partition.json     examples per client and class, and a hash of who has which examples
 metrics.jsonl      one row per round (metrics.parquet has the same rows)
 audit.jsonl        the events, hash-chained

@@ -1,7 +1,8 @@
 """Names with arguments: how a run file names its model and its data.
 
-A name is written alone, with arguments in parentheses, or as a table with the key `name`. All become one text,
-`name(key=value, ...)` with sorted keys, or the name alone, so that equal settings have equal texts and identities.
+A name is one of ours, a plug-in's or a reference such as `mypackage.nets:Net`. It is written alone, with arguments in
+parentheses, or as a table with the key `name`. All become one text, `name(key=value, ...)` with sorted keys, or the
+name alone, so that equal settings have equal texts and identities.
 """
 
 import re
@@ -57,6 +58,7 @@ def canonical(value: object, info: ValidationInfo) -> object:
         if not given:
             return name
         check_scalars(given, _KNOWN[setting](name), repr(name))
+        given = {key: _plain(item) for key, item in given.items()}
         if any(isinstance(item, float) and not isfinite(item) for item in given.values()):
             raise ValueError(f"{name!r} takes finite numbers, got {given}")
     except ValueError as error:
@@ -75,6 +77,15 @@ def check_name(setting: str, text: str) -> None:
         _KNOWN[setting](parts(text)[0])
     except ValueError as error:
         raise ValueError(f"{setting}: {error}") from None
+
+
+def _plain(value: object) -> object:
+    """A value of a TOML file as an argument: a list becomes a tuple."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    raise ValueError(f"arguments are numbers, texts, true, false or lists of them, got {value!r:.80}")
 
 
 def _data_arguments(name: str) -> dict[str, Any]:

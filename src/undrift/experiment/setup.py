@@ -1,10 +1,9 @@
 """Builds what a config describes: data, partition, model, task, engine."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from undrift.data.schemes import Scheme, natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
-from undrift.models import KINDS, build
 from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
@@ -91,6 +90,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         reserved=reserved,
         corruptions=corruptions,
     )
+    check_fit(str(config.model), task)
     return Setup(config, config.algorithm(), task, split, config.local.local())
 
 
@@ -114,6 +114,7 @@ def variant(setup: Setup, config: Config) -> Setup:
     task = setup.task
     if config.model != setup.config.model:
         task = replace(task, make=maker(str(config.model), task.dataset))
+        check_fit(str(config.model), task)
     return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
 
 
@@ -187,36 +188,6 @@ def cohort_size(cohort: float | None, clients: int) -> int:
     if isinstance(cohort, float):
         return max(1, int(cohort * clients + 0.5))
     return min(COHORT, clients) if cohort is None else cohort
-
-
-def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
-    """The default model for a data set: small enough for a CPU, and of the kind that the method needs.
-
-    Args:
-        dataset: the data.
-        algorithm: the method.
-    """
-    if dataset.kind == "text":
-        return "lstm"
-    if algorithm.needs.model:
-        return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
-    return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
-
-
-def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
-    """A function that builds a model for a data set; it is sent to the workers, so it holds no data.
-
-    Args:
-        model: its name, with arguments as in "vit-tiny(patch=16)".
-        dataset: the data; its images have the size of the model's `image`, if that is given.
-    """
-    name, arguments = parts(model)
-    if dataset.kind == "text":
-        return partial(build, name, classes=dataset.classes, symbols=dataset.symbols, **arguments)
-    channels, side = dataset.shape[:2]
-    if arguments.pop("image", side) != side:
-        raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
-    return partial(build, name, classes=dataset.classes, channels=channels, image=side, **arguments)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The models used in the field's papers, by name."""
+"""Models by name: those used in the field's papers, those of plug-ins, and your own by reference."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +9,14 @@ from torch import nn
 
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
+from undrift.models.mlp import MLP
 from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
-from undrift.util.literals import check_scalars, scalars
+from undrift.util.literals import check_scalars, literals, scalars
 from undrift.util.names import suggest
+from undrift.util.plugins import Group
+from undrift.util.references import Reference
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": SmallCNN,
@@ -29,6 +32,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
     "vit-tiny": vit_tiny,
+    "mlp": MLP,
 }
 """Name -> the function that builds it."""
 
@@ -36,38 +40,53 @@ KINDS: dict[str, str] = {"variational-cnn": "variational"}
 """Name -> the kind of model, for blocks that need one: "variational" has latent units."""
 
 INPUTS: dict[str, str] = {
-    name: "text" if "symbols" in signature(make).parameters else "image" for name, make in MODELS.items()
+    name: next((data for key, data in {"symbols": "text", "inputs": "table"}.items() if key in takes), "image")
+    for name, takes in ((name, signature(make).parameters) for name, make in MODELS.items())
 }
-"""Name -> the model's input: "image" or "text"."""
+"""Name -> the model's input: "image", "text" or "table"."""
 
+PLUGINS = Group("undrift.models", MODELS)
+"""The models of plug-ins."""
 
-_FROM_DATA = ("classes", "channels", "symbols")  # what the data decide; `image` may be repeated and must agree
+_FROM_DATA = ("classes", "channels", "symbols", "inputs", "outputs")  # `image` may be repeated and must agree
 
 
 def arguments(name: str) -> dict[str, Any]:
-    """The arguments of a named model that a run file can set, with their types.
+    """The arguments of a model that a run file can set, with their types; the key "**" stands for any others.
 
     Args:
-        name: one of `MODELS`.
+        name: one of `MODELS`, a plug-in's, or a reference such as "mypackage.nets:Net".
 
     Example:
         >>> arguments("vit-tiny")
         {'image': <class 'int'>, 'patch': <class 'int'>}
     """
-    return scalars(_maker(name), *_FROM_DATA)
+    return scalars(MODELS[name], *_FROM_DATA) if name in MODELS else literals(_maker(name))
 
 
 def build(
-    name: str, *, classes: int, channels: int = 3, image: int = 32, symbols: int | None = None, **others: Any
+    name: str,
+    *,
+    classes: int = 0,
+    channels: int | None = None,
+    image: int | None = None,
+    symbols: int | None = None,
+    inputs: int | None = None,
+    outputs: int | None = None,
+    **others: Any,
 ) -> nn.Module:
-    """A named model that fits the data.
+    """A model that fits the data.
 
     Args:
-        name: one of `MODELS`.
-        classes: how many outputs.
-        channels: how many channels the images have.
-        image: height and width of the images.
-        symbols: size of the alphabet if the data are text; None if they are images.
+        name: one of `MODELS`, a plug-in's, or a reference such as "mypackage.nets:Net": a class, or a function that
+            returns a module. It is called with those of the following arguments that its signature names and the data
+            have, and with `others`.
+        classes: how many classes; 0 if numbers are predicted.
+        channels: how many channels the images have; None takes 3.
+        image: height and width of the images; None takes 32.
+        symbols: size of the alphabet if the data are text.
+        inputs: how many columns if the data are a table.
+        outputs: how many outputs; None takes one per class.
         others: arguments of the model itself, as `arguments` lists them.
 
     Example:
@@ -78,21 +97,54 @@ def build(
     """
     make = _maker(name)
     check_scalars(others, arguments(name), f"model {name!r}")
-    data = "image" if symbols is None else "text"
-    if INPUTS[name] != data:
+    outputs = classes if outputs is None else outputs
+    if outputs < 1:
+        raise ValueError(f"model {name!r}: classes must be 1 or more, got {classes}")
+    data = "text" if symbols is not None else "table" if inputs is not None else "image"
+    if INPUTS.get(name, data) != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
-    if classes < 1:
-        raise ValueError(f"model {name!r}: classes must be 1 or more, got {classes}")
-    given = {"classes": classes, "channels": channels, "image": image, "symbols": symbols}
-    return make(**{key: value for key, value in given.items() if key in signature(make).parameters}, **others)
+    if name in MODELS and not classes and "outputs" not in signature(make).parameters:
+        classes = outputs  # ours end in a linear layer, which predicts numbers as well
+    if data == "image":
+        channels, image = channels or 3, image or 32
+    given = {"classes": classes or None, "outputs": outputs, "channels": channels, "image": image}
+    given |= {"symbols": symbols, "inputs": inputs}
+    offered = {key: value for key, value in given.items() if value is not None}
+    if name not in MODELS:
+        return _own(name, make, offered, others)
+    return make(**{key: value for key, value in offered.items() if key in signature(make).parameters}, **others)
+
+
+def _own(name: str, make: Callable[..., nn.Module], offered: dict[str, int], others: dict[str, Any]) -> nn.Module:
+    """A model from outside the package; what is given comes before what the data offer."""
+    takes = signature(make)
+    wanted = {key: value for key, value in offered.items() if key in takes.parameters} | others
+    try:
+        takes.bind(**wanted)
+    except TypeError as error:
+        has = ", ".join(f"{key}={value}" for key, value in offered.items())
+        raise ValueError(f"model {name!r}: {error}; give it as {name}(...), the data have {has}") from None
+    module = make(**wanted)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model {name!r}: it must be an nn.Module or return one, got {module!r:.80}")
+    return module
 
 
 def _maker(name: str) -> Callable[..., nn.Module]:
-    """The function that builds a named model."""
-    if name not in MODELS:
-        raise ValueError(f"no model is named {name!r}; {suggest(name, MODELS)}")
-    return MODELS[name]
+    """The function or class that builds a model."""
+    if name in MODELS:
+        return MODELS[name]
+    plugin, reference = PLUGINS.find(name), Reference.parse(name)
+    if plugin is None and reference is None:
+        raise ValueError(f"no model is named {name!r}; {suggest(name, {**MODELS, **PLUGINS.known()})}")
+    found = plugin.load() if plugin is not None else reference.resolve() if reference is not None else None
+    if not callable(found) or isinstance(found, nn.Module):
+        raise ValueError(
+            f"model {name!r}: it must be a class derived from nn.Module or a function that returns a module, so that "
+            f"every client starts with the same weights, got {type(found).__name__}"
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def head(module: nn.Module) -> tuple[str, ...]:
@@ -112,7 +164,9 @@ __all__ = [
     "CNN5",
     "INPUTS",
     "KINDS",
+    "MLP",
     "MODELS",
+    "PLUGINS",
     "CharLSTM",
     "ResNet",
     "SmallCNN",

@@ -16,8 +16,9 @@ from undrift.data.schemes import Natural
 from undrift.data.sources import find_source
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
+from undrift.experiment.model import default_model, maker
 from undrift.experiment.named import parts
-from undrift.experiment.setup import CLIENTS, cohort_size, default_model, maker
+from undrift.experiment.setup import CLIENTS, cohort_size
 from undrift.util.files import write
 
 _BATCH, _REPEATS = 8, 3

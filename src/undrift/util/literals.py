@@ -7,6 +7,7 @@ form `name:0.1,key=value` without parentheses and quotes, parsed by `short`. `ca
 import ast
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import lru_cache
 from inspect import signature
 from types import NoneType, UnionType
@@ -14,6 +15,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 LONGEST = 2000
 """The longest text in characters; Python's own parser needs a bound on its input."""
+
+ANY = "**"
+"""Stands for arguments of any name, as in Python's signatures."""
 
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and named arguments."""
@@ -58,7 +62,7 @@ def bracketed(text: str, source: str) -> Arguments:
         raise ValueError(f"{source!r}: cannot be read: {str(error).partition(' (')[0]}") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"{source!r}: write one pair of brackets, for example sam(rho=0.05)")
-    named = {word.arg or "**": _literal(word.value, source) for word in call.keywords}
+    named = {word.arg or ANY: _literal(word.value, source) for word in call.keywords}
     if len(named) < len(call.keywords):
         raise ValueError(f"{source!r}: an argument is named twice; name it once")
     return [_literal(value, source) for value in call.args], named
@@ -137,7 +141,7 @@ def fitted(make: Callable[..., object], name: str, value: object) -> object:
     """
     hint = _hints(make).get(name, Any)
     try:
-        return value if hint is Any else _as(value, hint)
+        return _as(value, hint)
     except TypeError:
         raise TypeError(f"{name} takes {getattr(hint, '__name__', None) or hint}, got {value!r}") from None
 
@@ -158,22 +162,45 @@ def scalars(make: Callable[..., object], *without: str) -> dict[str, Any]:
     return {name: hint for name, hint in hints.items() if name not in without and _is_scalar(hint)}
 
 
+def literals(make: Callable[..., object], *without: str) -> dict[str, Any]:
+    """The arguments of people's own functions, with their annotations; one that we cannot check becomes `Any`.
+
+    Args:
+        make: the function.
+        without: arguments to leave out.
+
+    Example:
+        >>> def model(classes, width: int = 8, act: object = None, **others): ...
+        >>> literals(model, "classes")
+        {'width': <class 'int'>, 'act': typing.Any, '**': typing.Any}
+    """
+    hints, out = _hints(make), dict[str, Any]()
+    for name, parameter in signature(make).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY) or name in without:
+            continue
+        hint = hints.get(name, Any)
+        known = _is_scalar(hint) or get_origin(hint) is tuple
+        out[ANY if parameter.kind is parameter.VAR_KEYWORD else name] = hint if known else Any
+    return out
+
+
 def check_scalars(given: Mapping[str, object], known: Mapping[str, Any], source: str) -> None:
     """Check named values against the arguments that `scalars` lists.
 
     Args:
         given: name -> value.
-        known: name -> annotation.
+        known: name -> annotation; that of the key "**" is for all other names.
         source: what takes the arguments, for errors.
     """
     for name, value in given.items():
-        if name not in known:
+        hint = known.get(name, known.get(ANY))
+        if hint is None:
             raise ValueError(f"{source} has no argument {name!r}; it takes {', '.join(known) or 'no arguments'}")
         try:
-            _as(value, known[name])
+            _as(value, hint)
         except TypeError:
-            hint = getattr(known[name], "__name__", None) or known[name]
-            raise ValueError(f"{source}: {name} takes {hint}, got {value!r}") from None
+            takes = getattr(hint, "__name__", None) or hint
+            raise ValueError(f"{source}: {name} takes {takes}, got {value!r}") from None
 
 
 def written(value: object) -> str:
@@ -194,12 +221,18 @@ def _is_scalar(hint: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _hints(make: Callable[..., object]) -> dict[str, Any]:
-    """The annotations of a function."""
-    return get_type_hints(make)
+    """The annotations of a function, or of the constructor of a class; none if they name what does not exist."""
+    try:
+        own = isinstance(make, type) and not is_dataclass(make)
+        return get_type_hints(make.__init__ if own else make)
+    except (NameError, TypeError, AttributeError):
+        return {}
 
 
 def _as(value: object, hint: Any) -> object:
     """A value as one of the types that a hint allows."""
+    if hint is Any:
+        return value
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if (NoneType if value is None else type(value)) in kinds:
         return value
@@ -210,7 +243,7 @@ def _as(value: object, hint: Any) -> object:
     if float in kinds and isinstance(value, float):
         return float(value)
     sequences = [kind for kind in kinds if get_origin(kind) is tuple]
-    if sequences and isinstance(value, tuple):
+    if sequences and isinstance(value, tuple | list):
         return tuple(_as(item, get_args(sequences[0])[0]) for item in value)
     raise TypeError
 

@@ -1,0 +1,162 @@
+"""The terms of a composition, and what their names stand for.
+
+A name is one of ours, a plug-in's, or a reference to one's own code: `mypackage.blocks:MyDrift`. What stands in front
+of a ":" is a slot if there is one of this name, else a module: `drift:mypackage.blocks:MyDrift` has both.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from undrift import blocks
+from undrift.algorithms import ALGORITHMS, METHODS
+from undrift.blocks import Filter
+from undrift.core.algorithm import SLOTS, Algorithm
+from undrift.core.block import AnyBlock, Block
+from undrift.util.names import normalized, suggest
+from undrift.util.plugins import Group
+from undrift.util.references import Reference
+
+Part = AnyBlock | Filter
+
+BLOCKS = Group("undrift.blocks", METHODS.taken)
+"""The blocks and filters of plug-ins."""
+
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NAME = r"[A-Za-z_][\w.-]*"
+_TERM = re.compile(rf"({_NAME}(?:\s*:\s*{_NAME}){{0,2}})\s*(\(.*\))?", re.DOTALL)
+
+
+class Written(NamedTuple):
+    """A term as written: the slot in front of its name or "", its name or reference, its arguments in parentheses."""
+
+    slot: str
+    name: str
+    brackets: str
+
+    @property
+    def reference(self) -> Reference | None:
+        """The reference that the name is, if it is one."""
+        return Reference.parse(self.name)
+
+
+def read_term(source: str) -> Written:
+    """The parts of a term.
+
+    Example:
+        >>> read_term("momentum:feddyn(0.1)"), read_term("mypackage.blocks:MyDrift")
+        (Written(slot='momentum', name='feddyn', brackets='(0.1)'), Written(slot='', name='mypackage.blocks:MyDrift', brackets=''))
+    """  # noqa: E501  a doctest's output cannot be broken
+    match = _TERM.fullmatch(source)
+    if match is None:
+        raise ValueError(f"{source!r} is not a term; write a name and its arguments, for example sam(rho=0.05)")
+    words = [word.strip() for word in match[1].split(":")]
+    first = _slot(words[0]) if len(words) > 1 else ""
+    name = ":".join(words[1:] if first else words)
+    if ":" in name and (Reference.parse(name) is None or (len(words) == 3 and not first)):
+        raise ValueError(f"{source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(dashed, _PLACES))}")
+    return Written(first, name, match[2] or "")
+
+
+def maker(term: Written, source: str) -> Callable[..., Part | Algorithm]:
+    """The function or class that a term calls: an algorithm's, or that of a block or filter.
+
+    Args:
+        term: the term.
+        source: its text, for errors.
+    """
+    slot, name, _ = term
+    if term.reference is not None:
+        return _own(term.reference, source)
+    algorithm, part = keys(ALGORITHMS).get(normalized(name)), keys(parts()).get(normalized(name))
+    if algorithm is not None and not slot:
+        return ALGORITHMS[algorithm]
+    if part is not None:
+        return parts()[part]
+    if algorithm is not None:
+        raise ValueError(f"{source!r}: {algorithm} is an algorithm and fills its own slots; write it without {slot}:")
+    for group in (BLOCKS,) if slot else (METHODS, BLOCKS):
+        if (plugin := group.find(name)) is not None:
+            return _callable(plugin.load(), str(plugin))
+    known = {**ALGORITHMS, **parts(), **METHODS.known(), **BLOCKS.known()}
+    raise ValueError(f"no algorithm, block or filter is named {name!r}; {suggest(name, known)}")
+
+
+def made(value: object, source: str) -> Part | Algorithm:
+    """What a term made, checked: a block, a filter or an algorithm."""
+    if isinstance(value, Block | Filter | Algorithm):
+        return value
+    raise ValueError(
+        f"{source!r}: it must be a block (a class derived from Correction, Objective, ...), a filter, or a function "
+        f"that returns one or an Algorithm, got {value!r:.80}"
+    )
+
+
+def parts() -> Mapping[str, Callable[..., Part]]:
+    """Every block and filter of ours by its name in a term."""
+    classes = (getattr(blocks, name) for name in blocks.__all__ if name not in ("Filter", "Filters"))
+    return _named(tuple(classes), tuple(ALGORITHMS))
+
+
+def name_of(kind: type[Part]) -> str:
+    """The name of a class in a term: ours, or the reference to it.
+
+    Example:
+        >>> name_of(blocks.StaleGlobal)
+        'stale-global'
+    """
+    names: dict[object, str] = {part: name for name, part in parts().items()}
+    if kind in names:
+        return names[kind]
+    reference = Reference.parse(f"{kind.__module__}:{kind.__qualname__}")
+    if reference is None or reference.module == "__main__" or reference.resolve() is not kind:
+        raise ValueError(
+            f"{kind.__name__} is not in undrift.blocks, so it cannot be written as text; define it at the top of a "
+            "module, from which it can be imported"
+        )
+    return str(reference)
+
+
+def keys(known: Iterable[str]) -> dict[str, str]:
+    """Names by their normalised form."""
+    return {normalized(name): name for name in known}
+
+
+def dashed(name: str) -> str:
+    """A name with dashes instead of underscores."""
+    return name.replace("_", "-")
+
+
+_PLACES = (*SLOTS, "gradient")
+
+
+def _slot(prefix: str) -> str:
+    """The slot or filter that a prefix names; "" if it names none."""
+    return keys(_PLACES).get(normalized(prefix), "")
+
+
+def _own(reference: Reference, source: str) -> Callable[..., Any]:
+    """What a reference names; a misspelled slot looks like a module."""
+    try:
+        return _callable(reference.resolve(), repr(source))
+    except ValueError:
+        advice = suggest(reference.module, map(dashed, _PLACES))
+        if "." in reference.module or not advice.startswith("did you mean") or find_spec(reference.module):
+            raise
+        raise ValueError(f"{source!r}: no slot is named {reference.module!r}; {advice}") from None
+
+
+def _callable(value: Any, what: str) -> Callable[..., Any]:
+    """The value of a name if it can be called."""
+    if not callable(value):
+        raise ValueError(f"{what}: it must be a block or a function that returns an Algorithm, got {value!r:.80}")
+    return value  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _named(classes: tuple[type, ...], algorithms: tuple[str, ...]) -> Mapping[str, type]:
+    """Classes by their names with dashes, or spelled as the algorithm of the same name: feddyn, not fed-dyn."""
+    names, spelled = keys(algorithms), [dashed(re.sub(_HUMP, "-", part.__name__).lower()) for part in classes]
+    return {names.get(normalized(name), name): part for name, part in zip(spelled, classes, strict=True)}

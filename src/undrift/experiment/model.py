@@ -1,0 +1,73 @@
+"""The model of a run: by default one that fits the data, built by name on every worker, tried before the run."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from undrift.core.algorithm import Algorithm
+from undrift.data import Dataset, DataTask
+from undrift.experiment.named import parts
+from undrift.experiment.strict import ConfigError
+from undrift.models import KINDS, MODELS, build
+
+
+def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
+    """The default model for a data set: small enough for a CPU, and of the kind that the method needs.
+
+    Args:
+        dataset: the data.
+        algorithm: the method.
+    """
+    if dataset.kind == "text":
+        return "lstm"
+    if algorithm.needs.model:
+        return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
+    if dataset.kind == "table":
+        return "mlp"
+    return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
+
+
+def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+    """A function that builds a model for a data set; it is sent to the workers, so it holds no data.
+
+    Args:
+        model: its name or a reference, with arguments as in "vit-tiny(patch=16)"; workers import a reference by name.
+        dataset: the data; its images have the size of `image` of one of our models, if that is given.
+    """
+    name, arguments = parts(model)
+    outputs = dataset.train.targets[0].numel() if dataset.classes == 0 else None
+    call = partial(build, name, classes=dataset.classes, outputs=outputs)
+    if dataset.kind == "text":
+        return partial(call, symbols=dataset.symbols, **arguments)
+    if dataset.kind == "table":
+        return partial(call, inputs=dataset.shape[0], **arguments)
+    channels, side = dataset.shape[:2]
+    if name in MODELS and arguments.pop("image", side) != side:
+        raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
+    return partial(call, **{"channels": channels, "image": side, **arguments})
+
+
+def check_fit(model: str, task: DataTask) -> None:
+    """Raise a `ConfigError` if a model does not take the data: tries two examples, in evaluation mode.
+
+    Args:
+        model: its name, for errors.
+        task: has the model, the data and the loss.
+    """
+    train = task.dataset.train
+    inputs, targets = task.prepare(train.inputs[:2]), train.targets[:2]
+    module = task.model().eval()
+    try:
+        with torch.no_grad():
+            outputs = module(inputs)
+            few = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] < task.dataset.classes
+            if few:
+                raise ValueError(f"it has {outputs.shape[1]} outputs for {task.dataset.classes} classes")
+            task.loss(module, (inputs, targets))
+    except Exception as error:
+        shape, why = tuple(inputs.shape), str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"model {model!r} does not fit {task.dataset.name}: with inputs of shape {shape} it failed with "
+            f"{type(error).__name__}: {why}"
+        ) from error

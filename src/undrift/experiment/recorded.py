@@ -1,0 +1,154 @@
+"""What a run uses from outside the package: code by reference or of plug-ins, data of one's own, a partition's file.
+
+references.json in the folder of a run has each with its SHA-256. A run is not continued if one no longer imports or has
+changed. Of code the file counts that defines the object, not what that file imports.
+"""
+
+import json
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from undrift.algorithms import ALGORITHMS, METHODS
+from undrift.compose.terms import BLOCKS, keys, parts, read_term
+from undrift.data.sources import PLUGINS as DATA
+from undrift.data.sources import SOURCES
+from undrift.experiment.config import Config
+from undrift.experiment.folder import RunError
+from undrift.experiment.named import parts as named
+from undrift.models import MODELS
+from undrift.models import PLUGINS as MODEL_PLUGINS
+from undrift.util.files import write
+from undrift.util.literals import split
+from undrift.util.names import normalized
+from undrift.util.plugins import Group
+from undrift.util.references import Reference, changes
+
+FILE = "references.json"
+
+
+class Recorded(NamedTuple):
+    """Something that a setting names.
+
+    Args:
+        setting: the setting, such as "model".
+        text: a reference, the path of a file, or the name of data.
+        sha256: of the file that defines the code, of the file, or of the data; None if there is none.
+        kind: what it is.
+    """
+
+    setting: str
+    text: str
+    sha256: str | None
+    kind: Literal["code", "file", "data"]
+
+
+def code(setting: str, value: object) -> list[Recorded]:
+    """The record of code; none for ours, and for what cannot be imported by name.
+
+    Args:
+        setting: what names it.
+        value: a reference, or the class or function itself.
+    """
+    reference = Reference.parse(value) if isinstance(value, str) else None
+    found = value if reference is None else reference.resolve()
+    defined = Reference.parse(f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}")
+    if defined is not None and not _names(defined, found):
+        defined = None
+    own = [one for one in (reference, defined) if one is not None and one.module.partition(".")[0] != "undrift"]
+    return [Recorded(setting, str(one), one.sha256(), "code") for one in dict.fromkeys(own)]
+
+
+def file(setting: str, path: str | Path) -> Recorded:
+    """The record of a file."""
+    return Recorded(setting, str(path), _hash(Path(path)), "file")
+
+
+def used(config: Config, dataset: Any = None) -> list[Recorded]:
+    """What a run uses from outside the package.
+
+    Args:
+        config: the settings, with a model.
+        dataset: the data, if they are loaded; its `sha256` is recorded for data of one's own.
+    """
+    found: list[Recorded] = []
+    for term in map(read_term, split(config.method)):
+        if term.reference is not None:
+            found += code("method", term.name)
+        elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
+            found += _plugged("method", METHODS, term.name) or _plugged("method", BLOCKS, term.name)
+    for _, block in config.algorithm().slots():
+        found += code("method", type(block))
+    model, data = named(config.model or "")[0], named(config.data)[0]
+    if model and model not in MODELS:
+        found += _plugged("model", MODEL_PLUGINS, model) or code("model", model)
+    if data not in SOURCES:
+        found += _plugged("data", DATA, data) or (code("data", data) if Reference.parse(data) else [])
+        if digest := str(getattr(dataset, "sha256", "")):
+            found.append(Recorded("data", data, digest, "data"))
+    scheme, _, rest = config.partition.partition(":")
+    if scheme == "file":
+        found.append(file("partition", rest.partition(",")[0]))
+    return list(dict.fromkeys(found))
+
+
+def keep(folder: Path, found: Iterable[Recorded]) -> None:
+    """Write what a run uses into its folder, or compare it with what the folder has; raises `RunError` if it differs.
+
+    Args:
+        folder: the run's folder.
+        found: of `used`, and of other settings as `code` and `file` return them.
+    """
+    new = list(found)
+    if not (folder / FILE).is_file():
+        if new:
+            write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n")
+        return
+    before = {(one.setting, one.text, one.kind): one.sha256 for one in _read(folder)}
+    for one in new:
+        if one.sha256 != before.get((one.setting, one.text, one.kind), one.sha256):
+            _refuse(folder, one, f"{one.text}: it has changed")
+
+
+def check(folder: Path) -> None:
+    """Raise a `RunError` if code or files that a run uses no longer import, are missing or have changed.
+
+    Args:
+        folder: the run's folder.
+    """
+    for one in _read(folder):
+        if one.kind == "code":
+            for change in changes({one.text: one.sha256}):
+                _refuse(folder, one, change)
+        elif one.kind == "file" and one.sha256 != _hash(Path(one.text)):
+            _refuse(folder, one, f"{one.text}: the file has changed or is missing")
+
+
+def _refuse(folder: Path, one: Recorded, why: str) -> None:
+    raise RunError(f"{folder}: {one.setting}: {why}; restore it or start a new run")
+
+
+def _read(folder: Path) -> list[Recorded]:
+    """What is recorded in a folder."""
+    if not (folder / FILE).is_file():
+        return []
+    return [Recorded(**one) for one in json.loads((folder / FILE).read_text())]
+
+
+def _plugged(setting: str, group: Group, name: str) -> list[Recorded]:
+    """The record of a plug-in with a name; empty if there is none."""
+    plugin = group.find(name)
+    return [] if plugin is None else code(setting, plugin.value)
+
+
+def _names(reference: Reference, value: object) -> bool:
+    """Whether a reference resolves to a value."""
+    try:
+        return reference.module != "__main__" and reference.resolve() is value
+    except ValueError:
+        return False
+
+
+def _hash(path: Path) -> str | None:
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else None
