@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 DATA = (
+    "digits",
     "fashion-mnist",
     "cifar10",
     "cifar100",
@@ -26,6 +27,7 @@ MODELS = (
     "resnet18-bn",
     "resnet18-imagenet",
     "resnet18-imagenet-bn",
+    "mlp",
     "lstm",
     "variational-cnn",
     "densenet121",

@@ -17,8 +17,9 @@ from undrift.core.random import derive
 from undrift.core.types import Local
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
 from undrift.data.corruption import assign, corrupted
-from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import Scheme, natural
+from undrift.data.partition import Partition, has_clients, parse, partition
+from undrift.data.natural import Column, natural
+from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
@@ -28,6 +29,7 @@ from undrift.models import KINDS, build
 from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
+EXAMPLES = 100  # a run without a number of clients has no more than give each this many examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)
         owned = natural(scheme)
-        wanted = config.clients or (None if owned else CLIENTS)
+        wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels)))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
@@ -77,9 +79,10 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
+    known = split.labels
     if owned is not None and owned.test is not None:
-        labels = np.where(owners == owned.test, -1, labels)  # the server must not have examples of the test set
-    reserved = balanced(labels, config.proxy, config.seed)
+        known = np.where(owners == owned.test, -1, known)  # the server must not have examples of the test set
+    reserved = balanced(known, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
     task = DataTask(
         dataset,
@@ -170,6 +173,19 @@ def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
     chosen = {"clients": clients, "cohort": cohort, "partition": split.scheme}
     chosen |= {"model": config.model or default_model(dataset, config.algorithm())}
     return Config.build(config.model_dump() | chosen)
+
+
+def default_clients(examples: int) -> int:
+    """How many clients a run has that names no number: 100, or one for each 100 examples if there are fewer.
+
+    Args:
+        examples: how many training examples there are.
+
+    Example:
+        >>> default_clients(60_000), default_clients(1_438), default_clients(30)
+        (100, 14, 1)
+    """
+    return max(1, min(CLIENTS, examples // EXAMPLES))
 
 
 def cohort_size(cohort: float | None, clients: int) -> int:

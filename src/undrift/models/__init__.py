@@ -9,6 +9,7 @@ from torch import nn
 
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
+from undrift.models.mlp import MLP
 from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
@@ -25,6 +26,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-bn": partial(resnet18, norm="batch"),
     "resnet18-imagenet": partial(resnet18, stem="imagenet"),
     "resnet18-imagenet-bn": partial(resnet18, norm="batch", stem="imagenet"),
+    "mlp": MLP,
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
@@ -112,6 +114,7 @@ __all__ = [
     "CNN5",
     "INPUTS",
     "KINDS",
+    "MLP",
     "MODELS",
     "CharLSTM",
     "ResNet",
