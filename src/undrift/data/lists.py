@@ -58,9 +58,8 @@ class FromFile(Listed):
         try:
             return json.loads(Path(self.path).expanduser().read_text(encoding="utf-8"))
         except OSError as error:
-            raise ValueError(
-                f"{self}: {error.strerror or error}; a relative path is that of the working folder, which is {Path.cwd()}"
-            ) from None
+            where = f"a relative path is that of the working folder, which is {Path.cwd()}"
+            raise ValueError(f"{self}: {error.strerror or error}; {where}") from None
         except ValueError as error:
             raise ValueError(f"{self}: not a JSON file ({error}); write a list of lists of indices") from None
 

@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
-from undrift.data import CorruptTests, Dataset, DataTask, Split, load
+from undrift.data import CorruptTests, Dataset, DataTask, Split
 from undrift.data.corruption import assign, corrupted
+from undrift.data.natural import natural
 from undrift.data.partition import Partition, has_clients, parse, partition
-from undrift.data.natural import Column, natural
 from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
-from undrift.models import KINDS, build
+from undrift.models import KINDS, MODELS, build
 from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
-EXAMPLES = 100  # a run without a number of clients has no more than give each this many examples
+TINY = 16  # smaller images are for a model without convolutions
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +65,13 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         scheme = check_names(config)
         name, arguments = parts(config.data)
         tell("loading %s", name)
-        dataset = load(name, **arguments) if dataset is None else dataset
+        dataset = load_data(name, arguments, scheme) if dataset is None else dataset
+        check_owner(dataset, scheme)
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)
         owned = natural(scheme)
-        wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels)))
+        wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels), CLIENTS))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
@@ -175,19 +177,6 @@ def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
     return Config.build(config.model_dump() | chosen)
 
 
-def default_clients(examples: int) -> int:
-    """How many clients a run has that names no number: 100, or one for each 100 examples if there are fewer.
-
-    Args:
-        examples: how many training examples there are.
-
-    Example:
-        >>> default_clients(60_000), default_clients(1_438), default_clients(30)
-        (100, 14, 1)
-    """
-    return max(1, min(CLIENTS, examples // EXAMPLES))
-
-
 def cohort_size(cohort: float | None, clients: int) -> int:
     """How many clients take part in a round.
 
@@ -216,6 +205,8 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
         return "lstm"
     if algorithm.needs.model:
         return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
+    if dataset.kind == "table" or dataset.shape[1] < TINY:
+        return "mlp"
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 
@@ -229,10 +220,16 @@ def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     name, arguments = parts(model)
     if dataset.kind == "text":
         return partial(build, name, classes=dataset.classes, symbols=dataset.symbols, **arguments)
+    if dataset.kind == "table":
+        if name in MODELS and name != "mlp":
+            raise ValueError(
+                f"model {name!r} does not read tables, as {dataset.name} is; use mlp, or a model of your own"
+            )
+        return partial(build, name, classes=dataset.outputs, channels=dataset.shape[0], image=1, **arguments)
     channels, side = dataset.shape[:2]
     if arguments.pop("image", side) != side:
         raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
-    return partial(build, name, classes=dataset.classes, channels=channels, image=side, **arguments)
+    return partial(build, name, classes=dataset.outputs, channels=channels, image=side, **arguments)
 
 
 @contextmanager
