@@ -370,7 +370,7 @@ def test_files_that_do_not_fit(tmp_path: Path, spoil: Callable[[Path], None], me
 def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no data set is named 'cifar-10'; did you mean 'cifar10'"):
         load("cifar-10")
-    with pytest.raises(ValueError, match="known are fashion-mnist, cifar10,"):
+    with pytest.raises(ValueError, match="known are digits, fashion-mnist, cifar10,"):
         find_source("xyz")
     with pytest.raises(ValueError, match="cifar10: files must be given for train, test, got train"):
         load("cifar10", {"train": "a.parquet"})
@@ -439,7 +439,7 @@ def test_available(tmp_path: Path) -> None:
     found = {row.name: row for row in available()}
     assert time.perf_counter() - start < 0.5
     assert list(found) == list(SOURCES)
-    assert [name for name, row in found.items() if row.available] == ["cifar10", "femnist"]
+    assert [name for name, row in found.items() if row.available] == ["digits", "cifar10", "femnist"]
     assert found["cifar10"].where == str(tmp_path / "data/cifar10")
     assert "train.parquet (columns image, character, writer_id)" in found["femnist"].how_to_get
 

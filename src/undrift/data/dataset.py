@@ -17,8 +17,8 @@ class Split:
     """A list of examples.
 
     Args:
-        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or rows of a table as
-            float32 (examples, columns).
+        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or the rows of a table
+            as float32 (examples, columns).
         targets: the class of each example, int64; or numbers as float32 (examples,) or (examples, outputs).
         owners: the natural client of each example (writer, role), numbered from 0; None if there is none.
     """
@@ -51,12 +51,15 @@ class Dataset:
         train: the training set, which is distributed over clients.
         test: the official test set.
         classes: how many classes the targets have; 0 if they are numbers, not classes.
-        mean: the mean of each channel of the training images, in [0, 1]; empty for text.
-        std: the standard deviation of each channel.
+        mean: the mean of each channel of the training images, in [0, 1]; or of each column of a table, which has been
+            standardised with it; empty for text.
+        std: the standard deviation of each channel or column.
         title: the name to print; it says if the files are not the original ones.
         symbols: for text, how many different tokens there are.
         resize: height and width of the images that models receive; 0 leaves them as they are stored. The images in
             memory keep their size: a task resizes every batch.
+        sha256: the hash of the content of data of your own, for the record of a run; empty for known data sets.
+        owner: the column that named the owners; empty if there is none.
     """
 
     name: str
@@ -69,6 +72,8 @@ class Dataset:
     title: str
     symbols: int = 0
     resize: int = 0
+    sha256: str = ""
+    owner: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in ("image", "text", "table"):
@@ -96,3 +101,9 @@ class Dataset:
         """The shape of one input as models receive it: (channels, height, width), (length,) or (columns,)."""
         shape = tuple(self.train.inputs.shape[1:])
         return (shape[0], self.resize, self.resize) if self.resize else shape
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs a model needs: one for each class, or for each number to predict."""
+        targets = self.train.targets
+        return self.classes or (1 if targets.ndim == 1 else targets.shape[1])

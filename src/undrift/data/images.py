@@ -56,7 +56,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     pillow = need("PIL.Image")
     decoded, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
     for row, item in enumerate(rows(column)):
-        image = pillow.open(BytesIO(_bytes(item)))
+        image = pillow.open(BytesIO(encoded(item)))
         if row == 0:
             size = (side, side) if side else image.size
             coding, decoded = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
@@ -71,7 +71,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     return Decoded(decoded, coding, scaled)
 
 
-def _bytes(item: Any) -> bytes:
+def encoded(item: Any) -> bytes:
     """The bytes of an encoded image: itself, or from the hub's pair of bytes and path."""
     if isinstance(item, bytes):
         return item

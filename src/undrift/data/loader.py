@@ -15,9 +15,12 @@ from undrift.data import cache, text
 from undrift.data.dataset import Dataset, Split
 from undrift.data.formats import Columns
 from undrift.data.images import decode, rows
+from undrift.data.own import function_arguments, is_path, load_own, own_arguments
 from undrift.data.places import Place, Where, fetch, find, folders, missing
 from undrift.data.schemes import ranks
 from undrift.data.sources import DataSource, find_source
+from undrift.util.literals import check_scalars
+from undrift.util.references import Reference
 
 VERSION = 1
 """Part of every cache key: increase it when decoding changes."""
@@ -25,41 +28,86 @@ VERSION = 1
 PER_OWNER = 0.9
 """The share of each owner's examples used for training if a source has no test split."""
 
+_SHOWN: dict[str, Any] = {"resize": int, "mean": float | None, "std": float | None}
+"""How images are given to models."""
+
 Made = tuple[dict[str, NDArray[Any]], str]
 _Column = Callable[[Columns], NDArray[Any]]
 _Cut = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
 
 
 def load(
-    name: str,
-    where: Where | None = None,
-    *,
-    hub: str | None = None,
-    stride: int = 1,
-    keep: bool = True,
-    resize: int = 0,
-    mean: float | None = None,
-    std: float | None = None,
+    name: str, where: Where | None = None, *, hub: str | None = None, keep: bool = True, **arguments: Any
 ) -> Dataset:
     """Load a data set by name, offline first: given files, UNDRIFT_DATA, Debian's folder, the hub or its local cache.
 
+    Or data of your own: a path, or a function by reference. A known name always stands for the known data set; write
+    "./name" for a folder of that name.
+
     Args:
-        name: one of `SOURCES`.
-        where: a folder, or the Parquet files of each split; no other place is then searched.
+        name: one of `SOURCES`; a file or a folder; or `package.module:function`.
+        where: for a known data set, a folder, or the Parquet files of each split; no other place is then searched.
         hub: another repository on the hub with the same columns; no other place is then searched.
-        stride: for the windows of `shakespeare`, the distance between their starts; 1 gives all of them.
         keep: store the decoded arrays in the cache folder.
-        resize: height and width of the images that models receive; 0 leaves them as they are.
-        mean: images are normalised with this mean, in [0, 1], in every channel; None takes that of the data.
-        std: the same for the standard deviation.
+        arguments: those that `arguments(name)` lists. Of images: `resize`, the height and width that models receive
+            (0 leaves them as they are), `mean` in [0, 1] and `std`, for every channel, instead of those of the data.
+            Of the windows of `shakespeare`: `stride`, the distance between their starts. Of your own data: the fields
+            of `Reading`, such as `target` and `owner`; and the arguments of a function.
+
+    Example:
+        >>> digits = load("digits", resize=16)
+        >>> digits.shape, len(digits.train), len(digits.test)
+        ((1, 16, 16), 1438, 359)
     """
-    source = find_source(name)
+    named: dict[str, Any] = {k: ";".join(x) if isinstance(x, list | tuple) else x for k, x in arguments.items()}
+    check_scalars(named, argument_types(name), f"load: {name!r}")
+    source = known_source(name)
+    theirs = function_arguments(name) if source is None else {}
+    shown = {key: named.pop(key) for key in _SHOWN if key in named and key not in theirs}
+    if source is not None:
+        dataset = _known(source, where, hub, keep, **named)
+    elif where is not None or hub is not None:
+        raise ValueError(f"load: where and hub are for known data sets, {name!r} is data of your own; leave them out")
+    else:
+        dataset = load_own(name, named, keep)
+    dataset = _normalised(dataset, shown.get("mean"), shown.get("std"))
+    return replace(dataset, resize=shown["resize"]) if "resize" in shown else dataset
+
+
+def argument_types(name: str) -> dict[str, Any]:
+    """The arguments that a data set, a path or a reference takes, with their types.
+
+    Args:
+        name: as `load` takes it.
+
+    Example:
+        >>> list(argument_types("cifar10")), list(argument_types("houses.csv"))[:3]
+        (['stride', 'resize', 'mean', 'std'], ['resize', 'mean', 'std'])
+    """
+    if known_source(name) is not None:
+        return {"stride": int, **_SHOWN}
+    if is_path(name) or Reference.parse(name) is not None:
+        return _SHOWN | own_arguments(name)
+    find_source(name)  # raises
+    return {}
+
+
+def known_source(name: str) -> DataSource | None:
+    """The source of a known data set; None if the name stands for data of the user, or for nothing."""
+    try:
+        return find_source(name)
+    except ValueError:
+        return None
+
+
+def _known(source: DataSource, where: Where | None, hub: str | None, keep: bool, stride: int = 1) -> Dataset:
+    """A known data set."""
     if where is not None and hub is not None:
         raise ValueError(f"load: give where or hub, not both, got {where!r} and {hub!r}")
     if source.make is not None:
-        return replace(_normalised(_made(source), mean, std), resize=resize)
+        return _made(source)
     if stride != 1 and source.kind != "text":
-        raise ValueError(f"load: stride is for windows of characters, {name} has images; leave it out")
+        raise ValueError(f"load: stride is for windows of characters, {source.name} has images; leave it out")
     if hub is not None:
         source = replace(source, hub=hub)
     place = None if hub is not None else find(source, where)
@@ -67,8 +115,7 @@ def load(
         raise missing(source, folders(source, where))
     if place is None:
         place = fetch(source, [] if hub is not None else folders(source))
-    dataset = _dataset(source, *_stored(source, place, stride, keep))
-    return replace(_normalised(dataset, mean, std), resize=resize)
+    return _dataset(source, *_stored(source, place, stride, keep))
 
 
 def _made(source: DataSource) -> Dataset:
@@ -115,7 +162,9 @@ def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
     )
     title = f"{source.title} ({note})" if note else source.title
     classes, symbols = source.classes, source.symbols
-    return Dataset(source.name, source.kind, train, test, classes, source.mean, source.std, title, symbols)
+    return Dataset(
+        source.name, source.kind, train, test, classes, source.mean, source.std, title, symbols, owner=source.owner
+    )
 
 
 def _images(source: DataSource, place: Place, _stride: int) -> Made:

@@ -1,10 +1,11 @@
 """Which samples each client has: drawn by a scheme that a short text names, and hashed.
 
 The text is `scheme[:value][,key=value...]`, parsed by `undrift.util.literals.short`; everything after `over=` is the
-text of the inner scheme.
+text of the inner scheme. In place of a scheme there may be `package.module:function`, a function of the user.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -16,14 +17,21 @@ from numpy.typing import ArrayLike
 
 from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
-from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Natural, Scheme
+from undrift.data.lists import FromFile, FromFunction, Listed, check_lists
+from undrift.data.natural import Column, Natural, natural
+from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Scheme
 from undrift.util.literals import called, short
 from undrift.util.names import suggest
+from undrift.util.references import Reference
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, LongTail, Corrupt)
+    scheme.name: scheme
+    for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, Column, FromFile, LongTail, Corrupt)
 }
 """Name -> scheme."""
+
+_OVER = re.compile(r",\s*over\s*=")
+_TEXTS = re.compile(r"\s*(file|column)\s*:(.*?)((?:,\s*\w+\s*=[^,]*)*)", re.DOTALL)  # their values may have blanks
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +40,7 @@ class Partition:
 
     Args:
         clients: the sorted indices of each client's samples.
-        labels: the class of every sample of the data, also of those no client has.
+        labels: the class of every sample of the data, also of those no client has; all 0 if targets are not classes.
         scheme: the canonical text of the scheme.
         seed: the seed of the draw; None for a partition drawn elsewhere.
     """
@@ -93,7 +101,10 @@ class Partition:
         return digest.hexdigest()
 
     def describe(self) -> dict[str, int | float | str | None]:
-        """A flat record; `skew` is the mean distance (total variation) of a client's class shares from the pool's."""
+        """A flat record; `skew` is the mean distance (total variation) of a client's class shares from the pool's.
+
+        With one class, or targets that are not classes, `classes_mean` and `skew` are None.
+        """
         held = self.histogram[self.sizes > 0]
         pool = held.sum(axis=0) / held.sum()
         away = np.abs(held / held.sum(axis=1, keepdims=True) - pool).sum(axis=1) / 2
@@ -107,14 +118,14 @@ class Partition:
             "size_min": int(self.sizes.min()),
             "size_median": float(np.median(self.sizes)),
             "size_max": int(self.sizes.max()),
-            "classes_mean": float((self.histogram > 0).sum(axis=1).mean()),
-            "skew": float(away.mean()),
+            "classes_mean": float((self.histogram > 0).sum(axis=1).mean()) if len(pool) > 1 else None,
+            "skew": float(away.mean()) if len(pool) > 1 else None,
             "sha256": self.sha256,
         }
 
 
 def partition(
-    scheme: str | Scheme,
+    scheme: str | Scheme | Sequence[ArrayLike] | Mapping[str, ArrayLike],
     labels: ArrayLike,
     clients: int | None = None,
     seed: int = 0,
@@ -123,29 +134,64 @@ def partition(
     """Distribute the samples of a data set over clients.
 
     Args:
-        scheme: a scheme or its text, for example "dirichlet:0.1" or "longtail:100,over=dirichlet-client:0.3".
-        labels: the class of each sample, whole numbers from 0.
+        scheme: a scheme or its text, for example "dirichlet:0.1" or "longtail:100,over=dirichlet-client:0.3"; or the
+            indices of each client's samples.
+        labels: the class of each sample, whole numbers from 0; or numbers to predict, which only some schemes take.
         clients: how many clients; "natural" takes the data's own.
         seed: the seed of the draw.
-        owners: the owner of each sample, for "natural".
+        owners: the owner of each sample, for "natural" and "column:NAME".
 
     Example:
         >>> partition("classes:2", [0, 1, 2, 3] * 6, clients=4).sizes
         array([6, 6, 6, 6])
     """
+    targets = np.asarray(labels)
+    numbers = targets.dtype.kind == "f" and targets.size > 0
+    known = np.zeros(len(targets), np.int64) if numbers else _labels(targets)
+    if not isinstance(scheme, str | Scheme):
+        return Partition(check_lists(scheme, len(known)), known, "lists", None)
     drawn = parse(scheme) if isinstance(scheme, str) else scheme
-    known = _labels(labels)
     whose = None if owners is None else np.asarray(owners)
     if whose is not None and whose.shape != known.shape:
         raise ValueError(f"partition: owners must name one for each of {len(known)} samples, got shape {whose.shape}")
     if isinstance(clients, bool) or not isinstance(clients, int | np.integer | None):
         raise TypeError(f"partition: clients must be a whole number, got {clients!r}")
+    if numbers and needs_classes(drawn):
+        raise ValueError(
+            f"{drawn}: it distributes classes, and these targets are numbers; use iid, column:NAME, file:clients.json "
+            "or a function of yours"
+        )
+    if (own := listed(drawn)) is not None:
+        return Partition(own.checked(targets, whose, clients, seed), known, str(drawn), seed)
     draw = np.random.default_rng(derive(seed, "partition"))
     samples, client = drawn.deal(known, whose, clients, draw)
     order = np.lexsort((samples, client))
     count = int(client.max()) + 1 if clients is None else int(clients)
     ends = np.cumsum(np.bincount(client, minlength=count))[:-1]
     return Partition(tuple(np.split(samples[order].astype(np.int64), ends)), known, str(drawn), seed)
+
+
+def listed(scheme: Scheme) -> Listed | None:
+    """The part of a scheme that has lists of its own: itself, or what it distributes by; None if there is none."""
+    inner = scheme.over if isinstance(scheme, Corrupt) else scheme
+    return inner if isinstance(inner, Listed) else None
+
+
+def has_clients(scheme: Scheme) -> bool:
+    """Whether a scheme has its own number of clients: that of the data's owners or of its lists.
+
+    Example:
+        >>> has_clients(parse("natural")), has_clients(parse("file:clients.json")), has_clients(parse("iid"))
+        (True, True, False)
+    """
+    own = listed(scheme)
+    return natural(scheme) is not None if own is None else own.fixed
+
+
+def needs_classes(scheme: Scheme) -> bool:
+    """Whether a scheme distributes classes, so that it is of no use for targets that are numbers."""
+    inner = scheme.over if isinstance(scheme, Corrupt) else scheme
+    return isinstance(inner, Dirichlet | DirichletClient | Classes | LongTail)
 
 
 def parse(text: str) -> Scheme:
@@ -155,16 +201,30 @@ def parse(text: str) -> Scheme:
         >>> str(parse("dirichlet: 0.10, min_size=10, balance=false"))
         'dirichlet:0.1,balance=false'
     """
-    name, (positional, named) = short(text, text, rest="over")
+    own, *inner = _OVER.split(text, maxsplit=1)
+    if (given := _TEXTS.fullmatch(own)) is not None:  # their value is a text, whatever it looks like
+        name, named = given[1], short(f"{given[1]}{given[3]}", text)[1][1]
+        positional, named = [given[2]], {str(SCHEMES[name].value): given[2].strip(), **named}
+    else:
+        name, (positional, named) = short(own, text)
     if name not in SCHEMES:
-        raise ValueError(f"partition: no scheme is named {name!r}; {suggest(name, SCHEMES)}")
+        return _by_reference(text, named)
     kind = SCHEMES[name]
     if bool(positional) != (kind.value is not None):
         form = name if kind.value is None else f"{name}:{kind.value.upper()}"
         raise ValueError(f"partition: {text!r} has no value or one too many; write {form}")
-    if "over" in named:
-        named["over"] = parse(str(named["over"]))
-    return called(kind, (positional, named), text)
+    if inner:
+        named["over"] = parse(inner[0])
+    return called(kind, ([] if given else positional, named), text)
+
+
+def _by_reference(text: str, settings: Mapping[str, Any]) -> FromFunction:
+    """The function that a text names in place of a scheme."""
+    name = "".join(text.partition(",")[0].split())
+    if Reference.parse(name) is None:
+        name = name.partition(":")[0]
+        raise ValueError(f"partition: no scheme is named {name!r}; {suggest(name, SCHEMES)}")
+    return FromFunction(name, tuple(sorted(settings.items())))
 
 
 def from_flower(

@@ -1,4 +1,4 @@
-"""Finds a data set: in given files, the folders of UNDRIFT_DATA, Debian's folder, then on the hub."""
+"""Finds a data set: in the package, in given files, the folders of UNDRIFT_DATA, Debian's folder, then on the hub."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from undrift.data import digits
 from undrift.data.dataset import DataError
 from undrift.data.formats import PARQUET, Columns, Format, formats, table
 from undrift.data.images import need
-from undrift.data.sources import SOURCES, DataSource
+from undrift.data.sources import INCLUDED, SOURCES, DataSource
 
 DEBIAN = Path("/usr/share/datasets")
 
@@ -51,6 +52,8 @@ def find(source: DataSource, where: Where | None = None) -> Place | None:
     """
     if isinstance(where, Mapping):
         return _given(source, where)
+    if source.name == INCLUDED and where is None:
+        return Place("in the package", (digits.FILE,), digits.read_digits, source.splits)
     for folder in folders(source, where):
         for format in formats(source):
             for splits in format.splits or [source.splits]:

@@ -2,11 +2,11 @@
 
 A scheme returns two flat arrays of the same length: samples, and the client of each. `str` of a scheme is its canonical
 text, without settings that have their default values; `undrift.data.partition.parse` parses it. The two Dirichlet
-schemes are in `undrift.data.dirichlet`.
+schemes are in `undrift.data.dirichlet`, those of natural clients in `undrift.data.natural`, and people's own lists in
+`undrift.data.lists`.
 """
 
 from dataclasses import dataclass, fields
-from math import ceil
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +25,7 @@ class Scheme:
 
     name: ClassVar[str]
     value: ClassVar[str | None] = None  # the field that is written after the colon
+    listed: ClassVar[bool] = False  # whether it gives lists of indices into all samples, instead of dealing them
 
     def __str__(self) -> str:
         """The canonical text; the inner scheme `over` comes last and may have its own settings."""
@@ -100,70 +101,6 @@ class Classes(Scheme):
 
 
 @dataclass(frozen=True)
-class Natural(Scheme):
-    """The data's own clients: writers, roles, domains. Users that are too small are removed, then users are sampled.
-
-    Args:
-        min_size: users with fewer samples are removed.
-        fraction: users are drawn until they have this share of the samples, as in LEAF.
-        users: this share of the users is drawn.
-        samples: this share of each user's samples is drawn, at least one.
-        split: each user's samples are shuffled and split evenly over this many clients.
-        test: the number of a user that no client has; a run tests on all its examples. None leaves nobody out.
-    """
-
-    min_size: int = 1
-    fraction: float = 1.0
-    users: float = 1.0
-    samples: float = 1.0
-    split: int = 1
-    test: int | None = None
-    name: ClassVar[str] = "natural"
-
-    def __post_init__(self) -> None:
-        for key in ("min_size", "split"):
-            self.within(key, 1, np.inf)
-        for key in ("fraction", "users", "samples"):
-            self.within(key, 1e-9, 1)
-
-    def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
-        """The samples and the client of each, in the order of the owners' names; clients of one owner are adjacent."""
-        if owners is None:
-            raise ValueError("natural: the data name no owners; pass owners=..., one for each sample")
-        names, user, sizes = np.unique(owners, return_inverse=True, return_counts=True)
-        others = np.array([name != self.test for name in names.tolist()])
-        if self.test is not None and (others.all() or not others.any()):
-            raise ValueError(f"{self}: test must be one of at least two owners, which are {names[0]} to {names[-1]}")
-        able = draw.permutation(np.flatnonzero((sizes >= self.min_size) & others))
-        if not len(able):
-            largest = sizes[others].max()
-            raise ValueError(f"{self}: the largest of {others.sum()} owners has {largest} samples; lower min_size")
-        held = np.cumsum(sizes[able])
-        enough = int(np.searchsorted(held, self.fraction * held[-1])) + 1
-        chosen = np.sort(able[: min(enough, max(1, round(self.users * len(able))))])
-        if clients not in (None, len(chosen) * self.split):
-            each = f" for {self.split} clients each" if self.split > 1 else ""
-            raise ValueError(
-                f"{self}: the data have {len(chosen)} such owners{each}, got clients={clients}; leave it out"
-            )
-        client = np.full(len(names), -1)
-        client[chosen] = np.arange(len(chosen))
-        samples = np.flatnonzero(client[user] >= 0)
-        owner = client[user][samples]
-        if self.samples == 1 and self.split == 1:
-            return samples, owner
-        kept = np.maximum(1, np.rint(self.samples * sizes[chosen])).astype(np.int64)
-        if kept.min() < self.split:
-            raise ValueError(
-                f"{self}: {names[chosen[kept.argmin()]]} has {kept.min()} samples for {self.split} clients; use a "
-                f"smaller split, or remove such owners with min_size={ceil(self.split / self.samples)}"
-            )
-        rank = ranks(owner, draw)
-        taken = rank < kept[owner]
-        return samples[taken], (owner * self.split + rank % self.split)[taken]
-
-
-@dataclass(frozen=True)
 class LongTail(Scheme):
     """Class c of C keeps n_0 factor^(-c / (C - 1)) samples; the scheme `over` distributes them.
 
@@ -183,6 +120,8 @@ class LongTail(Scheme):
             raise ValueError(
                 f"longtail: over={self.over.name} is not possible; corrupt must come first, longtail only once"
             )
+        if self.over.listed:
+            raise ValueError(f"longtail: over={self.over} is not possible: lists of indices say what each client has")
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
@@ -263,19 +202,6 @@ def _swap(deck: Indices, counts: Indices, i: int, place: int, draw: Generator) -
     for client, lost, gained in ((i, own, other), (j, other, own)):
         counts[client, lost] -= 1
         counts[client, gained] += 1
-
-
-def natural(scheme: Scheme) -> Natural | None:
-    """The part of a scheme that takes the data's own clients: itself, or what it distributes by; None if there is none.
-
-    Example:
-        >>> natural(Corrupt(over=Natural(test=3)))
-        Natural(min_size=1, fraction=1.0, users=1.0, samples=1.0, split=1, test=3)
-    """
-    over = getattr(scheme, "over", None)
-    if isinstance(scheme, Natural):
-        return scheme
-    return natural(over) if isinstance(over, Scheme) else None
 
 
 def ranks(groups: Indices, draw: Generator | None = None) -> Indices:

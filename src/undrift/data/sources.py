@@ -7,6 +7,9 @@ from typing import Any
 from undrift.util.names import suggest
 from undrift.util.plugins import Group
 
+INCLUDED = "digits"
+"""The data set that is in the package; see `undrift.data.digits`."""
+
 
 @dataclass(frozen=True)
 class DataSource:
@@ -80,6 +83,8 @@ class DataSource:
     @property
     def how(self) -> str:
         """How to get it, in one line."""
+        if self.name == INCLUDED:
+            return "it is a part of undrift: install undrift again"
         names = " and ".join(f"{split}.parquet" for split in self.splits if split)
         files = self.files or f"{names} (columns {', '.join(self.columns)})"
         ways = [f"apt install {self.package}"] if self.package else []
@@ -104,6 +109,16 @@ _CIFAR100 = DataSource(
 )
 
 _ALL = [
+    DataSource(
+        name="digits",
+        title="Digits",
+        form="image",
+        classes=10,
+        mean=(0.3054,),
+        std=(0.3753,),
+        examples=1_438,
+        pixels=8,
+    ),
     DataSource(
         name="fashion-mnist",
         title="Fashion-MNIST",

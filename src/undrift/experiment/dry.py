@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from undrift.data import Dataset, stand_in
-from undrift.data.partition import parse
+from undrift.data.loader import known_source
+from undrift.data.partition import listed, parse
 from undrift.data.schemes import Corrupt
 from undrift.experiment.config import Config, OutputConfig
 from undrift.experiment.named import parts
@@ -41,7 +42,8 @@ def shrunk(config: Config) -> Setup:
     Args:
         config: the settings of the run.
     """
-    pool = _CORRUPTED_POOL if isinstance(parse(config.partition), Corrupt) else _POOL
+    scheme = parse(config.partition)
+    pool = _CORRUPTED_POOL if isinstance(scheme, Corrupt) else _POOL
     values: dict[str, Any] = {
         "rounds": 1,
         "cohort": min(COHORT, config.clients or COHORT),
@@ -50,13 +52,20 @@ def shrunk(config: Config) -> Setup:
         "target": None,
     }
     values |= {"local": {**config.local.model_dump(), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
-    setup = prepare(Config.build({**config.model_dump(), **values}), _stand_in(config.data, pool))
+    setup = prepare(
+        Config.build({**config.model_dump(), **values}), _stand_in(config.data, None if listed(scheme) else pool)
+    )
     held = [own[:EXAMPLES] for own in setup.task.clients if len(own)]
     return replace(setup, task=replace(setup.task, clients=held[:CLIENTS]))
 
 
 @lru_cache(maxsize=4)
-def _stand_in(data: str, examples: int) -> Dataset:
-    """Stand-in data for a data set as a run file names it."""
+def _stand_in(data: str, examples: int | None) -> Dataset | None:
+    """Stand-in data for a known data set as a run file names it; None for data of the user, which are loaded.
+
+    Without a number there are as many examples as in the data set.
+    """
     name, arguments = parts(data)
-    return stand_in(name, examples, arguments.get("resize", 0))
+    if (source := known_source(name)) is None:
+        return None
+    return stand_in(name, examples or source.examples, arguments.get("resize", 0))

@@ -11,6 +11,9 @@ from undrift.experiment.named import parts
 from undrift.experiment.strict import ConfigError
 from undrift.models import KINDS, MODELS, build
 
+TINY = 16
+"""Images smaller than this are read by an `mlp` by default: a convolution has nothing to pool."""
+
 
 def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     """The default model for a data set: small enough for a CPU, and of the kind that the method needs.
@@ -23,7 +26,7 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
         return "lstm"
     if algorithm.needs.model:
         return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
-    if dataset.kind == "table":
+    if dataset.kind == "table" or dataset.shape[1] < TINY:
         return "mlp"
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
 
-from undrift.data import load
-from undrift.data.sources import find_source
+from undrift.data.loader import argument_types
 from undrift.models import arguments as model_arguments
-from undrift.util.literals import LONGEST, bracketed, check_scalars, scalars, written
+from undrift.util.literals import LONGEST, bracketed, check_scalars, written
 
 _TEXT = re.compile(r"([^()]*)(\(.*\))", re.DOTALL)
 
@@ -89,9 +88,8 @@ def _plain(value: object) -> object:
 
 
 def _data_arguments(name: str) -> dict[str, Any]:
-    """The arguments of `load` that change the data, for any data set."""
-    find_source(name)
-    return scalars(load, "name", "hub", "keep")
+    """The arguments of a data set, a path or a reference that change the data."""
+    return argument_types(name)
 
 
 _KNOWN: dict[str, Callable[[str], dict[str, Any]]] = {"model": model_arguments, "data": _data_arguments}

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from undrift.core.algorithm import Algorithm
 from undrift.core.random import derive
 from undrift.core.types import Local
-from undrift.data import CorruptTests, Dataset, DataTask, Split, load
+from undrift.data import CorruptTests, Dataset, DataTask, Split
 from undrift.data.corruption import assign, corrupted
-from undrift.data.partition import Partition, parse, partition
-from undrift.data.schemes import Scheme, natural
+from undrift.data.natural import natural
+from undrift.data.partition import Partition, has_clients, parse, partition
+from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
@@ -61,12 +63,13 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         scheme = check_names(config)
         name, arguments = parts(config.data)
         tell("loading %s", name)
-        dataset = load(name, **arguments) if dataset is None else dataset
+        dataset = load_data(name, arguments, scheme) if dataset is None else dataset
+        check_owner(dataset, scheme)
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)
         owned = natural(scheme)
-        wanted = config.clients or (None if owned else CLIENTS)
+        wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels), CLIENTS))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = maker(str(config.model), dataset)
@@ -76,9 +79,10 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         dataset, corruptions = _shifted(dataset, split, config.seed)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
+    known = split.labels
     if owned is not None and owned.test is not None:
-        labels = np.where(owners == owned.test, -1, labels)  # the server must not have examples of the test set
-    reserved = balanced(labels, config.proxy, config.seed)
+        known = np.where(owners == owned.test, -1, known)  # the server must not have examples of the test set
+    reserved = balanced(known, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
     task = DataTask(
         dataset,

@@ -28,11 +28,11 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-bn": partial(resnet18, norm="batch"),
     "resnet18-imagenet": partial(resnet18, stem="imagenet"),
     "resnet18-imagenet-bn": partial(resnet18, norm="batch", stem="imagenet"),
+    "mlp": MLP,
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
     "vit-tiny": vit_tiny,
-    "mlp": MLP,
 }
 """Name -> the function that builds it."""
 
@@ -44,6 +44,9 @@ INPUTS: dict[str, str] = {
     for name, takes in ((name, signature(make).parameters) for name, make in MODELS.items())
 }
 """Name -> the model's input: "image", "text" or "table"."""
+
+ROWS = ("mlp",)
+"""Models of tables that also read images, as rows of pixels."""
 
 PLUGINS = Group("undrift.models", MODELS)
 """The models of plug-ins."""
@@ -101,7 +104,9 @@ def build(
     if outputs < 1:
         raise ValueError(f"model {name!r}: classes must be 1 or more, got {classes}")
     data = "text" if symbols is not None else "table" if inputs is not None else "image"
-    if INPUTS.get(name, data) != data:
+    if data == "image" and name in ROWS:
+        inputs = (channels or 3) * (image or 32) ** 2
+    elif INPUTS.get(name, data) != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
     if name in MODELS and not classes and "outputs" not in signature(make).parameters:

@@ -1,4 +1,4 @@
-"""A multilayer perceptron for tables."""
+"""A multilayer perceptron: for tables, and for images of a few pixels."""
 
 from itertools import pairwise
 
@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU between them: the model to start with on the columns of a table.
+    """Linear layers with ReLU between them: the model to start with on a table; an image is a row of its pixels.
 
     Args:
-        inputs: how many columns.
+        inputs: how many columns, or channels times pixels.
         outputs: how many outputs: one per class, or one per number to predict.
         width: units of a hidden layer.
         depth: how many hidden layers; 0 is a linear model.
@@ -36,5 +36,5 @@ class MLP(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The outputs of a batch of rows."""
-        out: Tensor = self.head(self.hidden(rows))
+        out: Tensor = self.head(self.hidden(rows.flatten(1)))
         return out

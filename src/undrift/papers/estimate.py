@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.algorithm import cost
 from undrift.data import cache, stand_in
+from undrift.data.natural import Natural
 from undrift.data.partition import parse
-from undrift.data.schemes import Natural
 from undrift.data.sources import find_source
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config

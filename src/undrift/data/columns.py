@@ -1,0 +1,265 @@
+"""From columns to a data set: which column is the target, which are inputs, which names the owner."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from undrift.core.random import derive
+from undrift.data.dataset import DataError, Dataset, Split
+from undrift.data.images import MODES, decode, encoded, need, rows
+from undrift.data.tables import Columns, is_encoded
+
+TARGETS = ("label", "target", "class", "y", "labels", "targets")
+"""The columns that may be the target if none is named."""
+
+MANY = 20
+"""With more different whole numbers than this, and fewer than two examples of each, a target is hardly a class."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How columns are read.
+
+    Args:
+        target: the column to predict; several, joined by ";", are numbers. Default: the one of `TARGETS` that exists.
+        inputs: the columns that models receive, joined by ";". Default: the column of images, or else all other
+            columns of numbers.
+        owner: the column that names each example's client; empty if there is none.
+        classes: how many classes there are; 0 if the target is a number to predict. None decides by the column: texts
+            and whole numbers are classes, in sorted order, and numbers with a fraction are not.
+        side: images are scaled to this height and width; 0 takes them as they are, of one size.
+        test: the share of the examples that is held out as the test set if there is none.
+    """
+
+    target: str = ""
+    inputs: str = ""
+    owner: str = ""
+    classes: int | None = None
+    side: int = 0
+    test: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test < 1:
+            raise ValueError(f"test must be a share of the examples between 0 and 1, got {self.test}")
+        if self.side < 0 or (self.classes or 0) < 0:
+            raise ValueError(f"side and classes must be 0 or more, got {self.side} and {self.classes}")
+
+
+@dataclass
+class Made:
+    """Arrays named "train-inputs" and so on, and what is known about them.
+
+    Args:
+        kind: "image" or "table".
+        classes: how many classes; 0 if targets are numbers.
+        mean: the mean of each channel or column of the training set.
+        std: the standard deviation of each.
+        notes: what to add to the title.
+    """
+
+    kind: str
+    classes: int
+    mean: list[float]
+    std: list[float]
+    notes: list[str] = field(default_factory=list)
+
+
+def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[Arrays, Made]:
+    """The arrays of both splits; a test set is held out if there is none.
+
+    Args:
+        splits: the columns of "train" and perhaps "test".
+        reading: which columns to take.
+        source: what to call the data in errors.
+    """
+    train = splits["train"]
+    targets, inputs, ignored = _chosen(train, reading, source)
+    needed = [*targets, *inputs, *([reading.owner] if reading.owner else [])]
+    for split, found in splits.items():
+        missing = next((name for name in needed if name not in found), None)
+        if missing is not None:
+            raise DataError(f"{source}: {split} has no column {missing!r}; found {', '.join(found)}")
+    arrays: Arrays = {}
+    classes = _targets(splits, targets, reading, source, arrays)
+    if reading.owner:
+        owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
+        _put(arrays, "owners", owners, np.unique(np.concatenate(list(owners.values())), return_inverse=True)[1])
+    images = is_encoded(train[inputs[0]])
+    made = Made("image" if images else "table", classes, [], [])
+    if images:
+        _images(splits, inputs[0], reading.side, source, arrays, made)
+    else:
+        for split, found in splits.items():
+            arrays[f"{split}-inputs"] = np.column_stack([_finite(found[n], n, split, source) for n in inputs])
+        made.notes = [f"without {', '.join(ignored)}"] if ignored else []
+    if "test" not in splits:
+        arrays = hold_out(arrays, reading.test, source)
+    if images:
+        made.mean, made.std = channel_statistics(arrays["train-inputs"])
+    else:
+        _standardise(arrays, made)
+    return arrays, made
+
+
+def dataset(name: str, title: str, arrays: Mapping[str, NDArray[Any]], made: Made, owner: str, digest: str) -> Dataset:
+    """The arrays as a data set, without copying.
+
+    Args:
+        name: its name, as the user wrote it.
+        title: its title, without notes.
+        arrays: as `make` returns them.
+        made: the same.
+        owner: the column of the owners, or an empty text.
+        digest: the hash of the content.
+    """
+    tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    train, test = (
+        Split(tensors[f"{split}-inputs"], tensors[f"{split}-targets"], tensors.get(f"{split}-owners"))
+        for split in ("train", "test")
+    )
+    title = f"{title} ({', '.join(made.notes)})" if made.notes else title
+    mean, std = tuple(made.mean), tuple(made.std)
+    return Dataset(name, made.kind, train, test, made.classes, mean, std, title, sha256=digest, owner=owner)
+
+
+def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
+    """Split a test set off: the same share of every owner and class, drawn at random, the same every time."""
+    targets, owners = arrays["train-targets"], arrays.get("train-owners")
+    count = len(targets)
+    classes = np.zeros(count) if targets.dtype.kind == "f" else targets
+    order = np.random.default_rng(derive(0, "test")).permutation(count)
+    order = order[np.lexsort((classes[order], np.zeros(count) if owners is None else owners[order]))]
+    ends = np.floor(np.arange(count + 1) * share + 0.5)
+    test = np.zeros(count, bool)
+    test[order] = np.diff(ends) > 0
+    if not test.any() or test.all():
+        raise DataError(f"{source}: {count} examples are too few to hold out a test set of {share:g}; give test=0.5")
+    parts = [key.removeprefix("train-") for key in arrays]
+    masks = {"train": ~test, "test": test}
+    return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel, in [0, 1]; a channel of one value has the deviation 1."""
+    counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
+    values = np.arange(256) / 255
+    mean = [float(count @ values / count.sum()) for count in counts]
+    spread = [float(np.sqrt(count @ (values - m) ** 2 / count.sum())) for count, m in zip(counts, mean, strict=True)]
+    return mean, [std or 1.0 for std in spread]
+
+
+def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], list[str], list[str]]:
+    """The columns of targets and of inputs, and those that are neither because they are not numbers."""
+    names = list(train)
+    targets = _names(reading.target) or _default_targets(names, source)
+    rest = [name for name in names if name not in (*targets, reading.owner)]
+    inputs = _names(reading.inputs) or [name for name in rest if is_encoded(train[name])]
+    if not reading.inputs and len(inputs) > 1:
+        raise DataError(f"{source}: several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
+    if inputs:
+        return targets, inputs, []
+    inputs = [name for name in rest if train[name].dtype.kind in "iufb"]
+    if not inputs:
+        raise DataError(f"{source}: no column of numbers or images is left as input; found {', '.join(names)}")
+    return targets, inputs, [name for name in rest if name not in inputs]
+
+
+def _default_targets(names: list[str], source: str) -> list[str]:
+    """The column to predict if none is named; an archive may have several, targets0 and so on."""
+    found = [name for name in names if name.lower() in TARGETS]
+    several = [name for name in names if re.fullmatch(r"targets\d+", name)]
+    if len(found) == 1 or several:
+        return found or several
+    which = " or ".join(found) if found else f"one of {', '.join(names)}"
+    raise DataError(f"{source}: name the column to predict, {which}: target={(found or names)[0]!r}")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(";") if name.strip()]
+
+
+def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, source: str, arrays: Arrays) -> int:
+    """Put the targets into the arrays; returns how many classes there are, 0 for numbers."""
+    columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
+    first = columns["train"][0]
+    if len(names) > 1 or reading.classes == 0 or (first.dtype.kind == "f" and reading.classes is None):
+        for split, own in columns.items():
+            finite = [_finite(x, n, split, source).astype(np.float32) for x, n in zip(own, names, strict=True)]
+            arrays[f"{split}-targets"] = np.column_stack(finite) if len(names) > 1 else finite[0]
+        return 0
+    single = {split: own[0] for split, own in columns.items()}
+    whole = np.concatenate(list(single.values()))
+    kinds, numbers = np.unique(whole, return_inverse=True)
+    if whole.dtype.kind in "iu" and len(kinds) > max(MANY, len(whole) // 2):
+        raise DataError(
+            f"{source}: column {names[0]!r} has {len(kinds)} different whole numbers in {len(whole)} rows; "
+            "to predict a number give classes=0, to have that many classes give their number"
+        )
+    if reading.classes:
+        if whole.dtype.kind not in "iu" or not 0 <= whole.min() <= whole.max() < reading.classes:
+            raise DataError(
+                f"{source}: with classes={reading.classes} column {names[0]!r} must have whole numbers in "
+                f"[0, {reading.classes}), found {kinds[0]} to {kinds[-1]}; leave out classes"
+            )
+        numbers = whole.astype(np.int64)
+    _put(arrays, "targets", single, numbers)
+    return reading.classes or len(kinds)
+
+
+def _put(arrays: Arrays, part: str, splits: Mapping[str, NDArray[Any]], numbers: NDArray[Any]) -> None:
+    """Cut numbers of all splits, one after the other, at the splits' lengths."""
+    ends = np.cumsum([len(own) for own in splits.values()])[:-1]
+    for split, own in zip(splits, np.split(numbers.reshape(-1).astype(np.int64), ends), strict=True):
+        arrays[f"{split}-{part}"] = own
+
+
+def _images(splits: Mapping[str, Columns], name: str, side: int, source: str, arrays: Arrays, made: Made) -> None:
+    """Decode the images of all splits: grey if all are, else in colour."""
+    channels = max(_channels(found[name]) for found in splits.values())
+    for split, found in splits.items():
+        try:
+            images, _, scaled = decode(found[name], channels, side)
+        except DataError as error:
+            raise DataError(f"{source}: {split}: {error}; to scale all images to one size give side=32") from None
+        made.notes = ["scaled"] if scaled else made.notes
+        arrays[f"{split}-inputs"] = images
+    shapes = {array.shape[1:] for key, array in arrays.items() if key.endswith("inputs")}
+    if len(shapes) > 1:
+        raise DataError(f"{source}: train and test have images of different sizes, {shapes}; give side=32")
+
+
+def _channels(column: Any) -> int:
+    """1 if all images are grey, else 3."""
+    if isinstance(column, np.ndarray):
+        return 1 if column.ndim == 3 else int(column.shape[3])
+    pillow = need("PIL.Image")
+    grey = all(pillow.open(BytesIO(encoded(item))).mode in (MODES[1], "1") for item in rows(column))
+    return 1 if grey else 3
+
+
+def _finite(column: Any, name: str, split: str, source: str) -> NDArray[np.float64]:
+    """A column as numbers; raises if it has texts or a number that is not finite."""
+    if not isinstance(column, np.ndarray) or column.dtype.kind not in "iufb" or column.ndim != 1:
+        raise DataError(f"{source}: column {name!r} is not a column of numbers; leave it out of inputs and targets")
+    numbers = column.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        row = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        raise DataError(f"{source}: column {name!r} of {split} has {numbers[row]} in row {row}; fill or drop such rows")
+    return numbers
+
+
+def _standardise(arrays: Arrays, made: Made) -> None:
+    """Subtract the mean of each column of the training set, and divide by its deviation if there is any."""
+    mean, std = arrays["train-inputs"].mean(axis=0), arrays["train-inputs"].std(axis=0)
+    std = np.where(std > 0, std, 1.0)
+    for split in ("train", "test"):
+        arrays[f"{split}-inputs"] = ((arrays[f"{split}-inputs"] - mean) / std).astype(np.float32)
+    made.mean, made.std = mean.tolist(), std.tolist()

@@ -1,0 +1,135 @@
+"""What a function of the user returned, as a data set: ours, the `datasets` library's, torch datasets or tensors."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from undrift.data.columns import Arrays, Made, Reading, channel_statistics, dataset, hold_out, make
+from undrift.data.dataset import DataError, Dataset
+from undrift.data.own_files import from_hub
+
+FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
+
+DEFAULT = Reading()
+
+
+def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
+    """A data set from any of `FORMS`.
+
+    Images are bytes, or numbers from 0 to 1, which become bytes; rows of numbers and tokens are taken as they are.
+
+    Args:
+        found: what a function returned.
+        name: what to call it.
+        reading: which columns of a `DatasetDict` to take, and the share of the test set to hold out.
+
+    Example:
+        >>> inputs, targets = np.ones((20, 3)), np.arange(20) % 2
+        >>> made = convert((inputs, targets), "mine")
+        >>> made.kind, made.classes, len(made.train), len(made.test)
+        ('table', 2, 18, 2)
+    """
+    if isinstance(found, Dataset):
+        return found
+    if hasattr(found, "with_format") or (isinstance(found, Mapping) and any(map(_from_hub, found.values()))):
+        arrays, made = make(from_hub(found, name), reading, name)
+        return dataset(name, name, arrays, made, reading.owner, "")
+    if isinstance(found, tuple | list) and len(found) == 2 and all(_is_array(part) for part in found):
+        splits = {"train": _pair(found, name)}
+    elif isinstance(found, tuple | list) and len(found) == 2:
+        splits = {split: _pair(part, f"{name}: {split}") for split, part in zip(("train", "test"), found, strict=True)}
+    else:
+        raise DataError(f"{name}: the function must return {FORMS}, got {type(found).__name__}")
+    return _from_pairs(splits, name, reading)
+
+
+def _from_hub(value: Any) -> bool:
+    return hasattr(value, "with_format")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray)
+
+
+def _pair(part: Any, source: str) -> list[NDArray[Any]]:
+    """Inputs, targets and perhaps owners of one split."""
+    if hasattr(part, "tensors"):  # a TensorDataset
+        part = part.tensors
+    if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(_is_array(array) for array in part):
+        return [np.asarray(array) for array in part]
+    if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
+        raise DataError(f"{source}: {type(part).__name__} is none of: {FORMS}")
+    rows = [part[i] for i in range(len(part))]
+    odd = next((row for row in rows if not isinstance(row, tuple | list) or len(row) != 2), None)
+    if odd is not None or not rows:
+        raise DataError(f"{source}: an example must be a pair (input, target), got {type(odd).__name__}")
+    try:
+        return [np.stack([_array(row[i]) for row in rows]) for i in (0, 1)]
+    except ValueError as error:
+        raise DataError(f"{source}: all inputs must have one shape ({error})") from None
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """An input or a target as an array; a picture of Pillow gets its channels first, as tensors have them."""
+    picture = hasattr(value, "getbands")
+    array = np.asarray(value)
+    return array.transpose(2, 0, 1) if picture and array.ndim == 3 else array
+
+
+def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Reading) -> Dataset:
+    """Arrays with their kind: by the shape and the type of the inputs."""
+    arrays: Arrays = {}
+    for split, pair in splits.items():
+        inputs, targets, *owners = pair
+        if any(len(inputs) != len(other) for other in (targets, *owners)):
+            lengths = ", ".join(str(len(array)) for array in pair)
+            raise DataError(f"{name}: {split} must have as many inputs as targets, got {lengths}")
+        arrays[f"{split}-inputs"] = _inputs(inputs, name)
+        arrays[f"{split}-targets"] = _numbers(targets)
+        if owners:
+            arrays[f"{split}-owners"] = owners[0].astype(np.int64)
+    if "test" not in splits:
+        arrays = hold_out(arrays, reading.test, name)
+    train = arrays["train-inputs"]
+    both = np.concatenate([arrays["train-targets"], arrays["test-targets"]])
+    classes = 0 if both.dtype.kind == "f" else reading.classes or int(both.max()) + 1
+    if train.dtype == np.uint8 and train.ndim == 4:
+        return dataset(name, name, arrays, Made("image", classes, *channel_statistics(train)), "", "")
+    if train.dtype.kind == "f":
+        return dataset(name, name, arrays, Made("table", classes, [], []), "", "")
+    symbols = 1 + max(int(arrays[f"{split}-inputs"].max()) for split in ("train", "test"))
+    return replace(dataset(name, name, arrays, Made("text", classes, [], []), "", ""), symbols=symbols)
+
+
+def _numbers(targets: NDArray[Any]) -> NDArray[Any]:
+    """Classes as int64, or numbers as float32."""
+    if targets.dtype.kind == "f" or targets.ndim > 1:
+        return targets.astype(np.float32)
+    return targets.astype(np.int64)
+
+
+def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
+    """Images as bytes (examples, channels, height, width), rows as float32, tokens as int64."""
+    images = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.dtype == np.uint8)
+    if images:
+        inputs = inputs if inputs.ndim == 4 else inputs[:, None]
+        if inputs.dtype.kind == "f":
+            if not 0 <= inputs.min() <= inputs.max() <= 1:
+                span = f"{inputs.min():.3g} to {inputs.max():.3g}"
+                raise DataError(f"{name}: images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
+            inputs = np.rint(255 * inputs)
+        if inputs.shape[1] not in (1, 3) and inputs.shape[3] in (1, 3):
+            inputs = inputs.transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(inputs.astype(np.uint8))
+    if inputs.ndim == 2 and inputs.dtype.kind in "iu":
+        return inputs.astype(np.int64)
+    if inputs.ndim == 2 and inputs.dtype.kind == "f":
+        return inputs.astype(np.float32)
+    raise DataError(
+        f"{name}: inputs must be images (examples, channels, height, width), rows of numbers or tokens (examples, "
+        f"length), got {inputs.dtype} of shape {list(inputs.shape)}"
+    )

@@ -1,0 +1,157 @@
+"""Files of people's own data: a table, a folder with tables or images, or the output of `save_to_disk`."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undrift.data.dataset import DataError
+from undrift.data.folders import SUFFIXES as IMAGES
+from undrift.data.images import need
+from undrift.data.tables import ARCHIVE, SUFFIXES, Columns, columns, read_archive, read_tables, suffix
+
+SPLITS = ("train", "test")
+TESTS = ("test", "validation", "valid", "val")
+"""The names of a test split, in the order of preference."""
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """The files of a data set.
+
+    Args:
+        root: the file or folder that the user named.
+        files: all files that the content depends on.
+        read: returns the columns of each split.
+    """
+
+    root: Path
+    files: tuple[Path, ...]
+    read: Callable[[], Mapping[str, Columns]]
+
+    def sha256(self) -> str:
+        """The hash of the content and of the paths inside the folder, read piece by piece."""
+        digest = sha256()
+        for path in self.files:
+            digest.update(f"{path.relative_to(self.root) if path != self.root else ''}\0".encode())
+            with open(path, "rb") as file:
+                digest.update(file_digest(file, "sha256").digest())
+        return digest.hexdigest()
+
+
+def find_files(name: str) -> OwnFiles:
+    """The files in a path; raises if there is no data set.
+
+    Args:
+        name: a file or a folder; a relative path is that of the working folder.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        if not suffix(path):
+            raise DataError(
+                f"{name}: files with {', '.join(SUFFIXES)} are read, not {path.suffix or 'without a suffix'}"
+            )
+        return _tables(path, {"train": [path]})
+    if not path.is_dir():
+        raise DataError(
+            f"{name}: no such file or folder; a relative path is that of the working folder, which is {Path.cwd()}: "
+            "start there, or write the whole path"
+        )
+    for look in (_saved, _named_tables, _folders):
+        found = look(path)
+        if found is not None:
+            return found
+    raise DataError(
+        f"{name}: no data set was recognised; it may have train and test files ({', '.join(SUFFIXES)}), one such file, "
+        "images in train/<class>/ and test/<class>/ or in <class>/, or what datasets.save_to_disk writes"
+    )
+
+
+def _tables(root: Path, files: Mapping[str, list[Path]]) -> OwnFiles:
+    """Tables, one or more for each split; an archive may have both splits."""
+    every = [path for paths in files.values() for path in paths]
+    if suffix(every[0]) == ARCHIVE:
+        if len(every) > 1:
+            raise DataError(
+                f"{root}: give one {ARCHIVE} file, with arrays train_inputs, train_targets, test_inputs, ..."
+            )
+        return OwnFiles(root, tuple(every), lambda: read_archive(every[0]))
+    return OwnFiles(root, tuple(every), lambda: {split: read_tables(paths) for split, paths in files.items()})
+
+
+def _saved(folder: Path) -> OwnFiles | None:
+    """What `save_to_disk` wrote: the splits of a `DatasetDict`, or one data set."""
+    if not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return None
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".arrow", ".json"))
+    return OwnFiles(folder, tuple(files), lambda: from_hub(need("datasets").load_from_disk(str(folder)), str(folder)))
+
+
+def from_hub(held: Any, source: str) -> dict[str, Columns]:
+    """The columns of a data set of the `datasets` library, or of the training and the test split of several.
+
+    Args:
+        held: a `Dataset`, or a `DatasetDict`.
+        source: what to call it in errors.
+    """
+    parts = dict(held) if isinstance(held, Mapping) else {"train": held}
+    test = next((name for name in TESTS if name in parts), None)
+    if "train" not in parts:
+        raise DataError(f"{source}: there must be a split train, found {', '.join(map(str, parts))}")
+    chosen = {"train": parts["train"]} | ({"test": parts[test]} if test else {})
+    return {split: columns(part.with_format("arrow")[:], f"{source} ({split})") for split, part in chosen.items()}
+
+
+def _named_tables(folder: Path) -> OwnFiles | None:
+    """Tables with the split as a word in their names, in the folder or its `data`; or one table."""
+    near = sorted(path for path in (*folder.glob("*"), *folder.glob("data/*")) if path.is_file() and suffix(path))
+    train = _with_word(near, "train")
+    if train:
+        test = next((found for word in TESTS if (found := _with_word(near, word))), None)
+        return _tables(folder, {"train": train} | ({"test": test} if test else {}))
+    if len(near) > 1:
+        names = ", ".join(path.name for path in near[:5])
+        raise DataError(f"{folder}: which file is it ({names})? Name one, or call them train and test")
+    return _tables(folder, {"train": near}) if near else None
+
+
+def _with_word(files: Sequence[Path], word: str) -> list[Path]:
+    """The files that have a word in their names."""
+    pattern = re.compile(rf"(?<![a-z]){word}(?![a-z])", re.IGNORECASE)
+    return [path for path in files if pattern.search(path.name)]
+
+
+def _folders(folder: Path) -> OwnFiles | None:
+    """Images in `train/<class>/` and `test/<class>/`, or in `<class>/`; a folder above the classes names owners."""
+    test = next((name for name in TESTS if (folder / name).is_dir()), None)
+    roots = {"train": folder / "train"} if (folder / "train").is_dir() else {"train": folder}
+    if test and roots["train"] != folder:
+        roots["test"] = folder / test
+    images = {split: _images(root) for split, root in roots.items()}
+    if not images["train"]:
+        return None
+    every = tuple(path for paths in images.values() for path in paths)
+    return OwnFiles(folder, every, lambda: {split: _image_columns(roots[split], own) for split, own in images.items()})
+
+
+def _images(root: Path) -> list[Path]:
+    """The image files below a folder, sorted, without hidden ones."""
+    files = (path for path in root.rglob("*") if path.suffix.lower() in IMAGES)
+    return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(root).parts))
+
+
+def _image_columns(root: Path, files: list[Path]) -> Columns:
+    """The columns `image`, `label` and, if there is a folder above the classes, `folder`."""
+    parts = [path.relative_to(root).parts for path in files]
+    odd = next((part for part in parts if len(part) not in (2, 3) or len(part) != len(parts[0])), None)
+    if odd is not None:
+        raise DataError(f"{root / Path(*odd)}: images must be in <class>/, or all of them in <owner>/<class>/")
+    out: dict[str, object] = {
+        "image": [{"path": str(path)} for path in files],
+        "label": np.array([part[-2] for part in parts]),
+    }
+    return out | ({"folder": np.array([part[0] for part in parts])} if len(parts[0]) == 3 else {})

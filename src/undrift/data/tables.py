@@ -1,0 +1,152 @@
+"""Files of tables as columns: CSV, Parquet, Arrow and NumPy archives, and data sets of the `datasets` library."""
+
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undrift.data.dataset import DataError
+from undrift.data.images import need, read_npz
+
+Columns = Mapping[str, Any]
+"""Name -> an array of numbers or texts, or encoded images as `undrift.data.images.decode` takes them."""
+
+_ALIASES = {"x": "inputs", "images": "inputs", "y": "targets", "labels": "targets", "label": "targets"}
+
+
+def read_tables(files: Sequence[Path]) -> Columns:
+    """The columns of files with the same columns, one below the other."""
+    arrow = need("pyarrow")
+    tables = [_READERS[suffix(path)](path) for path in files]
+    names = tables[0].column_names
+    for path, table in zip(files, tables, strict=True):
+        if sorted(table.column_names) != sorted(names):
+            raise DataError(
+                f"{path}: its columns are {', '.join(table.column_names)}; {files[0]} has {', '.join(names)}"
+            )
+    whole = arrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    return columns(whole, str(files[0]))
+
+
+def read_archive(path: Path) -> dict[str, Columns]:
+    """The splits of a NumPy archive with arrays `inputs`, `targets` and perhaps `owners`, or `train_inputs` and so on.
+
+    `x` and `images` stand for inputs, `y` and `labels` for targets; `x_train` is the same as `train_x`. A float array
+    of inputs has one row for each example, an image is bytes.
+    """
+    splits: dict[str, dict[str, Any]] = {}
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    for name in names:
+        words = name.split("_")
+        split = next((word for word in words if word in ("train", "test")), "train")
+        part = "_".join(word for word in words if word != split)
+        splits.setdefault(split, {})[_ALIASES.get(part, part)] = read_npz(path, name)
+    for found in splits.values():
+        if not {"inputs", "targets"} <= set(found):
+            raise DataError(f"{path}: an archive has arrays inputs and targets, or x and y; found {', '.join(names)}")
+    return {split: _spread(arrays) for split, arrays in splits.items()}
+
+
+def _spread(arrays: dict[str, Any]) -> Columns:
+    """Rows of numbers as one column for each, and lists of targets likewise; images stay as they are."""
+    out: dict[str, Any] = {}
+    for name, array in arrays.items():
+        flat = array.reshape(-1) if name == "targets" and array.ndim == 2 and array.shape[1] == 1 else array
+        if flat.ndim == 2:
+            out |= {f"{name}{number}": flat[:, number] for number in range(flat.shape[1])}
+        else:
+            out[name] = flat
+    return out
+
+
+def columns(table: Any, source: str) -> Columns:
+    """The columns of an Arrow table as arrays; encoded images stay as they are, and other types are left out.
+
+    Args:
+        table: the table.
+        source: what to call it in errors.
+    """
+    types = need("pyarrow").types
+    found: dict[str, Any] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        kind = column.type
+        if types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if is_encoded(column):
+            found[name] = column
+        elif types.is_decimal(kind):
+            found[name] = _complete(column.cast("float64"), name, source)
+        elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+            found[name] = _complete(column, name, source)
+        elif types.is_string(kind) or types.is_large_string(kind):
+            found[name] = np.asarray(_complete(column, name, source), dtype=str)
+    return found
+
+
+def is_encoded(column: Any) -> bool:
+    """Whether a column has images: encoded, alone or with a path; files; or arrays of bytes."""
+    if isinstance(column, np.ndarray):
+        return column.dtype == np.uint8 and column.ndim >= 3
+    if isinstance(column, list):
+        return bool(column) and isinstance(column[0], dict | bytes)
+    types, kind = need("pyarrow").types, column.type
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or (types.is_struct(kind) and "bytes" in [kind.field(i).name for i in range(kind.num_fields)])
+    )
+
+
+def _complete(column: Any, name: str, source: str) -> NDArray[Any]:
+    """A column as an array; raises if a value is missing."""
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise DataError(f"{source}: column {name!r} has no value in row {row}; fill it or leave such rows out")
+    array: NDArray[Any] = column.to_numpy()
+    return array
+
+
+def suffix(path: Path) -> str:
+    """The suffix by which a file's format is known; empty if it is not."""
+    return next((ending for ending in SUFFIXES if path.name.lower().endswith(ending)), "")
+
+
+def _csv(path: Path, delimiter: str = ",") -> Any:
+    csv = need("pyarrow.csv")
+    try:
+        return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
+    except ValueError as error:
+        raise DataError(f"{path}: not a table with a line of names first ({error})") from error
+
+
+def _parquet(path: Path) -> Any:
+    return need("pyarrow.parquet").read_table(path)
+
+
+def _arrow(path: Path) -> Any:
+    """An IPC file, which Feather's second version is, or a stream, as the `datasets` library writes it."""
+    ipc, invalid = need("pyarrow.ipc"), need("pyarrow").ArrowInvalid
+    try:
+        return ipc.open_file(path).read_all()
+    except invalid:
+        with open(path, "rb") as file:
+            return ipc.open_stream(file).read_all()
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".csv": _csv,
+    ".csv.gz": _csv,
+    ".tsv": lambda path: _csv(path, "\t"),
+    ".parquet": _parquet,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+}
+
+ARCHIVE = ".npz"
+SUFFIXES = (*_READERS, ARCHIVE)
+"""The suffixes of files that are read."""
