@@ -22,6 +22,7 @@ from undrift.data.schemes import Scheme, natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.initial import begun
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
 from undrift.models import KINDS, build
@@ -70,7 +71,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         wanted = config.clients or (None if owned else CLIENTS)
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
-        make = maker(str(config.model), dataset)
+        make = _maker(config, dataset)
         make()  # raises here if the model does not fit the data
         if owned is not None:
             dataset = _tested(dataset, split) if owned.test is None else _tested_on(dataset, owned.test)
@@ -112,8 +113,8 @@ def variant(setup: Setup, config: Config) -> Setup:
     resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition")}
     config = Config.build(config.model_dump() | resolved | {"model": config.model or setup.config.model})
     task = setup.task
-    if config.model != setup.config.model:
-        task = replace(task, make=maker(str(config.model), task.dataset))
+    if any(getattr(config, name) != getattr(setup.config, name) for name in ("model", "init", "frozen")):
+        task = replace(task, make=_maker(config, task.dataset))
     return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
 
 
@@ -201,6 +202,11 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     if algorithm.needs.model:
         return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
+
+
+def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+    """A function that builds the model of a run, with its initial weights and its frozen parts."""
+    return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)
 
 
 def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
