@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from undrift.util.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from undrift.algorithms import make
+    from undrift.compose.build import make
     from undrift.compose.grammar import parse
     from undrift.core.algorithm import Algorithm, Cost, cost
     from undrift.core.client import ClientError
@@ -15,27 +15,33 @@ if TYPE_CHECKING:
     from undrift.core.types import Local, ServerState
     from undrift.core.vector import bind
     from undrift.engine.backend import InProcess
-    from undrift.engine.simulation import Record, Simulation
+    from undrift.engine.record import Record
+    from undrift.engine.simulation import Simulation
+    from undrift.experiment.saved import SavedRun, load_run
+    from undrift.util.history import History
 
 __all__ = [
     "Algorithm",
     "ClientError",
     "Cost",
+    "History",
     "InProcess",
     "Local",
     "Record",
+    "SavedRun",
     "ServerState",
     "Simulation",
     "Task",
     "TensorTask",
     "bind",
     "cost",
+    "load_run",
     "make",
     "parse",
 ]
 
 _PLACES = {
-    "algorithms": ("make",),
+    "compose.build": ("make",),
     "compose.grammar": ("parse",),
     "core.algorithm": ("Algorithm", "Cost", "cost"),
     "core.client": ("ClientError",),
@@ -43,7 +49,10 @@ _PLACES = {
     "core.types": ("Local", "ServerState"),
     "core.vector": ("bind",),
     "engine.backend": ("InProcess",),
-    "engine.simulation": ("Record", "Simulation"),
+    "engine.record": ("Record",),
+    "engine.simulation": ("Simulation",),
+    "experiment.saved": ("SavedRun", "load_run"),
+    "util.history": ("History",),
 }
 """Where each name is defined: it is imported when first used, so that `undrift --help` does not wait for torch."""
 

@@ -64,6 +64,12 @@ def run(
             help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)
         ),
     ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="Initial weights: a .safetensors or .pt file, a run, or package.module:object.")
+    ] = None,
+    frozen: Annotated[
+        list[str] | None, typer.Option(help="Parameters that do not train: a pattern such as 'features.*'. Repeat it.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
@@ -98,6 +104,8 @@ def run(
         "probability": probability,
         "rounds": rounds,
         "model": model,
+        "init": init,
+        "frozen": frozen or None,
         "seed": seed,
         "target": target[0] if target and len(target) == 1 else target or None,
         "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
@@ -206,12 +214,16 @@ def _free(root: Path, name: str) -> Path:
 
 def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     """Print the result in a few lines, first the accuracy by which the run is judged; or as JSON."""
+    from undrift.experiment.folder import read_init
     from undrift.experiment.judge import GLOBAL
 
     summary = outcome.summary
     if as_json:
         typer.echo(json.dumps({"folder": str(outcome.folder), **summary}, indent=2))
         return
+    if (begun := read_init(outcome.folder)) is not None:
+        left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""
+        typer.echo(f"started from {begun['init']}: {begun['taken']} of {begun['tensors']} tensors{left}")
     best = f" (best {summary['best_accuracy']:.2%} in round {summary['best_round']})" if "best_round" in summary else ""
     personal = summary.get("judged_by", GLOBAL) != GLOBAL
     if "personal_accuracy" in summary:

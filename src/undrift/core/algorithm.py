@@ -20,6 +20,7 @@ from undrift.core.defaults import Average, ByExamples
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.types import ClientState, Declared, Local, Parts, kinds
 from undrift.core.vector import Layout, Vector
+from undrift.util.html import html_table
 
 SLOTS: Mapping[str, type[AnyBlock]] = {
     "perturbation": Perturbation,
@@ -93,6 +94,13 @@ class Algorithm:
         """The slots that differ from FedAvg."""
         shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
         return f"Algorithm({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """The slots that differ from FedAvg and what they cost, for notebooks."""
+        spent = cost(self)
+        traffic = f"traffic {spent.down} + {spent.up} models, {spent.gradients_per_step} gradients per step"
+        rows = list(spent.slots.items()) or [("every slot", "as in FedAvg")]
+        return html_table(("slot", "block"), rows, title="Algorithm", note=traffic)
 
     def slots(self) -> tuple[tuple[str, AnyBlock], ...]:
         """Every slot and its block, in the order of a round."""

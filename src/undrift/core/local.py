@@ -1,7 +1,7 @@
 """The settings of local training, their defaults, and named presets of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from undrift.core.presets import PAPERS, preset
@@ -53,6 +53,11 @@ class Local:
             raise ValueError(f"Local: give decay or schedule, not both: set decay to 1, got {self.decay}")
         if self.schedule is not None and Schedule.parse(self.schedule).open:
             raise ValueError(f"Local: {self.schedule!r} must say over how many rounds: cosine(over=100)")
+
+    def __repr__(self) -> str:
+        """The learning rate and what differs from the defaults."""
+        shown = [f for f in fields(self) if f.name == "lr" or getattr(self, f.name) != f.default]
+        return f"Local({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     @classmethod
     def preset(cls, name: str, **settings: Any) -> "Local":

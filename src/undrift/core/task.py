@@ -75,6 +75,11 @@ class TensorTask:
     criterion: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     seed: int = 0
 
+    def __repr__(self) -> str:
+        make = getattr(self.make, "__name__", type(self.make).__name__)
+        shape = tuple(self.inputs.shape[1:])
+        return f"TensorTask({make}, {len(self.inputs):,} examples of shape {shape}, {self.population} clients)"
+
     @property
     def population(self) -> int:
         """How many clients there are."""

@@ -81,6 +81,10 @@ class ServerState:
     parts: Parts
     accepted: Mapping[int, int] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        kept = f", {', '.join(self.parts)}" if self.parts else ""
+        return f"ServerState({self.round} rounds done, {len(self.params):,} parameters{kept})"
+
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:

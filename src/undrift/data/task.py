@@ -70,6 +70,9 @@ class DataTask:
                 f"got {len(self.local_tests)}"
             )
 
+    def __repr__(self) -> str:
+        return f"DataTask({self.dataset.name}, {len(self.dataset.train):,} examples, {self.population} clients)"
+
     @property
     def population(self) -> int:
         """How many clients there are."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import sqrt
+from time import perf_counter
 from typing import Self
 
 from torch import nn
 
+from undrift.compose.build import make
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
-from undrift.core.gate import Rejection
 from undrift.core.oracle import Oracle
 from undrift.core.random import bernoulli_cohort, cohort, generator
 from undrift.core.reduce import Total
@@ -20,65 +20,23 @@ from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
 from undrift.engine.backend import Backend, InProcess
+from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
+from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.engine.worker import Job, Partial, Worker
+from undrift.util.bar import Bar
+from undrift.util.history import History
+from undrift.util.html import rounded
 from undrift.util.steps import tell
 
 
-@dataclass(frozen=True)
-class Record:
-    """What happened in a round.
-
-    Args:
-        round: the round, from 0.
-        visits: the clients whose uploads were accepted, sorted.
-        rejections: the clients that were rejected, each with the reason, sorted.
-        moved: the norm of the weighted mean of the clients' displacements.
-        absent: the clients that sent no reply, each with the reason, sorted.
-        reports: what the blocks reported, by column: see `engine.reports`.
-    """
-
-    round: int
-    visits: tuple[Visit, ...]
-    rejections: tuple[Rejection, ...]
-    moved: float = 0.0
-    absent: tuple[tuple[int, str], ...] = ()
-    reports: Mapping[str, float] = field(default_factory=dict, hash=False)
-
-    @property
-    def clients(self) -> tuple[int, ...]:
-        """The clients whose uploads were accepted, sorted."""
-        return tuple(visit.client for visit in self.visits)
-
-    @property
-    def loss(self) -> float:
-        """The mean training loss of these clients."""
-        return sum(visit.loss for visit in self.visits) / max(len(self.visits), 1)
-
-    @property
-    def distance(self) -> float:
-        """The mean distance of these clients from the model they received (FedSCAM's client drift)."""
-        return sum(visit.norm for visit in self.visits) / max(len(self.visits), 1)
-
-    @property
-    def norm(self) -> float:
-        """The root of the weighted mean of the squared norms of the clients' displacements."""
-        weight = sum(visit.weight for visit in self.visits) or 1.0
-        return sqrt(sum(visit.weight * visit.norm**2 for visit in self.visits) / weight)
-
-    @property
-    def drift(self) -> float:
-        """How far clients end from their mean: the root of the weighted mean of ||delta_i - mean delta||^2."""
-        return sqrt(max(self.norm**2 - self.moved**2, 0.0))
-
-
-@dataclass
+@dataclass(repr=False)
 class Simulation:
     """Federated training, bit-identical on every backend. A context manager that closes its backend.
 
     Args:
-        algorithm: the method.
+        algorithm: the method, or its name or composition: "fedavg", "scaffold + sam(rho=0.05)".
         task: the model, its loss and the clients' data.
         local: the settings all clients share.
         cohort: how many clients take part in a round; None takes all.
@@ -90,9 +48,11 @@ class Simulation:
             with a `ClientError`. If every client of a round fails, the error is raised in either case.
         backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
+
+    `history` has a row of numbers for every round that was trained.
     """
 
-    algorithm: Algorithm
+    algorithm: Algorithm | str
     task: Task
     local: Local = field(default_factory=Local)
     cohort: int | None = None
@@ -105,14 +65,21 @@ class Simulation:
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
+        self.history = History()
         if self.cohort is not None and self.probability is not None:
             raise ValueError(
                 f"give cohort= (a fixed number of clients) or probability=, not both; "
                 f"got {self.cohort} and {self.probability}"
             )
+        self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
+
+    def __repr__(self) -> str:
+        where = "" if self.backend is None else f", {type(self.backend).__name__}"
+        done = f", {len(self.history)} rounds done" if len(self.history) else ""
+        return f"Simulation({self.algorithm}, {self.task}, {self.local}{where}{done})"
 
     def __enter__(self) -> Self:
         return self
@@ -131,33 +98,58 @@ class Simulation:
 
     def start(self) -> ServerState:
         """The server's state before round 0."""
-        return server.open_run(self.algorithm, bind(self.task.model()))
+        return server.open_run(self.job.algorithm, bind(self.task.model()))
 
-    def run(self, rounds: int, state: ServerState | None = None) -> ServerState:
-        """Train for some rounds, from the start or from a state."""
-        last = state or self.start()
-        for last, _ in self.rounds(rounds, last):  # noqa: B007, B020  the last one is the result
-            pass
+    def run(
+        self,
+        rounds: int,
+        state: ServerState | None = None,
+        *,
+        progress: bool = False,
+        evaluate: Evaluate | None = None,
+        every: int = 1,
+    ) -> ServerState:
+        """Train for some rounds, from the start or from a state.
+
+        Args:
+            rounds: how many.
+            state: where to go on; None starts anew.
+            progress: show a bar, on a terminal and in a notebook, or lines in a log.
+            evaluate: a function of the global model that returns a number or numbers by name, which become columns of
+                `history`; or a number: every so many rounds the task's own test.
+            every: how many rounds lie between two evaluations with a function; the last round is always evaluated.
+        """
+        last, test = state or self.start(), Evaluator(self.task, evaluate, every)
+        with Bar(rounds, progress) as bar:
+            for done, (last, _) in enumerate(self.rounds(rounds, last), 1):  # noqa: B020  the last one is the result
+                if test.due(last.round, done == rounds):
+                    self.history.extend(test(self.module(last)))
+                if progress:
+                    bar.update(done, "  ".join(f"{k} {rounded(x)}" for k, x in list(self.history.last().items())[:3]))
         return last
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and yield the state and a record after each."""
         state = state or self.start()
+        self.history.rewind(state.round)
         for _ in range(rounds):
+            begun = perf_counter()
             state, record = self.round(state, self.sample(state.round))
+            seconds = round(perf_counter() - begun, 4)
+            self.history.append({**record.row(self.local.rate(record.round)), "seconds": seconds})
             yield state, record
 
     def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
         """Run one round with these clients."""
         tell("round %d, %d clients", state.round + 1, len(clients))
-        broadcast = server.send(self.algorithm, state)
+        broadcast = server.send(self.job.algorithm, state)
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
         absent = tuple(sorted(partial.absent.items()))
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
-        reports = columns(self.algorithm, visits, reported)
+        reports = columns(self.job.algorithm, visits, reported)
         return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
@@ -174,16 +166,18 @@ class Simulation:
         reported: Reported | None = None,
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
-        proxy = self.proxy(broadcast) if self.algorithm.needs.proxy else None
+        proxy = self.proxy(broadcast) if self.job.algorithm.needs.proxy else None
         population, layout = self.task.population, self._layout
-        return server.close(self.algorithm, state, broadcast, total, population, self.local, layout, proxy, reported)
+        return server.close(
+            self.job.algorithm, state, broadcast, total, population, self.local, layout, proxy, reported
+        )
 
     def proxy(self, broadcast: Broadcast) -> Samples:
         """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""
         task = self.task
         if not isinstance(task, HasProxy):
             raise TypeError(
-                f"aggregation={type(self.algorithm.aggregation).__name__} needs proxy data at the server: "
+                f"aggregation={type(self.job.algorithm.aggregation).__name__} needs proxy data at the server: "
                 f"give the task a method proxy(); {type(task).__name__} has none"
             )
         model, random = self._server_model, partial(generator, self.seed, broadcast.round, -1)

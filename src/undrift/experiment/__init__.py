@@ -2,9 +2,24 @@
 
 from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config
+from undrift.experiment.export import export
 from undrift.experiment.inspect import look
 from undrift.experiment.run import Outcome, resume, start
+from undrift.experiment.saved import SavedRun, load_run
 from undrift.experiment.statistics import to_markdown
 from undrift.experiment.strict import ConfigError
 
-__all__ = ["Comparison", "Config", "ConfigError", "Outcome", "compare", "look", "resume", "start", "to_markdown"]
+__all__ = [
+    "Comparison",
+    "Config",
+    "ConfigError",
+    "Outcome",
+    "SavedRun",
+    "compare",
+    "export",
+    "load_run",
+    "look",
+    "resume",
+    "start",
+    "to_markdown",
+]

@@ -27,6 +27,7 @@ from undrift.core.presets import PAPERS
 from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
+from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.strict import Strict, checked, read_toml
 from undrift.experiment.targets import numbers
@@ -39,7 +40,7 @@ Scalar = bool | int | float | str
 ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
-_LATER = ("probability", "failures")
+_LATER = ("probability", "failures", "init", "frozen")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _LATER_LOCAL = ("schedule", "step_schedule")
 
@@ -135,6 +136,9 @@ class Config(Strict):
             it is split over `clients`: 100 if None, or all clients of a natural partition.
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
             and the method.
+        init: where the initial weights come from, see `read_weights`; a text or a table with `name` and `match`; None
+            draws them from the seed.
+        frozen: name patterns of the parameters that do not train, such as "features.*".
         cohort: clients in a round: an int is their number, a float a ratio of all clients; None takes 10.
         probability: instead of a cohort, each client takes part in a round with this probability.
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
@@ -162,6 +166,8 @@ class Config(Strict):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     model: NamedOrNone = None
+    init: Init = None
+    frozen: Frozen = ()
     weights: Literal["paper", "examples", "uniform"] = "paper"
     augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -3,6 +3,7 @@
 config.toml        the complete settings
 environment.json   versions and machine, from its last start
 references.json    code, data and files from outside the package that the run uses, with hashes; if there are any
+init.json          where the initial weights come from, with their hash, if init is set
 partition.json     examples per client and class, and a hash of who has which examples
 metrics.jsonl      one row per round (metrics.parquet has the same rows)
 audit.jsonl        the events, hash-chained
@@ -16,6 +17,7 @@ summary.json       the result, once the run has ended
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,37 @@ class RunFolder:
         if not same_data(self.path, split):
             record = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
             self.note("partition.json", {**record, "histogram": split.histogram.tolist()})
+
+    def begin_from(self, begun: Mapping[str, Any] | None) -> None:
+        """Write where the initial weights come from; raise if the run was started from others."""
+        if not same_init(self.path, begun):
+            self.note("init.json", begun)
+
+
+def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
+    """Whether the folder has a record of these initial weights; raises if it is of others.
+
+    Args:
+        path: the run's folder.
+        begun: what `describe_init` returns.
+    """
+    noted = read_init(path)
+    if begun is None or noted is None:
+        return begun is None
+    before = noted["sha256"]
+    if before != begun["sha256"]:
+        raise RunError(
+            f"{path / 'init.json'}: init = {begun['init']!r} has changed since the run was started "
+            f"({begun['sha256'][:12]} instead of {before[:12]}); restore its weights, or start a new run"
+        )
+    return True
+
+
+def read_init(path: Path) -> dict[str, Any] | None:
+    """Where the initial weights of the run in a folder come from, as `describe_init` says; None if from the seed."""
+    noted = path / "init.json"
+    found: dict[str, Any] | None = json.loads(noted.read_text()) if noted.exists() else None
+    return found
 
 
 def check_free(path: Path) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import torch
 
 from undrift.core.types import ServerState
+from undrift.engine.simulation import Simulation
 from undrift.experiment.best import Round, chosen_round, homes
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
-from undrift.experiment.folder import RunError, check_run, same_data
+from undrift.experiment.folder import RunError, check_run, same_data, same_init
+from undrift.experiment.initial import describe_init
 from undrift.experiment.recorded import check
-from undrift.experiment.setup import engine, prepare
+from undrift.experiment.setup import Setup, engine, prepare
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
 from undrift.observe.parts import DIRECTIONS
@@ -81,20 +83,32 @@ def open_scene(
         examples: how many examples of the official test set to use.
         round: after how many rounds to measure; None takes the last intact checkpoint.
     """
+    with open_state(folder, round) as (setup, simulation, state):
+        chosen = sample_clients(setup.task, clients, seed)
+        if len(chosen) < 2:
+            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
+        yield Scene(setup.task, simulation, state, chosen, seed, examples)
+
+
+@contextmanager
+def open_state(folder: Path, round: int | None = None) -> Iterator[tuple[Setup, Simulation, ServerState]]:
+    """A run, a simulation in this process that can read its clients' states, and the server's state after a round.
+
+    Args:
+        folder: the run's folder.
+        round: after how many rounds; None takes the last intact checkpoint.
+    """
     check_run(folder)
     check(folder)
     setup = prepare(Config.read(folder / "config.toml"))
     same_data(folder, setup.partition)
+    same_init(folder, describe_init(getattr(setup.task, "make", None), setup.config.init))
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
     checkpoints, states = homes(folder, round)
     with engine(replace(setup, config=config), states) as simulation:
         size = len(simulation.start().params)
-        state = _state(Checkpoints(checkpoints, setup.algorithm, size, config.identity()), round)
-        chosen = sample_clients(setup.task, clients, seed)
-        if len(chosen) < 2:
-            raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
-        yield Scene(setup.task, simulation, state, chosen, seed, examples)
+        yield setup, simulation, _state(Checkpoints(checkpoints, setup.algorithm, size, config.identity()), round)
 
 
 def _state(kept: Checkpoints, round: int | None) -> ServerState:

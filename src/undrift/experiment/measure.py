@@ -10,7 +10,8 @@ from torch import Tensor
 from undrift.core.algorithm import Algorithm, cost
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
-from undrift.engine.simulation import Record, Simulation
+from undrift.engine.record import Record
+from undrift.engine.simulation import Simulation
 from undrift.engine.store import StoreError
 from undrift.experiment.config import Config
 from undrift.experiment.judge import PERSONAL, Column, judged_by
@@ -60,19 +61,9 @@ class Measure:
         clients = len(record.visits)
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
         return {
-            "round": record.round + 1,
-            "clients": clients,
-            "rejected": len(record.rejections),
-            "lr": self.setup.local.rate(record.round),
-            "train_loss": record.loss,
-            "drift": record.drift,
-            "client_distance": record.distance,
-            "client_norm": record.norm,
-            "mean_norm": record.moved,
+            **record.row(self.setup.local.rate(record.round)),
             "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
             "bytes_up": int(self.costs.up * size * clients),
-            "gradients": sum(visit.gradients for visit in record.visits),
-            **record.reports,
         }
 
     @property

@@ -13,15 +13,17 @@ from safetensors.torch import save
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
-from undrift.engine.simulation import Record
+from undrift.engine.record import Record
 from undrift.experiment.best import BEST, KeepBest
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
+from undrift.experiment.initial import describe_init
 from undrift.experiment.judge import best as best_of
 from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
 from undrift.experiment.recorded import check, keep, used
+from undrift.experiment.saved import SavedRun
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
@@ -48,6 +50,13 @@ class Outcome:
     folder: Path
     summary: dict[str, Any]
     trained: bool = True
+
+    def __repr__(self) -> str:
+        return repr(SavedRun(self.folder)).replace("SavedRun", "Outcome", 1)
+
+    def _repr_html_(self) -> str:
+        """The settings and the result, for notebooks."""
+        return SavedRun(self.folder)._repr_html_()
 
     @property
     def sha256(self) -> str:
@@ -148,6 +157,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     torch.set_num_threads(1)
     run.describe(setup.partition)
     keep(run.path, used(config, getattr(setup.task, "dataset", None)))
+    run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))
     write(run.path / "config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.task.dataset.title})
     with engine(setup, run.path / "clients") as simulation:

@@ -1,7 +1,7 @@
 """Builds what a config describes: data, partition, model, task, engine."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
+from undrift.experiment.initial import begun
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
@@ -72,7 +73,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels), CLIENTS))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
-        make = maker(str(config.model), dataset)
+        make = _maker(config, dataset)
         make()  # raises here if the model does not fit the data
         if owned is not None:
             dataset = _tested(dataset, split) if owned.test is None else _tested_on(dataset, owned.test)
@@ -116,8 +117,8 @@ def variant(setup: Setup, config: Config) -> Setup:
     resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition")}
     config = Config.build(config.model_dump() | resolved | {"model": config.model or setup.config.model})
     task = setup.task
-    if config.model != setup.config.model:
-        task = replace(task, make=maker(str(config.model), task.dataset))
+    if any(getattr(config, name) != getattr(setup.config, name) for name in ("model", "init", "frozen")):
+        task = replace(task, make=_maker(config, task.dataset))
         check_fit(str(config.model), task)
     return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
 
@@ -192,6 +193,11 @@ def cohort_size(cohort: float | None, clients: int) -> int:
     if isinstance(cohort, float):
         return max(1, int(cohort * clients + 0.5))
     return min(COHORT, clients) if cohort is None else cohort
+
+
+def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+    """A function that builds the model of a run, with its initial weights and its frozen parts."""
+    return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
 from undrift.models.resnet import ResNet, resnet, resnet18
+from undrift.models.start import Started, fit, freeze, hash_weights, read_weights
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 from undrift.util.literals import check_scalars, literals, scalars
@@ -175,11 +176,16 @@ __all__ = [
     "CharLSTM",
     "ResNet",
     "SmallCNN",
+    "Started",
     "Variational",
     "arguments",
     "build",
     "densenet121",
+    "fit",
+    "freeze",
+    "hash_weights",
     "head",
+    "read_weights",
     "resnet",
     "resnet18",
     "variational_cnn",

@@ -25,7 +25,7 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
     rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
     measurements = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
-    filter = filter or usual(scene.simulation.algorithm)
+    filter = filter or usual(scene.simulation.job.algorithm)
     gain = lens.filtering(scene.gradients, scene.layout, filter)
     comparison = "less" if gain["gain"] > 0 else "no less"
     measurements["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
@@ -73,7 +73,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Mea
 
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
-    filter = filter or usual(scene.simulation.algorithm)
+    filter = filter or usual(scene.simulation.job.algorithm)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
     gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
     angles = lens.cosines(scene.updates)
@@ -96,7 +96,7 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
 
 def heterogeneity(scene: Scene, filter: Filter | None = None) -> Measurements:
     """|grad F|^2, between- and within-client variance: of gradients, of what a filter keeps and of what it removes."""
-    filter = filter or usual(scene.simulation.algorithm)
+    filter = filter or usual(scene.simulation.job.algorithm)
     found = lens.heterogeneity(scene.simulation, scene.state, scene.clients, filter=filter, seed=scene.seed)
     before, after = found["whole"].dissimilarity, found["kept"].dissimilarity
     return {

@@ -50,14 +50,14 @@ class Scene:
     @cached_property
     def perturbations(self) -> Tensor | None:
         """The clients' perturbations; None if the method has none."""
-        if not self.simulation.algorithm.fills("perturbation"):
+        if not self.simulation.job.algorithm.fills("perturbation"):
             return None
         return lens.client_vectors(self.simulation, self.state, self.clients, "perturbation")
 
     @cached_property
     def models(self) -> Tensor:
         """The clients' models after the next round, one per row."""
-        return server.send(self.simulation.algorithm, self.state).params + self.updates
+        return server.send(self.simulation.job.algorithm, self.state).params + self.updates
 
     @cached_property
     def features(self) -> list[dict[str, Tensor]]:

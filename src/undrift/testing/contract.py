@@ -82,7 +82,7 @@ def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
     """No verb changes what it was given, writes to a view, keeps state on itself or draws from a global generator."""
     quiet = task.without_noise()
     round = play(guarded(algorithm), quiet)
-    round.simulation.algorithm.personal(round.after.params, round.states.get(3), round.layout)
+    round.simulation.job.algorithm.personal(round.after.params, round.states.get(3), round.layout)
     plain = play(algorithm, quiet)
     demand(
         fingerprint(round.after) == fingerprint(plain.after),

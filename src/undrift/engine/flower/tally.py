@@ -17,8 +17,8 @@ from undrift.core.types import Broadcast, Local, Upload
 from undrift.core.wire import WireError
 from undrift.engine.flower.receive import Reply
 from undrift.engine.flower.records import Answer, one_line
+from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.simulation import Record
 from undrift.engine.worker import Partial, Visit
 
 try:

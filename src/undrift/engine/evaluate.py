@@ -1,0 +1,60 @@
+"""Evaluation between the rounds of a simulation: with a function of the model, or with the task's own test."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from torch import Tensor, nn
+
+from undrift.core.task import Task
+from undrift.data.evaluate import Evaluation
+
+Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | Evaluation] | int
+"""A function of the model, which returns a number or numbers by name; or every how many rounds the task tests it."""
+
+
+@runtime_checkable
+class HasTest(Protocol):
+    """A task with a test set of its own."""
+
+    def test(self, module: nn.Module) -> Any:
+        """Evaluate a model: an `Evaluation`, or numbers by name."""
+
+
+class Evaluator:
+    """Evaluates the global model in some of the rounds.
+
+    Args:
+        task: the task, whose `test` is used if no function is given.
+        evaluate: see `Evaluate`; None or 0 evaluates nothing.
+        every: how many rounds lie between two evaluations with a function; the last round is always evaluated.
+    """
+
+    def __init__(self, task: Task, evaluate: Evaluate | None, every: int = 1) -> None:
+        if every < 1 or (isinstance(evaluate, int) and evaluate < 0):
+            raise ValueError(f"evaluate: the number of rounds between two evaluations must be 1 or more, got {every}")
+        self.every = every
+        self._test: Callable[[nn.Module], Any] | None = None
+        if callable(evaluate):
+            self._test = evaluate
+        elif evaluate:
+            if not isinstance(task, HasTest):
+                raise TypeError(
+                    f"evaluate={evaluate}: {type(task).__name__} has no test of its own; give a function of the model, "
+                    "evaluate=lambda model: {'accuracy': ...}"
+                )
+            self._test, self.every = task.test, int(evaluate)
+
+    def due(self, done: int, last: bool) -> bool:
+        """Whether the model is evaluated after so many rounds."""
+        return self._test is not None and (last or done % self.every == 0)
+
+    def __call__(self, module: nn.Module) -> dict[str, float]:
+        """The numbers of a model, by the names of their columns."""
+        assert self._test is not None
+        found = self._test(module)
+        if isinstance(found, Evaluation):
+            return {"accuracy": found.accuracy, "test_loss": found.loss}
+        if isinstance(found, Mapping):
+            return {str(name): float(value) for name, value in found.items()}
+        name = getattr(self._test, "__name__", "score").strip("<>")
+        return {"score" if name == "lambda" else name: float(found)}

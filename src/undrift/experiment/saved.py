@@ -1,0 +1,120 @@
+"""A run read from its folder: its settings, rows, result and models. Nothing is trained, and no lock is needed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from undrift.core.task import Task
+from undrift.experiment.best import Round, chosen_round
+from undrift.experiment.config import Config
+from undrift.experiment.folder import RunError, check_run, read_summary
+from undrift.experiment.inspect import open_state
+from undrift.experiment.judge import PERSONAL, run_judged_by
+from undrift.experiment.setup import prepare
+from undrift.models.start import MODEL
+from undrift.util.history import History
+from undrift.util.html import html_table, rounded
+from undrift.util.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run in a folder, finished or in progress; `load_run` returns it.
+
+    Args:
+        folder: the run's folder.
+    """
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings."""
+        return Config.read(self.folder / "config.toml")
+
+    @property
+    def history(self) -> History:
+        """The rows of all rounds so far."""
+        return History(Metrics(self.folder / "metrics.jsonl").rows())
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The result, or None if the run has not ended."""
+        return read_summary(self.folder)
+
+    @property
+    def report(self) -> Path | None:
+        """The run's report, if `undrift report RUN --out RUN/report.html` has written one."""
+        path = self.folder / "report.html"
+        return path if path.is_file() else None
+
+    def weights(self, *, client: int | None = None, round: Round | None = None) -> dict[str, Tensor]:
+        """The weights of a model, for `load_state_dict`.
+
+        Args:
+            client: the number of a client, for its personal model; None takes the global model.
+            round: after how many rounds, if that checkpoint was kept, or "best", if the run keeps its best round
+                (`output.keep_best`); None takes the last.
+        """
+        if client is None and round is None and (self.folder / MODEL).is_file() and self.summary is not None:
+            weights: dict[str, Tensor] = load_file(self.folder / MODEL)
+            return weights
+        if client is not None and run_judged_by(self.folder, self.config) != PERSONAL:
+            raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
+        number = None if round is None else chosen_round(self.folder, round)
+        with open_state(self.folder, number) as (setup, simulation, state):
+            population = setup.task.population
+            if client is not None and not 0 <= client < population:
+                raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
+            module = simulation.module(state) if client is None else simulation.personal(state, client)
+            return {name: x.detach().clone() for name, x in module.state_dict().items()}
+
+    def model(self, task: Task | None = None, *, client: int | None = None, round: Round | None = None) -> nn.Module:
+        """A model of the run, ready to evaluate.
+
+        Args:
+            task: the run's task, which builds the model; None builds what the settings describe and reads the data.
+            client: as in `weights`.
+            round: as in `weights`.
+        """
+        weights = self.weights(client=client, round=round)
+        task = prepare(self.config.model_copy(update={"init": None})).task if task is None else task
+        module = task.model()
+        module.load_state_dict(weights)
+        return module.eval()
+
+    def __repr__(self) -> str:
+        return f"SavedRun({str(self.folder)!r}: {self.config.method} on {self.config.data}, {self._state()})"
+
+    def _state(self) -> str:
+        """How far it is and how good, in a few words."""
+        found, done = self.history.last(), len(self.history)
+        shown = [
+            f"{name} {rounded(found[name])}" for name in (run_judged_by(self.folder, self.config),) if name in found
+        ]
+        return ", ".join([f"{done} of {self.config.rounds} rounds", *shown])
+
+    def _repr_html_(self) -> str:
+        """The settings and the result, for notebooks."""
+        config, summary = self.config, self.summary or {}
+        settings = {name: getattr(config, name) for name in ("method", "data", "partition", "clients", "cohort")}
+        settings |= {name: getattr(config, name) for name in ("model", "init", "seed")}
+        wanted = ("best_accuracy", "best_round", "parameters", "seconds", "sha256")
+        result = {name: summary[name] for name in wanted if name in summary}
+        rows = {"rounds": f"{len(self.history)} of {config.rounds}", **settings, **self.history.last(), **result}
+        shown = [(name.replace("_", " "), value) for name, value in rows.items() if value is not None]
+        return html_table((), shown, title=str(self.folder))
+
+
+def load_run(folder: str | Path) -> SavedRun:
+    """The run in a folder.
+
+    Args:
+        folder: a folder that `undrift run` or `experiment.start` has written.
+    """
+    check_run(Path(folder))
+    return SavedRun(Path(folder))
