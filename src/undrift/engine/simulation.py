@@ -12,17 +12,20 @@ from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.gate import Rejection
 from undrift.core.oracle import Oracle
-from undrift.core.random import bernoulli_cohort, cohort, generator
+from undrift.core.participation import Participation, Trace, Weights
+from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.report import Reported
 from undrift.core.samples import Samples
+from undrift.core.selection import Candidates
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.failures import Failures, check_failures, check_policy
+from undrift.engine.partial import Partial, Visit
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Partial, Visit, Worker
+from undrift.engine.worker import Job, Worker
 from undrift.util.steps import tell
 
 
@@ -37,6 +40,7 @@ class Record:
         moved: the norm of the weighted mean of the clients' displacements.
         absent: the clients that sent no reply, each with the reason, sorted.
         reports: what the blocks reported, by column: see `engine.reports`.
+        asked: how many other clients downloaded the model to be candidates of the selection.
     """
 
     round: int
@@ -45,6 +49,7 @@ class Record:
     moved: float = 0.0
     absent: tuple[tuple[int, str], ...] = ()
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
+    asked: int = 0
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -90,6 +95,8 @@ class Simulation:
             with a `ClientError`. If every client of a round fails, the error is raised in either case.
         backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
+        availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
+        sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
     """
 
     algorithm: Algorithm
@@ -102,14 +109,15 @@ class Simulation:
     depth: int = 0
     failures: Failures = "reject"
     backend: Backend | None = None
+    availability: Trace | None = None
+    sampling: Weights = "uniform"
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
-        if self.cohort is not None and self.probability is not None:
-            raise ValueError(
-                f"give cohort= (a fixed number of clients) or probability=, not both; "
-                f"got {self.cohort} and {self.probability}"
-            )
+        self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
+        fixed = None if self.probability is not None else self.cohort or self.task.population
+        self.algorithm.selection.check_size(fixed)
+        self.local.check_population(self.task.population)
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
@@ -144,13 +152,20 @@ class Simulation:
         """Train for some rounds and yield the state and a record after each."""
         state = state or self.start()
         for _ in range(rounds):
-            state, record = self.round(state, self.sample(state.round))
+            state, record = self.round(state)
             yield state, record
 
-    def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
-        """Run one round with these clients."""
-        tell("round %d, %d clients", state.round + 1, len(clients))
+    def round(self, state: ServerState, clients: Sequence[int] | None = None) -> tuple[ServerState, Record]:
+        """Run one round.
+
+        Args:
+            state: the state before it.
+            clients: who takes part; None selects them.
+        """
         broadcast = server.send(self.algorithm, state)
+        asked: set[int] = set()
+        clients = self.select(state, broadcast, asked) if clients is None else clients
+        tell("round %d, %d clients", state.round + 1, len(clients))
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
@@ -158,10 +173,13 @@ class Simulation:
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
         reports = columns(self.algorithm, visits, reported)
-        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports)
+        others = len(asked.difference(clients))
+        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
+        if not clients:  # nobody is available
+            return Partial(Total(self.algorithm, self.local, self.local.rate(broadcast.round)))
         partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
@@ -207,11 +225,27 @@ class Simulation:
         return self.worker.personal(client, state)
 
     def sample(self, round: int) -> list[int]:
-        """The clients of a round."""
-        population = self.task.population
-        if self.probability is not None:
-            return bernoulli_cohort(self.seed, round, population, self.probability)
-        return cohort(self.seed, round, population, self.cohort or population)
+        """The clients of a round as they are drawn at random, without the method's selection."""
+        return self.participation.sample(self.seed, round)
+
+    def select(self, state: ServerState, broadcast: Broadcast, asked: set[int] | None = None) -> list[int]:
+        """The clients of a round, sorted, as the method selects them.
+
+        Args:
+            state: the state before the round.
+            broadcast: what is sent in it.
+            asked: where to add the clients that were asked for their losses.
+        """
+        if not self.algorithm.fills("selection"):
+            return self.sample(state.round)
+
+        def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
+            tell("round %d, losses of %d candidates", state.round + 1, len(clients))
+            (set() if asked is None else asked).update(clients)
+            return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
+
+        found = self.algorithm.selection.select(Candidates(state.round, self.seed, self.participation, losses))
+        return sorted(found)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights, ready to evaluate."""

@@ -69,7 +69,7 @@ class Measure:
             "client_distance": record.distance,
             "client_norm": record.norm,
             "mean_norm": record.moved,
-            "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
+            "bytes_down": int(size * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
             "bytes_up": int(self.costs.up * size * clients),
             "gradients": sum(visit.gradients for visit in record.visits),
             **record.reports,
