@@ -173,7 +173,7 @@ def test_slopes_lose_their_decay_almost_exactly(case: Case, task: str) -> None:
     # steps * lr that follow it move the model by at most steps * lr * wd / 2 of a displacement.
     problem, local, rounds = TASKS[task]
     decayed = replace(local, weight_decay=1e-3)
-    steps = max(local.steps(problem.examples(client)) for client in range(problem.population))
+    steps = max(local.step_count(problem.examples(client), client, 0, 0) for client in range(problem.population))
     found, expected = both(case, problem, decayed, rounds)
     start = flat([View(problem, local).start()])
     travelled = torch.diff(torch.cat([start, expected]), dim=0).norm(dim=1).sum()

@@ -10,8 +10,8 @@ from undrift import Local, Simulation, make
 from undrift.core import server
 from undrift.core.gate import Gate
 from undrift.core.wire import WireError
+from undrift.engine.partial import Partial, Visit
 from undrift.engine.reports import columns
-from undrift.engine.worker import Partial, Visit
 from undrift.testing import Clinic, clinic
 
 LOCAL = Local(lr=0.05, batch_size=4)

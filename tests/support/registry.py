@@ -45,6 +45,7 @@ from undrift.blocks import (
     Moreau,
     Normalized,
     NormClip,
+    PowerOfChoice,
     Private,
     PrivateNorms,
     Proximal,
@@ -173,6 +174,7 @@ BLOCKS: dict[str, list[Block]] = {
         Mixture(0.3, adaptive=True),
         Latest(),
     ],
+    "selection": [PowerOfChoice(6), PowerOfChoice(5, batches=1)],
 }
 """Slot -> instances to check."""
 

@@ -50,6 +50,7 @@ from undrift.blocks.perturbation import (
     StaleGlobal,
     WarmSAM,
 )
+from undrift.blocks.selection import PowerOfChoice
 from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, ServerSAM, Yogi
 from undrift.blocks.spectral import (
     Filter,
@@ -112,6 +113,7 @@ __all__ = [
     "Moreau",
     "NormClip",
     "Normalized",
+    "PowerOfChoice",
     "Private",
     "PrivateNorms",
     "Proximal",

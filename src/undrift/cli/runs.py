@@ -73,7 +73,10 @@ def run(
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over a client's data in a round.")] = None,
+    epochs: Annotated[
+        str | None,
+        typer.Option(help="Passes over a client's data in a round: 5, 0.5, uniform:1-5, mypackage.work:f."),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
     target: Annotated[
         list[float] | None, typer.Option(help="Accuracy to reach; the summary has the round. Repeat it for several.")
@@ -108,7 +111,7 @@ def run(
         "frozen": frozen or None,
         "seed": seed,
         "target": target[0] if target and len(target) == 1 else target or None,
-        "local": {"lr": lr, "epochs": epochs, "batch_size": batch_size},
+        "local": {"lr": lr, "epochs": None if epochs is None else _value(epochs), "batch_size": batch_size},
         "engine": {"name": engine, "workers": workers, "device": device},
     }
     from undrift.cli.progress import Progress

@@ -19,6 +19,7 @@ from undrift.core.client import ClientError
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.samples import Samples
+from undrift.core.selection import Candidates, Selection
 from undrift.core.task import CountsLabels, HasProxy, Task, TensorTask
 from undrift.core.types import (
     Array,
@@ -42,6 +43,7 @@ __all__ = [
     "Array",
     "Block",
     "Broadcast",
+    "Candidates",
     "ClientError",
     "ClientState",
     "Cohort",
@@ -64,6 +66,7 @@ __all__ = [
     "Rejection",
     "Robust",
     "Samples",
+    "Selection",
     "ServerOptimizer",
     "ServerState",
     "Spectral",

@@ -18,6 +18,7 @@ from undrift.core.block import (
 )
 from undrift.core.defaults import Average, ByExamples
 from undrift.core.optimizer import LocalOptimizer
+from undrift.core.selection import Selection
 from undrift.core.types import ClientState, Declared, Local, Parts, kinds
 from undrift.core.vector import Layout, Vector
 from undrift.util.html import html_table
@@ -32,8 +33,9 @@ SLOTS: Mapping[str, type[AnyBlock]] = {
     "aggregation": Aggregation,
     "server_optimizer": ServerOptimizer,
     "personalization": Personalization,
+    "selection": Selection,
 }
-"""The slots and the kind of block each holds, in the order of a round."""
+"""The slots and the kind of block each holds, in the order of a round; the selection is that of the next one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,6 +54,7 @@ class Algorithm:
         aggregation: how uploads are weighed.
         server_optimizer: what the server does with the result.
         personalization: which part of the model is shared.
+        selection: which clients take part.
     """
 
     perturbation: Perturbation[Any, Any, Any, Any, Any] = Perturbation()
@@ -63,6 +66,7 @@ class Algorithm:
     aggregation: Aggregation[Any, Any, Any, Any, Any] = ByExamples()
     server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
     personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
+    selection: Selection[Any, Any, Any, Any, Any] = Selection()
 
     def __post_init__(self) -> None:
         for slot, block in self.slots():
@@ -200,6 +204,7 @@ class Cost:
         stateless: clients keep nothing.
         plain_sum: the server needs only sums of what clients compute by themselves, as secure aggregation gives.
         gathers: the server holds every upload of a round at once.
+        candidates: how many clients download the model before the cohort is chosen from them; 0 if none does.
     """
 
     slots: dict[str, str]
@@ -211,6 +216,7 @@ class Cost:
     stateless: bool
     plain_sum: bool
     gathers: bool
+    candidates: int = 0
 
     def row(self, name: str) -> dict[str, Any]:
         """The cost as a flat record with the name of the algorithm."""
@@ -233,6 +239,7 @@ def cost(algorithm: Algorithm) -> Cost:
         stateless=algorithm.stateless,
         plain_sum=not gathers,
         gathers=gathers,
+        candidates=algorithm.selection.asked,
     )
 
 

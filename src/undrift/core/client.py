@@ -12,6 +12,7 @@ from undrift.core.block import AnyBlock, Personalization
 from undrift.core.loop import descend
 from undrift.core.oracle import Oracle
 from undrift.core.report import collect
+from undrift.core.samples import examples_of
 from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
 from undrift.core.view import End, Start, Step
@@ -32,6 +33,7 @@ def train(
     *,
     client: int,
     examples: int,
+    steps: int,
     random: Callable[[str], Generator],
     epoch: Callable[[Generator], Iterator[Any]] | None = None,
     label_counts: Callable[[], Tensor | None] | None = None,
@@ -44,12 +46,13 @@ def train(
         algorithm: the method.
         model: the worker's bound model; its values are overwritten.
         loss: the mean loss of the model on a batch.
-        batches: all batches of the round, `local.steps(examples)` of them.
+        batches: all batches of the round, one per step.
         broadcast: what the server sent.
         state: what the client kept from its last accepted round; None if it never took part.
         local: the settings all clients share.
         client: the client's number.
         examples: how many training examples it has, one at least.
+        steps: how many local steps it takes, one at least: its `local.step_count`.
         random: gives the client's generator for a purpose.
         epoch: makes one more epoch of the client's batches, for blocks that look at the data themselves.
         label_counts: counts the client's examples of each class; None leaves it to the batches.
@@ -66,7 +69,7 @@ def train(
         "layout": model.layout,
         "round": broadcast.round,
         "lr": local.rate(broadcast.round),
-        "steps": local.steps(examples),
+        "steps": steps,
         "examples": examples,
         "local": local,
         "random": random,
@@ -111,6 +114,40 @@ def train(
         parts=uploads,
     )
     return upload, ClientState(kept, model.buffers.clone() if keeps else None)
+
+
+def starting_loss(
+    algorithm: Algorithm,
+    model: Bound,
+    loss: Callable[[Any], Tensor],
+    batches: Iterable[Any],
+    broadcast: Broadcast,
+    state: ClientState | None,
+    *,
+    client: int,
+    random: Callable[[str], Generator],
+) -> float:
+    """The mean data loss of the model that a client would start from, in evaluation mode; nothing is trained.
+
+    Args:
+        algorithm: the method.
+        model: the worker's bound model; its values are overwritten.
+        loss: the mean loss of the model on a batch.
+        batches: the data, one batch at least.
+        broadcast: what the server sent.
+        state: what the client kept from its last accepted round; None if it never took part.
+        client: the client's number.
+        random: gives the client's generator for a purpose.
+    """
+    state = state or ClientState(algorithm.first(broadcast.params))
+    w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
+    _load(model, w0, broadcast, state)
+    oracle = Oracle(model, loss, random)
+    try:
+        pairs = [(oracle.loss_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
+    except Exception as error:
+        raise ClientError(f"round {broadcast.round + 1}, client {client}, its loss as a candidate: {error}") from error
+    return sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Reason(Enum):
     DUPLICATE = "the client was counted already"
     ROUND = "it belongs to another round"
     EMPTY = "the client has no examples"
+    IDLE = "the client has no local step in this round"
     COUNT = "examples or steps is not the whole number expected"
     TREE = "a part is missing or was not declared"
     SHAPE = "a tensor has another shape than declared"
@@ -72,6 +73,7 @@ class Gate:
         bound: largest norm of a displacement; None allows any that can be summed exactly.
         most: largest number of examples a client may claim.
         cohort: how many clients take part in the round everywhere; None if all come through here.
+        seed: the run's seed, from which the number of steps of a client may follow.
 
     `measured` holds the weight and the norm of every displacement admitted.
     """
@@ -83,6 +85,7 @@ class Gate:
     bound: float | None = None
     most: int = 2**31
     cohort: int | None = None
+    seed: int = 0
     rejections: list[Rejection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -151,7 +154,8 @@ class Gate:
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
         """Reject a client, also one that sent nothing."""
         rejection = Rejection(client, reason, detail)
-        _log.warning("round %d, %s", self.broadcast.round + 1, rejection)
+        level = logging.INFO if reason is Reason.IDLE else logging.WARNING  # a deadline may drop many, as planned
+        _log.log(level, "round %d, %s", self.broadcast.round + 1, rejection)
         self.rejections.append(rejection)
         return rejection
 
@@ -185,8 +189,11 @@ class Gate:
             raise _RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
         if upload.examples == 0:
             raise _RejectedError(Reason.EMPTY)
-        if not _whole(upload.steps) or upload.steps != self.local.steps(upload.examples):
-            raise _RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {self.local.steps(upload.examples)}")
+        expected = self.local.step_count(upload.examples, upload.client, self.broadcast.round, self.seed)
+        if not expected:
+            raise _RejectedError(Reason.IDLE)
+        if not _whole(upload.steps) or upload.steps != expected:
+            raise _RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {expected}")
         if not _whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
             raise _RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):

@@ -6,6 +6,10 @@ from typing import Any, Literal
 
 from undrift.core.presets import PAPERS, preset
 from undrift.core.schedule import Schedule
+from undrift.core.work import Amount, amount, check_population, checked
+
+AMOUNTS = ("epochs", "steps", "speed")
+"""The settings that may differ between clients and rounds."""
 
 
 @dataclass(frozen=True)
@@ -18,27 +22,37 @@ class Local:
         weight_decay: L2 coefficient, added to the gradient last, at the unperturbed point, or to the direction of a
             local optimizer whose decay is decoupled; 0 switches it off.
         clip: largest norm of the data gradient; None switches clipping off.
-        epochs: passes over a client's data in a round.
-        batch_size: examples per step; the last short batch is kept.
+        epochs: passes over a client's data in a round, also fractions of one; an amount, which may differ between
+            clients and rounds: see `undrift.core.work`.
+        batch_size: examples per step.
         buffers: "average" shares running statistics, "keep" leaves them with each client.
         schedule: factor on the learning rate over rounds, as text: see `undrift.core.schedule`; None has none.
         step_schedule: the same over the steps of a client's visit, where a cosine without `over` takes all of them.
+        steps: local steps of a client in a round, whatever its number of examples; an amount that replaces `epochs`.
+            The data are passed over as often as needed, in a new order each time.
+        drop_last: leave out the last batch of a pass if it is short, unless it is the client's only one.
+        deadline: simulated seconds after which a client's local work is cut off; it needs `speed`. None has no
+            deadline.
+        speed: a client's local steps per simulated second; an amount.
     """
 
     lr: float = 0.1
     decay: float = 1.0
     weight_decay: float = 0.0
     clip: float | None = None
-    epochs: int = 1
+    epochs: Amount = 1
     batch_size: int = 50
     buffers: Literal["average", "keep"] = "average"
     schedule: str | None = None
     step_schedule: str | None = None
+    steps: Amount | None = None
+    drop_last: bool = False
+    deadline: float | None = None
+    speed: Amount | None = None
 
     def __post_init__(self) -> None:
-        positive = {"lr": self.lr, "decay": self.decay, "epochs": self.epochs, "batch_size": self.batch_size}
-        if self.clip is not None:
-            positive["clip"] = self.clip
+        positive = {"lr": self.lr, "decay": self.decay, "batch_size": self.batch_size}
+        positive |= {name: x for name in ("clip", "deadline") if (x := getattr(self, name)) is not None}
         for name, value in positive.items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"Local: {name} must be positive and finite, got {value}")
@@ -46,6 +60,14 @@ class Local:
             raise ValueError(f"Local: weight_decay must be 0 or more, got {self.weight_decay}")
         if self.buffers not in ("average", "keep"):
             raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
+        for name in AMOUNTS:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps"))
+        if (self.deadline is None) != (self.speed is None):
+            raise ValueError(
+                "Local: a deadline in simulated seconds needs every client's speed in steps per second, and a speed a "
+                f"deadline: give both or neither, got deadline={self.deadline} and speed={self.speed}"
+            )
         for text in (self.schedule, self.step_schedule):
             if text is not None:
                 Schedule.parse(text)
@@ -95,9 +117,50 @@ class Local:
         """The mean share of a step in a visit's path, sum f^2 / (sum f)^2 of its factors f; 1 / steps if all are 1."""
         return self.factors(steps, 2) / self.factors(steps) ** 2
 
-    def steps(self, examples: int) -> int:
-        """The number of local steps of a client with so many examples."""
-        return self.epochs * -(-examples // self.batch_size)
+    def epoch_steps(self, examples: int) -> int:
+        """The number of batches in one pass over so many examples."""
+        return max(1, examples // self.batch_size) if self.drop_last else -(-examples // self.batch_size)
+
+    def batch_sizes(self, examples: int, steps: int) -> list[int]:
+        """The number of examples in the batch of every step."""
+        each = self.epoch_steps(examples)
+        return [min(self.batch_size, examples - step % each * self.batch_size) for step in range(steps)]
+
+    def step_count(self, examples: int, client: int, round: int, seed: int) -> int:
+        """The number of local steps of a client in a round; 0 if it has no work, or too little time for one step.
+
+        A fraction of an epoch is rounded to whole steps, one at least.
+
+        Args:
+            examples: how many training examples the client has.
+            client: its number.
+            round: the round.
+            seed: the run's seed.
+
+        Example:
+            >>> Local(epochs=1.5, batch_size=10).step_count(35, client=0, round=0, seed=0)
+            6
+        """
+        if not examples:
+            return 0
+        if self.steps is not None:
+            steps = int(amount("steps", self.steps, seed, client, round, whole=True))
+        else:
+            epochs = amount("epochs", self.epochs, seed, client, round)
+            steps = max(int(epochs * self.epoch_steps(examples) + 0.5), int(epochs > 0))
+        if self.deadline is None or self.speed is None:
+            return steps
+        reached = self.deadline * amount("speed", self.speed, seed, client, round)
+        return min(steps, int(reached + 1e-9))
+
+    def whole(self, epochs: int) -> "Local":
+        """The same settings with so many whole epochs for every client and no deadline."""
+        return replace(self, epochs=epochs, steps=None, deadline=None, speed=None)
+
+    def check_population(self, population: int) -> None:
+        """Raise if a list does not have one number per client."""
+        for name in AMOUNTS:
+            check_population(f"Local: {name}", getattr(self, name), population)
 
 
 PRESETS: Mapping[str, Local] = {name: Local.preset(name) for name in PAPERS}

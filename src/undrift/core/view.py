@@ -43,6 +43,16 @@ class View(Samples):
     _states: Mapping[str, object]
     _label_counts: Callable[[], Tensor | None] | None = None
 
+    @property
+    def epoch_steps(self) -> int:
+        """How many steps one pass over the client's data takes; a visit may be shorter."""
+        return self.local.epoch_steps(self.examples)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """The number of examples in the batch of every step of the visit."""
+        return self.local.batch_sizes(self.examples, self.steps)
+
     def peer(self, slot: str, kind: type[T]) -> T | None:
         """What the block of another slot holds, if it is of this kind and has begun; declare it in `needs.reads`."""
         state = self._states.get(slot)

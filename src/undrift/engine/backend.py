@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from undrift.core.types import Broadcast
+from undrift.engine.partial import Partial
 from undrift.engine.store import Store
-from undrift.engine.worker import Job, Partial, Worker
+from undrift.engine.worker import Job, Worker
 
 
 class Backend(Protocol):
@@ -28,6 +29,11 @@ class Backend(Protocol):
             clients: the clients of the round.
             accepted: for each client with state, the last round in which its upload was accepted.
         """
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """The losses of clients before a round, for a method that selects by them: see `Worker.losses`."""
 
     @property
     def worker(self) -> Worker:
@@ -64,6 +70,12 @@ class InProcess:
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients one after the other."""
         return self.worker.serve(broadcast, clients, accepted, len(clients))
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """The losses of clients, one after the other."""
+        return self.worker.losses(broadcast, clients, accepted, batches)
 
     @property
     def worker(self) -> Worker:

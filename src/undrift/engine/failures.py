@@ -42,7 +42,7 @@ def check_failures(
     failed += [f"client {client}: {why}" for client, why in sorted(absent.items())]
     if not failed:
         return
-    refused = sum(rejection.reason not in (Reason.FAILED, Reason.EMPTY) for rejection in rejections)
+    refused = sum(rejection.reason not in (Reason.FAILED, Reason.EMPTY, Reason.IDLE) for rejection in rejections)
     if not accepted and not refused:
         raise ClientError(f"{failed[0]} (every client of the round failed, {len(failed)} in all)") from cause
     if failures == "raise":

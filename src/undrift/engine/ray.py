@@ -7,7 +7,7 @@ its clients are trained again; each counts once. The result is bit-identical to 
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,7 +20,8 @@ from undrift.core import wire
 from undrift.core.gate import Gate
 from undrift.core.types import Broadcast
 from undrift.engine.backend import DiskBackend
-from undrift.engine.worker import Job, Partial, Worker
+from undrift.engine.partial import Partial
+from undrift.engine.worker import Job, Worker
 
 try:
     import ray
@@ -48,16 +49,34 @@ class _Actor:
     def serve(
         self, held: list[Any], root: str, sent: Arrays, clients: list[int], accepted: dict[int, int], cohort: int
     ) -> tuple[Arrays, str]:
-        """Train some clients of a round; `held` wraps the job's reference, so that Ray does not fetch it each time."""
+        """Train some clients of a round."""
+        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten()
+        return _arrays(tensors), summary
+
+    def losses(
+        self,
+        held: list[Any],
+        root: str,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        batches: int | None,
+    ) -> dict[int, float]:
+        """The losses of some clients before a round."""
+        return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
+
+    def _open(self, held: list[Any], root: str) -> Worker:
+        """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
         key = (held[0].hex(), root)
         if key != self.key:
             job: Job = ray.get(held[0])
             self.worker = Worker.on_disk(job, Path(root))
             self.key = key
-        size = self.worker.model.layout.size
-        broadcast = wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), size)
-        tensors, summary = self.worker.serve(broadcast, clients, accepted, cohort).flatten()
-        return _arrays(tensors), summary
+        return self.worker
+
+    def _read(self, sent: Arrays) -> Broadcast:
+        """What the server sent."""
+        return wire.restore(Broadcast, self.worker.job.algorithm, _tensors(sent), self.worker.model.layout.size)
 
 
 class Pool:
@@ -154,11 +173,33 @@ class RayBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
-        job, pool, root = self.job, self.pool, str(self.states)
-        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound)
+        job = self.job
+        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, seed=job.seed)
         whole = Partial(gate.total())
+        for tensors, summary in self._replies("serve", broadcast, clients, accepted, len(clients)):
+            part = Partial(gate.total()).restore(_tensors(tensors), summary, len(broadcast.params))
+            if gate.merge(part.total, whole.total) is None:
+                whole.visits += part.visits
+            whole.rejections += part.rejections
+        whole.rejections += gate.rejections
+        return whole
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """The losses of clients, in chunks as in training."""
+        found: dict[int, float] = {}
+        for part in self._replies("losses", broadcast, clients, accepted, batches):
+            found |= part
+        return found
+
+    def _replies(
+        self, verb: str, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], argument: int | None
+    ) -> Iterator[Any]:
+        """The replies of the workers, each about a chunk of the clients; one whose worker died is asked for again."""
+        pool, root = self.pool, str(self.states)
         if not self._held:
-            self._held = [ray.put(job)]
+            self._held = [ray.put(self.job)]
         sent = ray.put(_arrays(wire.flatten(broadcast)))
         waiting = [(chunk, 0) for chunk in reversed(self._chunks(clients))]
         running: dict[Any, tuple[Any, list[int], int]] = {}
@@ -167,25 +208,20 @@ class RayBackend(DiskBackend):
             while waiting and idle:
                 actor, (chunk, tries) = idle.pop(), waiting.pop()
                 known = {client: accepted[client] for client in chunk if client in accepted}
-                reply = actor.serve.remote(self._held, root, sent, chunk, known, len(clients))
+                reply = getattr(actor, verb).remote(self._held, root, sent, chunk, known, argument)
                 running[reply] = (actor, chunk, tries)
             (done,), _ = ray.wait(list(running), num_returns=1)
             actor, chunk, tries = running.pop(done)
             idle.append(actor)
             try:
-                tensors, summary = ray.get(done)
+                found = ray.get(done)
             except RayActorError:
                 if tries == self.retries:
                     raise
                 pool.pid(actor)  # wait: a call to a dead worker would fail at once and use up a retry
                 waiting.append((chunk, tries + 1))
                 continue
-            part = Partial(gate.total()).restore(_tensors(tensors), summary, len(broadcast.params))
-            if gate.merge(part.total, whole.total) is None:
-                whole.visits += part.visits
-            whole.rejections += part.rejections
-        whole.rejections += gate.rejections
-        return whole
+            yield found
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
         """The clients in chunks of about equal work, at least one per worker, the largest clients first."""

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any
 
 from undrift.core.gate import Rejection
-from undrift.engine.worker import Visit
+from undrift.engine.partial import Visit
 from undrift.util.html import rounded
 
 
@@ -21,6 +21,7 @@ class Record:
         moved: the norm of the weighted mean of the clients' displacements.
         absent: the clients that sent no reply, each with the reason, sorted.
         reports: what the blocks reported, by column: see `engine.reports`.
+        asked: how many other clients downloaded the model to be candidates of the selection.
     """
 
     round: int
@@ -29,6 +30,7 @@ class Record:
     moved: float = 0.0
     absent: tuple[tuple[int, str], ...] = ()
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
+    asked: int = 0
 
     @property
     def clients(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from math import fsum
 from undrift.core.aggregation import Summing
 from undrift.core.algorithm import Algorithm
 from undrift.core.report import Reported, declared, sound, spread
-from undrift.engine.worker import Visit
+from undrift.engine.partial import Visit
 
 
 def columns(algorithm: Algorithm, visits: Sequence[Visit], server: Reported) -> dict[str, float]:

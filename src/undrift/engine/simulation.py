@@ -12,19 +12,22 @@ from undrift.compose.build import make
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.oracle import Oracle
-from undrift.core.random import bernoulli_cohort, cohort, generator
+from undrift.core.participation import Participation, Trace, Weights
+from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.report import Reported
 from undrift.core.samples import Samples
+from undrift.core.selection import Candidates
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
+from undrift.engine.partial import Partial
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Partial, Worker
+from undrift.engine.worker import Job, Worker
 from undrift.util.bar import Bar
 from undrift.util.history import History
 from undrift.util.html import rounded
@@ -48,6 +51,8 @@ class Simulation:
             with a `ClientError`. If every client of a round fails, the error is raised in either case.
         backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
+        availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
+        sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -62,16 +67,17 @@ class Simulation:
     depth: int = 0
     failures: Failures = "reject"
     backend: Backend | None = None
+    availability: Trace | None = None
+    sampling: Weights = "uniform"
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
         self.history = History()
-        if self.cohort is not None and self.probability is not None:
-            raise ValueError(
-                f"give cohort= (a fixed number of clients) or probability=, not both; "
-                f"got {self.cohort} and {self.probability}"
-            )
-        self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+        algorithm = self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+        self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
+        fixed = None if self.probability is not None else self.cohort or self.task.population
+        algorithm.selection.check_size(fixed)
+        self.local.check_population(self.task.population)
         self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
@@ -134,15 +140,22 @@ class Simulation:
         self.history.rewind(state.round)
         for _ in range(rounds):
             begun = perf_counter()
-            state, record = self.round(state, self.sample(state.round))
+            state, record = self.round(state)
             seconds = round(perf_counter() - begun, 4)
             self.history.append({**record.row(self.local.rate(record.round)), "seconds": seconds})
             yield state, record
 
-    def round(self, state: ServerState, clients: Sequence[int]) -> tuple[ServerState, Record]:
-        """Run one round with these clients."""
-        tell("round %d, %d clients", state.round + 1, len(clients))
+    def round(self, state: ServerState, clients: Sequence[int] | None = None) -> tuple[ServerState, Record]:
+        """Run one round.
+
+        Args:
+            state: the state before it.
+            clients: who takes part; None selects them.
+        """
         broadcast = server.send(self.job.algorithm, state)
+        asked: set[int] = set()
+        clients = self.select(state, broadcast, asked) if clients is None else clients
+        tell("round %d, %d clients", state.round + 1, len(clients))
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
@@ -150,10 +163,13 @@ class Simulation:
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
         reports = columns(self.job.algorithm, visits, reported)
-        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports)
+        others = len(asked.difference(clients))
+        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
+        if not clients:  # nobody is available
+            return Partial(Total(self.job.algorithm, self.local, self.local.rate(broadcast.round)))
         partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
@@ -201,11 +217,27 @@ class Simulation:
         return self.worker.personal(client, state)
 
     def sample(self, round: int) -> list[int]:
-        """The clients of a round."""
-        population = self.task.population
-        if self.probability is not None:
-            return bernoulli_cohort(self.seed, round, population, self.probability)
-        return cohort(self.seed, round, population, self.cohort or population)
+        """The clients of a round as they are drawn at random, without the method's selection."""
+        return self.participation.sample(self.seed, round)
+
+    def select(self, state: ServerState, broadcast: Broadcast, asked: set[int] | None = None) -> list[int]:
+        """The clients of a round, sorted, as the method selects them.
+
+        Args:
+            state: the state before the round.
+            broadcast: what is sent in it.
+            asked: where to add the clients that were asked for their losses.
+        """
+        if not self.job.algorithm.fills("selection"):
+            return self.sample(state.round)
+
+        def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
+            tell("round %d, losses of %d candidates", state.round + 1, len(clients))
+            (set() if asked is None else asked).update(clients)
+            return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
+
+        found = self.job.algorithm.selection.select(Candidates(state.round, self.seed, self.participation, losses))
+        return sorted(found)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights, ready to evaluate."""

@@ -3,28 +3,26 @@
 The same worker runs in this process, in a Ray actor and on a Flower node.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from undrift.core import wire
 from undrift.core.algorithm import Algorithm
-from undrift.core.client import ClientError, train, tuning
-from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.client import ClientError, starting_loss, train, tuning
+from undrift.core.gate import Gate, Reason
 from undrift.core.random import generator
-from undrift.core.reduce import Total
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
+from undrift.engine.partial import Partial, Visit
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
 
@@ -48,89 +46,6 @@ class Job:
     seed: int = 0
     bound: float | None = None
     depth: int = 0
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One client's part in one round.
-
-    Args:
-        client: the client's number.
-        examples: how many training examples it has.
-        loss: its mean training loss.
-        seconds: how long it took.
-        weight: the weight of its upload in the mean.
-        norm: the norm of its displacement.
-        gradients: how many gradients its training evaluated.
-        reports: what its blocks reported, as "slot.name".
-    """
-
-    client: int
-    examples: int
-    loss: float
-    seconds: float
-    weight: float = 0.0
-    norm: float = 0.0
-    gradients: int = 0
-    reports: Mapping[str, float] = field(default_factory=dict, hash=False)
-
-
-@dataclass(eq=False)
-class Partial:
-    """The result of some clients of a round: the sum of their uploads, and the outcome of each client.
-
-    Args:
-        total: the sum of the accepted uploads.
-        visits: the clients whose uploads were accepted.
-        rejections: the clients whose uploads were rejected, or whose training failed, each with the reason.
-        absent: the clients that sent no reply, each with the reason.
-        cause: the exception behind the first failure, if the client was trained in this process.
-    """
-
-    total: Total
-    visits: list[Visit] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    absent: dict[int, str] = field(default_factory=dict)
-    cause: Exception | None = None
-
-    def flatten(self) -> tuple[dict[str, Tensor], str]:
-        """The reply as named tensors and a line of JSON."""
-        tensors = self.total.flatten(wire.flatten)
-        summary = {
-            "visits": [
-                [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
-                for v in self.visits
-            ],
-            "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
-        }
-        return tensors, json.dumps(summary)
-
-    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int) -> "Partial":
-        """Fill this empty reply with what `flatten` returned in another process.
-
-        Raises `WireError` if it cannot be read; `Gate.merge` then validates what was read.
-        """
-        algorithm = self.total.algorithm
-        try:
-            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
-            facts = json.loads(summary)
-            self.visits = [
-                Visit(
-                    int(client),
-                    int(examples),
-                    float(loss),
-                    float(seconds),
-                    float(weight),
-                    float(norm),
-                    int(gradients),
-                    {str(name): float(x) for name, x in dict(reports).items()},
-                )
-                for client, examples, gradients, loss, seconds, weight, norm, reports in facts["visits"]
-            ]
-            self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise wire.WireError(f"the reply cannot be read: {error!r}") from error
-        return self
 
 
 class Worker:
@@ -167,7 +82,7 @@ class Worker:
             cohort: how many clients take part in the round in all.
         """
         job = self.job
-        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort)
+        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
         partial = Partial(gate.total())
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
@@ -216,11 +131,43 @@ class Worker:
         if examples == 0:
             gate.reject(client, Reason.EMPTY)
             return None
+        local = self.job.local
+        if not local.step_count(examples, client, broadcast.round, self.job.seed):
+            deadline = "" if local.deadline is None else f"the deadline is {local.deadline:g} s"
+            gate.reject(client, Reason.IDLE, deadline)
+            return None
         state = None if accepted is None else self.store.load(client, accepted)
         upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
         if kept.parts or kept.buffers is not None:
             self.store.save(client, broadcast.round, kept, accepted)
         return upload
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """The mean loss of every client over its training data, of the model that it would start from.
+
+        Args:
+            broadcast: what the server sent.
+            clients: the clients, each with one example at least.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            batches: how many batches each takes; None takes all.
+        """
+        job, found = self.job, dict[int, float]()
+        for client in clients:
+            random = partial(generator, job.seed, broadcast.round, client)
+            state = self.store.load(client, accepted[client]) if client in accepted else None
+            found[client] = starting_loss(
+                job.algorithm,
+                self.model,
+                partial(job.task.loss, self.model.module),
+                islice(job.task.batches(client, job.local.batch_size, random("selection")), batches),
+                broadcast,
+                state,
+                client=client,
+                random=random,
+            )
+        return found
 
     def personal(self, client: int, state: ServerState) -> nn.Module:
         """The worker's model, set to what a client is evaluated with after a round, tuned if the method says so.
@@ -234,7 +181,7 @@ class Worker:
         buffers = state.buffers if kept is None or kept.buffers is None else kept.buffers
         examples, epochs = job.task.examples(client), algorithm.personalization.tuning
         if epochs and examples:
-            tuner = replace(job, algorithm=tuning(algorithm), local=replace(job.local, epochs=epochs))
+            tuner = replace(job, algorithm=tuning(algorithm), local=job.local.whole(epochs))
             begun = opened(tuner.algorithm, ServerState(state.round, w, buffers, state.counts, {}))
             self._train(client, examples, send(tuner.algorithm, begun), None, tuner, None)
         else:
@@ -257,22 +204,32 @@ class Worker:
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
         batches = partial(job.task.batches, client, job.local.batch_size)
-        task = job.task
+        task, local = job.task, job.local
+        steps = local.step_count(examples, client, broadcast.round, job.seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(random("model").initial_seed())
             return train(
                 job.algorithm,
                 self.model,
                 partial(job.task.loss, self.model.module),
-                chain.from_iterable(batches(order) for _ in range(job.local.epochs)),
+                _passes(lambda: batches(order), local, examples, steps),
                 broadcast,
                 state,
                 job.local,
                 client=client,
                 examples=examples,
+                steps=steps,
                 random=random,
                 epoch=None if isinstance(task, ReadsOnce) and task.reads_once else batches,
                 label_counts=partial(task.label_counts, client) if isinstance(task, CountsLabels) else None,
                 out=out,
                 reported=reported,
             )
+
+
+def _passes(epoch: Callable[[], Iterable[Any]], local: Local, examples: int, steps: int) -> Iterator[Any]:
+    """The batches of a visit: passes over the client's data, the last one cut off where the steps end."""
+    each = local.epoch_steps(examples)
+    whole = steps % each == 0 and not local.drop_last  # a task that gives too many batches is then noticed
+    passes = (epoch() if whole else islice(epoch(), each) for _ in range(-(-steps // each)))
+    return chain.from_iterable(passes) if whole else islice(chain.from_iterable(passes), steps)

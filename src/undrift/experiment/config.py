@@ -27,6 +27,7 @@ from undrift.core.presets import PAPERS
 from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
+from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.strict import Strict, checked, read_toml
@@ -40,9 +41,9 @@ Scalar = bool | int | float | str
 ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
-_LATER = ("probability", "failures", "init", "frozen")
+_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
-_LATER_LOCAL = ("schedule", "step_schedule")
+_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""
@@ -60,11 +61,15 @@ class LocalConfig(Strict):
     decay: Annotated[float, Field(gt=0, le=1)] = Local.decay
     weight_decay: Annotated[float, Field(ge=0, le=10)] = Local.weight_decay
     clip: Positive | None = Local.clip
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = Local.epochs
+    epochs: Annotated[WorkAmount, amount_of("local.epochs", 10_000)] = 1
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Local.batch_size
     buffers: Literal["average", "keep"] = Local.buffers
     schedule: ScheduleText | None = Local.schedule
     step_schedule: ScheduleText | None = Local.step_schedule
+    steps: Annotated[WorkAmount | None, amount_of("local.steps", 1_000_000, whole=True)] = None
+    drop_last: bool = Local.drop_last
+    deadline: Positive | None = Local.deadline
+    speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -141,6 +146,8 @@ class Config(Strict):
         frozen: name patterns of the parameters that do not train, such as "features.*".
         cohort: clients in a round: an int is their number, a float a ratio of all clients; None takes 10.
         probability: instead of a cohort, each client takes part in a round with this probability.
+        availability: who can take part when: "file:trace.json" or a reference to a function of a client and a round.
+        sampling: "uniform", "examples" draws clients by their numbers of examples, or a list has one weight per client.
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
         rounds: rounds in all.
         seed: fixes everything random.
@@ -162,6 +169,8 @@ class Config(Strict):
     clients: Count | None = None
     cohort: int | float | None = None
     probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    availability: Availability | None = None
+    sampling: Sampling = "uniform"
     failures: Failures = "reject"
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -218,6 +227,8 @@ class Config(Strict):
             raise ValueError(
                 f"probability: give cohort or probability, not both, got {self.cohort} and {self.probability}"
             )
+        if self.probability is not None and self.sampling != "uniform":
+            raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
         if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
@@ -260,7 +271,7 @@ class Config(Strict):
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
         values = self.model_dump(exclude={"engine", "output", "rounds", "target"} | unused)
-        values["local"] = {k: x for k, x in values["local"].items() if x is not None or k not in _LATER_LOCAL}
+        values["local"] = {k: x for k, x in values["local"].items() if x not in (None, False) or k not in _LATER_LOCAL}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:

@@ -62,7 +62,7 @@ class Measure:
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
         return {
             **record.row(self.setup.local.rate(record.round)),
-            "bytes_down": int(self.costs.down * size * (clients + len(record.rejections))),
+            "bytes_down": int(size * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
             "bytes_up": int(self.costs.up * size * clients),
         }
 

@@ -228,6 +228,8 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
                 failures=config.failures,
                 depth=config.output.checkpoint_every * config.output.keep,
                 backend=backend,
+                availability=config.availability,
+                sampling=config.sampling,
             )
         )
 

@@ -222,9 +222,10 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
             islice(job.task.batches(client, size, random("lens")), 1),
             sent,
             None if accepted is None else worker.store.load(client, accepted),
-            replace(job.local, epochs=1, batch_size=size),
+            replace(job.local.whole(1), batch_size=size),
             client=client,
             examples=size,
+            steps=1,
             random=random,
             epoch=partial(job.task.batches, client, job.local.batch_size),
         )
@@ -237,8 +238,8 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
 
 def _update(worker: Worker, sent: Broadcast, client: int, accepted: int | None) -> Vector:
     """The displacement of a client in the next round."""
-    gate = Gate(worker.job.algorithm, worker.job.local, sent, [client])
+    gate = Gate(worker.job.algorithm, worker.job.local, sent, [client], seed=worker.job.seed)
     upload = worker.visit(client, sent, accepted, gate)
     if upload is None:
-        raise ClientError(gate.rejections[0].detail) from worker.failure
+        raise ClientError(gate.rejections[0].detail or str(gate.rejections[0])) from worker.failure
     return upload.delta

@@ -114,7 +114,7 @@ def check_gradients(algorithm: Algorithm, task: Clinic) -> None:
     """A block that gets a new vector for every gradient computes the same bits: it keeps none that is overwritten."""
     whole = fingerprint(play(algorithm, task).before)
     for slot, block in algorithm.slots():
-        if algorithm.fills(slot) and slot not in ("aggregation", "server_optimizer"):
+        if algorithm.fills(slot) and slot not in ("aggregation", "server_optimizer", "selection"):
             apart = fingerprint(run(simulate(detached(algorithm, slot), task), 2))
             demand(
                 apart == whole,

@@ -76,7 +76,7 @@ def run(
     state = state or simulation.start()
     try:
         for _ in range(rounds):
-            state, record = simulation.round(state, simulation.sample(state.round) if clients is None else clients)
+            state, record = simulation.round(state, clients)
             rejected = [str(r) for r in record.rejections if r.reason is not Reason.EMPTY]
             demand(not rejected, f"an honest upload was rejected: {'; '.join(rejected)}")
     except ClientError as error:

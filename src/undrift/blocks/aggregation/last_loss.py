@@ -9,12 +9,13 @@ from undrift.core.view import End
 
 
 def last_loss(end: End) -> float:
-    """The mean loss over all examples of the last epoch, each measured before its step; short batches count less."""
-    batches = end.steps // end.local.epochs
-    losses = torch.stack(end.losses[-batches:]).double().cpu()
-    sizes = torch.full_like(losses, end.local.batch_size)
-    sizes[-1] = end.examples - (batches - 1) * end.local.batch_size
-    return float(losses @ sizes) / end.examples
+    """The mean loss over all examples of the last pass, each measured before its step; short batches count less.
+
+    These are the last steps, as many as a pass has; of a visit shorter than one pass, all steps.
+    """
+    last = min(end.epoch_steps, end.steps)
+    losses, sizes = torch.stack(end.losses[-last:]).double().cpu(), end.batch_sizes[-last:]
+    return float(losses @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,16 @@ class Loss(NamedTuple):
 
 
 def training_loss(end: End) -> float:
-    """The mean loss over all examples of all epochs, each measured before its step; short batches count less."""
-    batches = end.steps // end.local.epochs
-    sizes = torch.full((batches,), end.local.batch_size, dtype=torch.float64)
-    sizes[-1] = end.examples - (batches - 1) * end.local.batch_size
-    losses = torch.stack(end.losses).double().cpu().view(-1, batches)
-    return float((losses * sizes).sum()) / (end.examples * end.local.epochs)
+    """The mean loss over all examples of all steps, each measured before its step; short batches count less."""
+    losses, sizes = torch.stack(end.losses).double().cpu(), end.batch_sizes
+    return float((losses * torch.tensor(sizes, dtype=torch.float64)).sum()) / sum(sizes)
 
 
 @dataclass(frozen=True)
 class ByLoss(Summing[None, None, None, Loss]):
     """server:  delta = sum_i a_i delta_i / sum_i a_i,  a_i = 1 / (L_i + 1e-8) or exp(-L_i / temperature)
 
-    L_i is the mean training loss of the round over all examples and epochs.
+    L_i is the mean training loss of the round over the examples of all its steps.
 
     Args:
         rule: "inverse" or "softmax".

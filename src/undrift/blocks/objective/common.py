@@ -33,7 +33,7 @@ class _Sums:
     def __init__(self, sent: ClassGaussians, shape: tuple[int, int], start: Start) -> None:
         self.classes: Gaussian = (sent.mean.view(shape), sent.deviation.view(shape))
         self.precision, self.weighted = start.w0.new_zeros(shape), start.w0.new_zeros(shape)
-        self.next = start.steps - start.steps // start.local.epochs
+        self.next = max(0, start.steps - start.epoch_steps)
 
     def count(self, labels: Tensor, mean: Tensor, deviation: Tensor, step: int) -> None:
         """Add the examples of a step of the last epoch, once: a perturbation looks at them again."""

@@ -5,7 +5,7 @@ Use it to see a method on Flower's engine before you deploy it; `RayBackend` is 
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures import thread as pool
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ from undrift.engine.backend import DiskBackend
 from undrift.engine.flower.client_app import build_app
 from undrift.engine.flower.orders import Orders
 from undrift.engine.flower.receive import LATE, Roster, receive
-from undrift.engine.worker import Job, Partial
+from undrift.engine.flower.records import Answer
+from undrift.engine.partial import Partial
+from undrift.engine.worker import Job
 
 try:
     from flwr.app import Context
@@ -34,12 +36,14 @@ _LOOK = 0.5  # seconds between two checks whether the other thread is alive
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """A round to run, and the future for its result."""
+    """A round to run, or losses to ask for, and the future for the result."""
 
     broadcast: Broadcast
     clients: list[int]
     accepted: dict[int, int]
-    result: "Future[Partial]" = field(default_factory=Future)
+    answer: "Callable[[Grid, Roster, _Request], Any]"
+    batches: int | None = None
+    result: "Future[Any]" = field(default_factory=Future)
 
 
 class FlowerBackend(DiskBackend):
@@ -74,12 +78,31 @@ class FlowerBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Send the orders of a round to the nodes and sum the replies."""
+        result: Partial = self._ask(broadcast, clients, accepted, self._round)
+        return result
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """Ask the nodes for the losses of their clients."""
+        result: dict[int, float] = self._ask(broadcast, clients, accepted, self._losses, batches)
+        return result
+
+    def _ask(
+        self,
+        broadcast: Broadcast,
+        clients: Sequence[int],
+        accepted: Mapping[int, int],
+        answer: "Callable[[Grid, Roster, _Request], Any]",
+        batches: int | None = None,
+    ) -> Any:
+        """Have a request answered by the thread that talks to the nodes."""
         if self.closed or (self._stopped.is_set() and self._error is None):
             raise RuntimeError("FlowerBackend is closed; create a new one for a new Simulation")
         if not self._threads:
             self._start()
         known = {client: accepted[client] for client in clients if client in accepted}
-        request = _Request(broadcast, list(clients), known)
+        request = _Request(broadcast, list(clients), known, answer, batches)
         self._requests.put(request)
         thread = self._threads[0]
         while not request.result.done() and thread.is_alive():
@@ -138,7 +161,7 @@ class FlowerBackend(DiskBackend):
         roster = Roster(self.job.task.population, self._stopped.is_set)
         while (request := self._next()) is not None:
             try:
-                request.result.set_result(self._round(grid, roster, request))
+                request.result.set_result(request.answer(grid, roster, request))
             except BaseException as error:
                 request.result.set_exception(error)
 
@@ -164,3 +187,20 @@ class FlowerBackend(DiskBackend):
         if self._stopped.is_set():
             raise RuntimeError(f"FlowerBackend was closed during round {round}")
         return tally.partial()
+
+    def _losses(self, grid: Grid, roster: Roster, request: _Request) -> dict[int, float]:
+        """Ask for the losses of clients and collect them."""
+        job, found = self.job, dict[int, float]()
+        groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
+        orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
+        asked = orders.ask(request.broadcast, groups, request.accepted, request.batches, self.deadline)
+        members = dict(zip(map(id, asked), groups.values(), strict=True))
+        for reply in receive(grid, asked, self.deadline, poll=_POLL, enough=self._stopped.is_set):
+            if reply.message is None:
+                raise RuntimeError(f"candidates of round {request.broadcast.round + 1} did not answer: {reply.why}")
+            clients = members[id(reply.sent)]
+            losses = Answer.read(reply.message.content, 8 * len(clients), 0).tensors["losses"]
+            found |= dict(zip(clients, losses.tolist(), strict=True))
+        if len(found) < len(request.clients):
+            raise RuntimeError("FlowerBackend was closed while it waited for the losses of candidates")
+        return found

@@ -29,8 +29,8 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.random import generator
 from undrift.core.types import Local
 from undrift.core.wire import WireError
-from undrift.engine.flower.node import check_same, serve, state_folder
-from undrift.engine.flower.records import Order, asked_population, claim, refusal
+from undrift.engine.flower.node import answer_losses, check_same, serve, state_folder
+from undrift.engine.flower.records import LOSSES, Order, asked_population, claim, refusal
 from undrift.engine.worker import Job, Worker
 
 try:
@@ -83,6 +83,11 @@ def build_app(
             return serve(worker, order, message)
         except WireError as error:
             return Message(refusal(str(error)), reply_to=message)
+
+    @app.query(LOSSES)
+    def losses(message: Message, context: Context) -> Message:
+        order = Order.read(message.content)
+        return answer_losses(_resident(job, order, context, folder(context, order.run), threads), order, message)
 
     return app
 
@@ -137,6 +142,10 @@ class OpenVisit:
         record = self.message.content.get("config")
         return record if isinstance(record, ConfigRecord) else ConfigRecord()
 
+    def steps(self, examples: int) -> int:
+        """How many local steps the client takes in this round with so many training examples."""
+        return self.local.step_count(examples, self.client, self.round, self.order.seed)
+
     def generator(self, purpose: str) -> Generator:
         """The client's random generator of this round for a purpose, for example augmentation."""
         return generator(self.order.seed, self.round, self.client, purpose)
@@ -153,7 +162,7 @@ class OpenVisit:
         Args:
             model: a model with the server's architecture; its values are overwritten.
             loss: the mean loss of (model, batch).
-            batches: all `local.steps(examples)` batches of the round, or a function that returns one epoch.
+            batches: all `steps(examples)` batches of the round, or a function that returns one epoch.
             examples: how many training examples the client has.
         """
         task = _OwnTask(self.client, model, loss, batches, examples)

@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
+import torch
 from torch import Tensor
 
 from undrift.core import wire
@@ -13,7 +14,8 @@ from undrift.core.gate import Gate
 from undrift.core.types import Broadcast
 from undrift.core.wire import WireError
 from undrift.engine.flower.records import Answer, Order, decode
-from undrift.engine.worker import Partial, Visit, Worker
+from undrift.engine.partial import Partial, Visit
+from undrift.engine.worker import Worker
 
 try:
     from flwr.app import ArrayRecord, Context, Message
@@ -23,6 +25,23 @@ except ImportError as error:  # pragma: no cover
 
 def serve(worker: Worker, order: Order, message: Message) -> Message:
     """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
+    broadcast = _received(worker, order, message)
+    if len(order.clients) > 1:
+        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+    else:
+        tensors, summary = _alone(worker, broadcast, order)
+    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
+
+
+def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
+    """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
+    found = worker.losses(_received(worker, order, message), order.clients, order.accepted, order.cohort or None)
+    tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
+    return Message(Answer(order.round, "", tensors).content(), reply_to=message)
+
+
+def _received(worker: Worker, order: Order, message: Message) -> Broadcast:
+    """What the server sent, if it fits the order and the node's model."""
     model, algorithm = worker.model, worker.job.algorithm
     arrays = message.content.get("arrays")
     if not isinstance(arrays, ArrayRecord):
@@ -36,17 +55,13 @@ def serve(worker: Worker, order: Order, message: Message) -> Message:
             raise WireError(
                 f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
             )
-    if len(order.clients) > 1:
-        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
-    else:
-        tensors, summary = _alone(worker, broadcast, order)
-    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
+    return broadcast
 
 
 def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
     """Train one client: its upload is smaller than a sum, and the server validates it itself."""
     job, (client,) = worker.job, order.clients
-    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort)
+    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
     partial = Partial(gate.total(), rejections=gate.rejections)
     started, reported = perf_counter(), dict[str, float]()
     upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)

@@ -7,7 +7,7 @@ from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import Broadcast, Local
 from undrift.engine.flower.receive import SKEW
-from undrift.engine.flower.records import Order, encode
+from undrift.engine.flower.records import LOSSES, Order, encode
 from undrift.engine.flower.tally import Tally
 
 try:
@@ -51,15 +51,48 @@ class Orders:
             seconds: how long to wait for replies.
             config: sent to the nodes, for custom train functions.
         """
-        arrays, method = encode(wire.flatten(broadcast)), repr(self.algorithm)
-        messages, count = [], sum(map(len, groups.values()))
+        count = sum(map(len, groups.values()))
+        messages = self._messages(MessageType.TRAIN, broadcast, groups, accepted, count, seconds, config)
+        members = dict(zip(map(id, messages), groups.values(), strict=True))
+        return Tally(self.algorithm, self.local, self.bound, broadcast, messages, members, self.seed)
+
+    def ask(
+        self,
+        broadcast: Broadcast,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        batches: int | None,
+        seconds: float,
+    ) -> list[Message]:
+        """A message for every node that asks for the losses of clients before a round.
+
+        Args:
+            broadcast: what the server sends.
+            groups: the clients, by node.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            batches: how many batches each client takes; None takes all.
+            seconds: how long to wait for replies.
+        """
+        kind = f"{MessageType.QUERY}.{LOSSES}"
+        return self._messages(kind, broadcast, groups, accepted, batches or 0, seconds)
+
+    def _messages(
+        self,
+        kind: str,
+        broadcast: Broadcast,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        count: int,
+        seconds: float,
+        config: ConfigRecord | None = None,
+    ) -> list[Message]:
+        """A message for every node."""
+        arrays, method, messages = encode(wire.flatten(broadcast)), repr(self.algorithm), []
         for node, clients in groups.items():
             known = {client: accepted[client] for client in clients if client in accepted}
             order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, self.local, self.bound)
             content = RecordDict({"arrays": arrays, "undrift": order.record()})
             if config is not None:
                 content["config"] = config
-            ttl, group = seconds + SKEW, str(broadcast.round)
-            messages.append(Message(content, node, MessageType.TRAIN, ttl=ttl, group_id=group))
-        members = dict(zip(map(id, messages), groups.values(), strict=True))
-        return Tally(self.algorithm, self.local, self.bound, broadcast, messages, members)
+            messages.append(Message(content, node, kind, ttl=seconds + SKEW, group_id=str(broadcast.round)))
+        return messages

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from undrift.core.types import Local
 from undrift.core.wire import WireError
+from undrift.core.work import portable
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -27,6 +28,9 @@ STYPE = "undrift.raw"
 
 VERSION = 3
 """The version of the messages; server and nodes must agree."""
+
+LOSSES = "losses"
+"""The query for the losses of clients before a round."""
 
 _DTYPES = {
     "float64": (torch.float64, "<f8"),
@@ -109,7 +113,7 @@ class Order:
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
-        local = {f"local.{name}": value for name, value in asdict(self.local).items() if value is not None}
+        local = {f"local.{name}": _sent(name, x) for name, x in asdict(self.local).items() if x is not None}
         bound = {} if self.bound is None else {"bound": float(self.bound)}
         return ConfigRecord(
             {
@@ -219,6 +223,13 @@ def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np
     if len(np.unique(clients)) < len(clients):
         raise WireError("it claims a client twice")
     return clients
+
+
+def _sent(name: str, value: Any) -> Any:
+    """A local setting as Flower can send it: numbers of a list have one type, a function is named by its reference."""
+    if isinstance(value, tuple):
+        return [float(x) for x in value] if any(isinstance(x, float) for x in value) else list(value)
+    return portable(f"local.{name}", value)
 
 
 def _array(name: str, x: Tensor) -> Array:

@@ -96,10 +96,16 @@ class UndriftStrategy(Strategy):
             raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
         if not -(2**63) <= seed < 2**63:
             raise ValueError(f"seed must fit into 64 bits, got {seed}")
+        (local or Local()).check_population(population)
         if algorithm.needs.proxy:
             raise TypeError(
                 f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
                 f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
+            )
+        if algorithm.fills("selection"):
+            raise TypeError(
+                f"selection={algorithm.selection!r} asks clients before a round, which a Flower strategy on real nodes "
+                f"does not do: leave it out here, or use undrift.Simulation, on any backend"
             )
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
         self.size = min(population, ceil((cohort or population) * over_selection))

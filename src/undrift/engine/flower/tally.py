@@ -17,9 +17,9 @@ from undrift.core.types import Broadcast, Local, Upload
 from undrift.core.wire import WireError
 from undrift.engine.flower.receive import Reply
 from undrift.engine.flower.records import Answer, one_line
+from undrift.engine.partial import Partial, Visit
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Partial, Visit
 
 try:
     from flwr.app import Message
@@ -69,6 +69,7 @@ class Tally:
         broadcast: what was sent.
         asked: the messages to the nodes.
         members: the clients of every message, by its `id`.
+        seed: the run's seed.
     """
 
     algorithm: Algorithm
@@ -77,6 +78,7 @@ class Tally:
     broadcast: Broadcast
     asked: Sequence[Message]
     members: Mapping[int, list[int]]
+    seed: int = 0
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Tally:
         clients = self.members[id(reply.sent)]
         if reply.message is None:
             return self.leave(clients, f"node {reply.sent.metadata.dst_node_id}: {reply.why}")
-        gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=self.cohort)
+        gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=self.cohort, seed=self.seed)
         try:
             part, refused = self._enter(reply.message, clients, gate)
         except Exception as error:  # a hostile reply may fail in any way
@@ -136,8 +138,8 @@ class Tally:
             self.total.norm(),
             tuple(sorted(self.absent.items())),
             columns(self.algorithm, visits, reported),
-            abandoned,
-            monotonic() - self.began,
+            abandoned=abandoned,
+            seconds=monotonic() - self.began,
         )
 
     def _enter(self, message: Message, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:

@@ -1,0 +1,95 @@
+"""The result of some clients of a round, and how it travels between processes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from undrift.core import wire
+from undrift.core.gate import Reason, Rejection
+from undrift.core.reduce import Total
+from undrift.core.types import Upload
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One client's part in one round.
+
+    Args:
+        client: the client's number.
+        examples: how many training examples it has.
+        loss: its mean training loss.
+        seconds: how long it took.
+        weight: the weight of its upload in the mean.
+        norm: the norm of its displacement.
+        gradients: how many gradients its training evaluated.
+        reports: what its blocks reported, as "slot.name".
+    """
+
+    client: int
+    examples: int
+    loss: float
+    seconds: float
+    weight: float = 0.0
+    norm: float = 0.0
+    gradients: int = 0
+    reports: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+
+@dataclass(eq=False)
+class Partial:
+    """The result of some clients of a round: the sum of their uploads, and the outcome of each client.
+
+    Args:
+        total: the sum of the accepted uploads.
+        visits: the clients whose uploads were accepted.
+        rejections: the clients whose uploads were rejected, or whose training failed, each with the reason.
+        absent: the clients that sent no reply, each with the reason.
+        cause: the exception behind the first failure, if the client was trained in this process.
+    """
+
+    total: Total
+    visits: list[Visit] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    absent: dict[int, str] = field(default_factory=dict)
+    cause: Exception | None = None
+
+    def flatten(self) -> tuple[dict[str, Tensor], str]:
+        """The reply as named tensors and a line of JSON."""
+        tensors = self.total.flatten(wire.flatten)
+        summary = {
+            "visits": [
+                [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
+                for v in self.visits
+            ],
+            "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
+        }
+        return tensors, json.dumps(summary)
+
+    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int) -> "Partial":
+        """Fill this empty reply with what `flatten` returned in another process.
+
+        Raises `WireError` if it cannot be read; `Gate.merge` then validates what was read.
+        """
+        algorithm = self.total.algorithm
+        try:
+            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
+            facts = json.loads(summary)
+            self.visits = [
+                Visit(
+                    int(client),
+                    int(examples),
+                    float(loss),
+                    float(seconds),
+                    float(weight),
+                    float(norm),
+                    int(gradients),
+                    {str(name): float(x) for name, x in dict(reports).items()},
+                )
+                for client, examples, gradients, loss, seconds, weight, norm, reports in facts["visits"]
+            ]
+            self.rejections = [Rejection(int(c), Reason[r], str(d)[:1000]) for c, r, d in facts["rejections"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise wire.WireError(f"the reply cannot be read: {error!r}") from error
+        return self
