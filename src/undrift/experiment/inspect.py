@@ -16,7 +16,7 @@ from undrift.experiment.best import Round, chosen_round, homes
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data
-from undrift.experiment.recorded import check
+from undrift.experiment.recorded import check_references
 from undrift.experiment.setup import engine, prepare
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
@@ -82,7 +82,7 @@ def open_scene(
         round: after how many rounds to measure; None takes the last intact checkpoint.
     """
     check_run(folder)
-    check(folder)
+    check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"))
     same_data(folder, setup.partition)
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
