@@ -146,13 +146,13 @@ def resume_run(
     from undrift.experiment import Config, resume
     from undrift.experiment.checkpoint import CheckpointError, kept_rounds
     from undrift.experiment.folder import RunError, check_run
-    from undrift.experiment.recorded import check
+    from undrift.experiment.recorded import check_references
 
     given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
     changes = {key: value for key, value in given.items() if value is not None}
     with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)
-        check(folder)
+        check_references(folder)
         config = Config.read(folder / "config.toml")
         done = max(kept_rounds(folder / "checkpoints"), default=0)
         with Progress(rounds or config.rounds, done=done) as progress:

@@ -18,7 +18,7 @@ from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config, EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data, same_init
 from undrift.experiment.initial import describe_init
-from undrift.experiment.recorded import check
+from undrift.experiment.recorded import check_references
 from undrift.experiment.setup import Setup, engine, prepare
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
@@ -99,7 +99,7 @@ def open_state(folder: Path, round: int | None = None) -> Iterator[tuple[Setup, 
         round: after how many rounds; None takes the last intact checkpoint.
     """
     check_run(folder)
-    check(folder)
+    check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"))
     same_data(folder, setup.partition)
     same_init(folder, describe_init(getattr(setup.task, "make", None), setup.config.init))

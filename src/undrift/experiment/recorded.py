@@ -111,7 +111,7 @@ def keep(folder: Path, found: Iterable[Recorded]) -> None:
             _refuse(folder, one, f"{one.text}: it has changed")
 
 
-def check(folder: Path) -> None:
+def check_references(folder: Path) -> None:
     """Raise a `RunError` if code or files that a run uses no longer import, are missing or have changed.
 
     Args:

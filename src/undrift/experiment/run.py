@@ -22,7 +22,7 @@ from undrift.experiment.initial import describe_init
 from undrift.experiment.judge import best as best_of
 from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
-from undrift.experiment.recorded import check, keep, used
+from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import SavedRun
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
 from undrift.experiment.tracking import trackers
@@ -89,7 +89,7 @@ def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
         changes: settings to change: `rounds`, and those of `engine`, which do not affect results.
     """
     with RunFolder.open(folder) as run:
-        check(folder)
+        check_references(folder)
         values = run.config.model_dump()
         rounds = changes.pop("rounds", None) or values["rounds"]
         values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
@@ -104,7 +104,7 @@ def finished(config: Config, folder: Path) -> bool:
     """Whether a folder contains this run with all its rounds; raises for another run. Loads no data."""
     if not (folder / "config.toml").is_file():
         return False
-    check(folder)
+    check_references(folder)
     there = Config.read(folder / "config.toml")
     left = {name: getattr(there, name) for name in ("clients", "model") if getattr(config, name) is None}
     if isinstance(config.cohort, float):

@@ -1,0 +1,24 @@
+"""A method of one block."""
+
+from undrift import Algorithm
+from undrift_example.blocks import Memory
+
+
+def fedmemory(mu: float = 0.01) -> Algorithm:
+    """FedMemory: FedAvg with a pull towards each client's own last model.
+
+    A client that takes part again does not forget what it learned last time.
+
+        client:  g <- g + mu (w - v_i);   at the end v_i <- w
+        server:  FedAvg
+
+    Args:
+        mu: strength of the pull; 0 gives FedAvg.
+
+    Limits:
+        mu = 0 gives FedAvg.
+
+    References:
+        An example, of no paper.
+    """
+    return Algorithm(objective=Memory(mu))

@@ -1,0 +1,114 @@
+"""Terms of one's own: blocks and methods by reference and of plug-ins, in compositions, as text and on cards."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from own_support import own_code, plugged  # noqa: F401  fixtures
+from undrift import Algorithm, make, parse
+from undrift.blocks import SAM, Filters, Scaffold, Uniform, high_pass
+from undrift.compose.cards import card, markdown, pages, write
+from undrift.compose.grammar import composed, text, with_arguments
+from undrift.compose.presets import resolve
+from undrift.experiment import Config, ConfigError
+from undrift.testing import check_block
+
+
+@dataclass(frozen=True)
+class Own(SAM):
+    """A block of this module."""
+
+
+def test_a_block_by_reference_fills_its_slot_or_the_one_named(own_code: Path) -> None:
+    built = parse("fedavg + their_parts:Shrink(0.3)")
+    assert built.drift.a == 0.3 and built == parse("their_parts:Shrink(a=0.3)")
+    assert parse("scaffold + momentum:their_parts:Shrink").momentum.a == 0.5
+    assert parse("scaffold + momentum : their_parts : Shrink").drift == Scaffold()
+    check_block(built.drift)
+
+
+def test_an_algorithm_by_reference_stands_alone_or_in_a_composition(own_code: Path) -> None:
+    alone = parse("their_parts:fedpull(mu=0.2)")
+    assert alone.objective.mu == 0.2 and make("their_parts:fedpull", mu=0.2) == alone
+    assert parse("scaffold + their_parts:fedpull(0.2)") == Algorithm(
+        drift=Scaffold(), objective=alone.objective, aggregation=Uniform()
+    )
+
+
+def test_filters_by_reference_act_as_ours_do() -> None:
+    reference = "undrift.blocks:high_pass(0.01)"
+    assert parse(f"fedsam + {reference}").spectral == Filters(perturbation=high_pass(0.01))
+    assert parse(f"gradient:{reference}").spectral == Filters(gradient=high_pass(0.01))
+
+
+def test_text_and_parse_are_inverses(own_code: Path) -> None:
+    built = parse("scaffold + momentum:their_parts:Shrink(0.3) + their_parts:fedpull")
+    line = "drift:scaffold + momentum:their_parts:Shrink(a=0.3) + objective:their_parts:Pull + aggregation:uniform"
+    assert text(built) == line and parse(line) == built
+    here = Algorithm(perturbation=Own(0.2))
+    assert text(here) == f"perturbation:{__name__}:Own(rho=0.2)" and parse(text(here)) == here
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("their_parts:Shrnk", r"module 'their_parts' has no 'Shrnk'; did you mean 'Shrink'\?"),
+        ("their_other.blocks:Shrink", "no module is named 'their_other'; install it, or start in the folder"),
+        ("dirft:Shrink", r"'dirft:Shrink': no slot is named 'dirft'; did you mean 'drift'\?"),
+        ("a:b:c", "no slot is named 'a'; known are perturbation"),
+        ("their-parts:Shrink", "no slot is named 'their-parts'; known are"),
+        ("their_parts:Shrink(b=1)", "unexpected keyword argument 'b'; it takes a: float = 0.5"),
+        ("their_parts:Shrink('x')", "a takes float, got 'x'"),
+        ("their_parts:THING", "'their_parts:THING': it must be a block or a function that returns an Algorithm, got 3"),
+        ("their_parts:nothing", "'their_parts:nothing': it must be a block .* got 'no module'"),
+        ("drift:their_parts:fedpull", "their_parts:fedpull is an algorithm; write it without drift:"),
+        ("scaffold + their_parts:Shrink", r"both fill the drift slot; .* write momentum:their_parts:Shrink"),
+    ],
+)
+def test_a_bad_reference_says_what_is_wrong(own_code: Path, line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(line)
+
+
+def test_the_wrong_slot_is_refused_as_for_our_blocks(own_code: Path) -> None:
+    with pytest.raises(TypeError, match="perturbation takes a Perturbation, got Shrink"):
+        parse("perturbation:their_parts:Shrink")
+
+
+def test_plug_ins_are_terms(plugged: Path) -> None:
+    assert make("fedpull", mu=0.3) == parse("fedpull(0.3)") == parse("Fed_Pull(mu=0.3)")
+    assert parse("fedprox + momentum:shrink(0.1)").momentum.a == 0.1
+    assert parse("fedavg") == Algorithm()  # the plug-in of the same name is refused, ours works
+    for line, message in [
+        ("fedpul", "did you mean 'fedpull'"),
+        ("drift:gone", "plug-in 'gone' of theirs: their_missing:Block: no module is named 'their_missing'"),
+        ("shrink(b=1)", "unexpected keyword argument 'b'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            parse(line)
+    with pytest.raises(TypeError, match="fedpull got an unexpected keyword argument 'nu'; it takes mu: float"):
+        make("fedpull", nu=1)
+
+
+def test_arguments_beside_a_term(own_code: Path) -> None:
+    config = Config.build({"method": "their_parts:fedpull", "arguments": {"mu": 0.3}})
+    assert config.algorithm().objective.mu == 0.3 and composed(config.method)
+    assert with_arguments("fedavg", {}) == "fedavg"
+    with pytest.raises(ConfigError, match="a composition includes them"):
+        Config.build({"method": "their_parts:fedpull(0.1)", "arguments": {"mu": 0.3}})
+    with pytest.raises(ConfigError, match="unexpected keyword argument 'nu'; it takes mu"):
+        Config.build({"method": "their_parts:fedpull", "arguments": {"nu": 0.3}})
+    assert resolve("fedfft", "fedsam + their_parts:Shrink").method == "fedsam(rho=0.1) + their_parts:Shrink"
+
+
+def test_cards_of_ones_own_methods(plugged: Path, tmp_path: Path) -> None:
+    found = card("fedpull")
+    assert found.package == "theirs" and found.title == "FedPull: FedProx by another name."
+    assert found.composition == "objective:their_parts:Pull" and card("their_parts:fedpull").family == "drift"
+    page = markdown(found)
+    assert "From the package `theirs`." in page and "## References" not in page and "Presets" not in page
+    write(tmp_path / "cards", "theirs")
+    assert {path.name for path in (tmp_path / "cards").iterdir()} == {"README.md", "fedpull.md"}
+    with pytest.raises(ValueError, match=r"no package 'thiers' adds methods; did you mean 'theirs'\?"):
+        pages("thiers")
