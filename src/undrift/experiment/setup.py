@@ -22,7 +22,7 @@ from undrift.data.schemes import Scheme, natural
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
-from undrift.experiment.initial import begun
+from undrift.experiment.initial import begun, check_init
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.strict import ConfigError
 from undrift.models import KINDS, build
@@ -100,6 +100,7 @@ def check_names(config: Config) -> Scheme:
     check_name("data", config.data)
     if config.model is not None:
         check_name("model", config.model)
+    check_init(config.init)
     return parse(config.partition)
 
 
