@@ -45,6 +45,8 @@ TESTS = (
     "test_moments::test_muon_drives_singular_values_towards_one",
     "test_references::test_resolves_from_the_working_folder",
     "test_tables::test_bars_are_escaped_and_numbers_aligned",
+    "test_bar::test_a_log_has_the_first_and_the_last_round",
+    "test_history::test_tables_are_escaped_and_have_no_colours",
     # data and models
     "test_corrupt_run::test_accuracy_is_the_mean_over_the_types",
     "test_corruption::test_a_data_set_is_corrupted_sample_by_sample",
@@ -57,6 +59,7 @@ TESTS = (
     "test_models::test_the_lstm_reads_integers",
     "test_moon::test_blobs_are_skewed_and_the_same_at_every_call",
     "test_partition::test_every_sample_has_one_client",
+    "test_start::test_each_difference_is_named",
     "test_vision::test_output",
     # runs, comparisons and what is seen of them
     "test_compare::test_the_command",
@@ -73,6 +76,9 @@ TESTS = (
     "test_run::test_a_run_explains_itself",
     "test_run::test_partition_and_doctor",
     "test_run::test_run_and_resume_from_the_command_line",
+    "test_init::test_a_run_starts_from_weights_and_records_them",
+    "test_python::test_evaluation_becomes_columns_and_changes_nothing",
+    "test_saved::test_the_command",
     "test_tune::test_tune_judges_on_held_out_examples_and_runs_nothing_twice",
     # the command line, texts and helpers
     "test_cli_start::test_the_face_is_lazy_and_complete",

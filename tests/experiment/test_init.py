@@ -84,6 +84,17 @@ def test_frozen_weights_stay_and_are_resumed_to_the_bit(weights: Path, tmp_path:
     assert whole.summary["bytes_up"] == 3 * 4 * 4 * size  # 3 rounds of 4 clients, 4 bytes a number
 
 
+@pytest.mark.xdist_group("ray")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own
+def test_workers_start_alike(weights: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    given = {"init": str(weights), "frozen": ["features.*"], "rounds": 1}
+    one = start(settings(**given), tmp_path / "one")
+    other = start(settings(**given, engine={"name": "ray", "workers": 2}), tmp_path / "other")
+    assert one.sha256 == other.sha256
+
+
 def test_changed_weights_are_refused_on_resume(weights: Path, tmp_path: Path) -> None:
     run = start(settings(init=str(weights), rounds=1), tmp_path / "run")
     changed = load_file(weights)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from undrift.core.task import Task
@@ -51,7 +52,8 @@ class Evaluator:
     def __call__(self, module: nn.Module) -> dict[str, float]:
         """The numbers of a model, by the names of their columns."""
         assert self._test is not None
-        found = self._test(module)
+        with torch.no_grad():
+            found = self._test(module)
         if isinstance(found, Evaluation):
             return {"accuracy": found.accuracy, "test_loss": found.loss}
         if isinstance(found, Mapping):

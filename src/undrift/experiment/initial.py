@@ -8,6 +8,7 @@ from torch import nn
 
 from undrift.experiment.named import parts
 from undrift.models import Started, fit, hash_weights, read_weights
+from undrift.models.start import find_weights
 from undrift.util.steps import tell
 
 _MATCHES = ("all", "shapes")
@@ -50,6 +51,16 @@ Init = Annotated[str | None, BeforeValidator(canonical_init)]
 
 Frozen = Annotated[tuple[str, ...], BeforeValidator(canonical_names)]
 """Name patterns of parameters that do not train."""
+
+
+def check_init(init: str | None) -> None:
+    """Raise if there is no such file, before anything is loaded."""
+    if init is None:
+        return
+    try:
+        find_weights(parts(init)[0])
+    except ValueError as error:
+        raise ValueError(f"init: {error}") from None
 
 
 def begun(

@@ -22,7 +22,7 @@ from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
-from undrift.experiment.initial import begun
+from undrift.experiment.initial import begun, check_init
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
@@ -104,6 +104,7 @@ def check_names(config: Config) -> Scheme:
     check_name("data", config.data)
     if config.model is not None:
         check_name("model", config.model)
+    check_init(config.init)
     return parse(config.partition)
 
 

@@ -38,10 +38,11 @@ class Started:
         frozen: name patterns of the parameters that do not train, see `freeze`.
 
     Example:
-        >>> begun = Started(lambda: nn.Linear(2, 1), {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, frozen=("bias",))
-        >>> float(begun()(torch.ones(1, 2))), begun().bias.requires_grad
-        (2.0, False)
-    """  # noqa: E501  a doctest's line cannot be broken
+        >>> weights = {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}
+        >>> model = Started(lambda: nn.Linear(2, 1), weights, frozen=("bias",))()
+        >>> model.weight.tolist(), model.bias.requires_grad
+        ([[1.0, 1.0]], False)
+    """
 
     make: Callable[[], nn.Module]
     weights: Weights | None = None
@@ -66,9 +67,20 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
         make: builds the model for such a function.
         seed: fixes what `make` and the function draw.
     """
+    path = find_weights(source)
+    if isinstance(path, Reference):
+        return _state(_referenced(path, make, seed), str(source))
+    try:
+        return _state(load(path.read_bytes()) if path.suffix == ".safetensors" else _torch_file(path), str(path))
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a safetensors file: {error}; save it with safetensors.torch.save_file") from None
+
+
+def find_weights(source: str | Path) -> Path | Reference:
+    """The file or the reference that a source names; raises if there is no such file."""
     path, reference = Path(source), Reference.parse(str(source))
     if reference is not None and not path.exists():
-        return _state(_referenced(reference, make, seed), str(source))
+        return reference
     if path.is_dir():
         path = path / MODEL
         if not path.exists():
@@ -77,10 +89,7 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
         raise ValueError(
             f"{source}: there is no such file; give a .safetensors or .pt file, a run, or package.module:object"
         )
-    try:
-        return _state(load(path.read_bytes()) if path.suffix == ".safetensors" else _torch_file(path), str(path))
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a safetensors file: {error}; save it with safetensors.torch.save_file") from None
+    return path
 
 
 def fit(module: nn.Module, weights: Weights, match: Match = "all") -> list[str]:
