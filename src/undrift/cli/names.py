@@ -27,7 +27,7 @@ MODELS = (
     "resnet18-bn",
     "resnet18-imagenet",
     "resnet18-imagenet-bn",
-    "mlp",
+    "small-mlp",
     "lstm",
     "variational-cnn",
     "densenet121",

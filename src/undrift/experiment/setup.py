@@ -206,7 +206,7 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     if algorithm.needs.model:
         return next(name for name, kind in KINDS.items() if kind == algorithm.needs.model)
     if dataset.kind == "table" or dataset.shape[1] < TINY:
-        return "mlp"
+        return "small-mlp"
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 
@@ -221,9 +221,9 @@ def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     if dataset.kind == "text":
         return partial(build, name, classes=dataset.classes, symbols=dataset.symbols, **arguments)
     if dataset.kind == "table":
-        if name in MODELS and name != "mlp":
+        if name in MODELS and name != "small-mlp":
             raise ValueError(
-                f"model {name!r} does not read tables, as {dataset.name} is; use mlp, or a model of your own"
+                f"model {name!r} does not read tables, as {dataset.name} is; use small-mlp, or a model of your own"
             )
         return partial(build, name, classes=dataset.outputs, channels=dataset.shape[0], image=1, **arguments)
     channels, side = dataset.shape[:2]

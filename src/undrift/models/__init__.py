@@ -9,8 +9,8 @@ from torch import nn
 
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
-from undrift.models.mlp import MLP
 from undrift.models.resnet import ResNet, resnet, resnet18
+from undrift.models.small_mlp import SmallMLP
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 from undrift.util.literals import check_scalars, scalars
@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18-bn": partial(resnet18, norm="batch"),
     "resnet18-imagenet": partial(resnet18, stem="imagenet"),
     "resnet18-imagenet-bn": partial(resnet18, norm="batch", stem="imagenet"),
-    "mlp": MLP,
+    "small-mlp": SmallMLP,
     "lstm": CharLSTM,
     "variational-cnn": variational_cnn,
     "densenet121": densenet121,
@@ -114,11 +114,11 @@ __all__ = [
     "CNN5",
     "INPUTS",
     "KINDS",
-    "MLP",
     "MODELS",
     "CharLSTM",
     "ResNet",
     "SmallCNN",
+    "SmallMLP",
     "Variational",
     "arguments",
     "build",
