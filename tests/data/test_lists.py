@@ -40,7 +40,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_lists_arrays_tensors_and_mappings() -> None:
     wanted = [[0, 2, 4], [1, 3]]
-    for lists in ([[4, 2, 0], [3, 1]], [np.array([0, 4, 2]), (1, 3)], [torch.tensor([0, 2, 4]), np.array([1, 3], "u1")]):
+    for lists in (
+        [[4, 2, 0], [3, 1]],
+        [np.array([0, 4, 2]), (1, 3)],
+        [torch.tensor([0, 2, 4]), np.array([1, 3], "u1")],
+    ):
         assert [own.tolist() for own in partition(lists, LABELS).clients] == wanted
     dealt = partition({"b": [0, 2, 4], "a": [1, 3]}, LABELS)
     assert [own.tolist() for own in dealt.clients] == wanted  # in the order of the mapping
@@ -76,7 +80,9 @@ def test_a_file(here: Path) -> None:
     assert str(parse(dealt.scheme)) == dealt.scheme and has_clients(parse(dealt.scheme))
     shifted = partition("corrupt, severity=2, over=file:my clients.json", LABELS)
     assert shifted.sha256 == dealt.sha256 and shifted.corruption is not None
-    with pytest.raises(ValueError, match=r"file:my clients.json: it has lists of 2 clients, got clients=3; leave it out"):
+    with pytest.raises(
+        ValueError, match=r"file:my clients.json: it has lists of 2 clients, got clients=3; leave it out"
+    ):
         partition("file:my clients.json", LABELS, clients=3)
     (here / "my clients.json").write_text(json.dumps({"a": [0, 99]}))
     with pytest.raises(ValueError, match=r"file:my clients.json: clients\['a'\]: index 99, but there are 60 examples"):
@@ -133,5 +139,7 @@ def test_numbers_as_targets(here: Path) -> None:
         assert dealt.describe()["skew"] is None and dealt.describe()["classes_mean"] is None
         assert partition("own_parts:split", given, clients=3).sizes.sum() == 60
         for text in ("dirichlet:0.1", "dirichlet-client:1", "classes:2", "longtail:2", "corrupt,over=dirichlet:1"):
-            with pytest.raises(ValueError, match="it distributes classes, and these targets are numbers; use iid, column:"):
+            with pytest.raises(
+                ValueError, match="it distributes classes, and these targets are numbers; use iid, column:"
+            ):
                 partition(text, given, clients=3)
