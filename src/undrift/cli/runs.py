@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 Data = Annotated[
     str | None,
     typer.Option(
-        help="fashion-mnist, cifar10, shakespeare, ...: see undrift doctor.", autocompletion=completing(names.data)
+        help="digits, cifar10, ... (see undrift doctor), a path, or package.module:function.",
+        autocompletion=completing(names.data),
     ),
 ]
 Partition = Annotated[
     str | None,
-    typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(PARTITIONS)),
+    typer.Option(
+        help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
+        autocompletion=completing(PARTITIONS),
+    ),
 ]
 Engine = Annotated[
     str | None,

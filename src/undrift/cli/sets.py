@@ -12,12 +12,20 @@ from undrift.cli.names import DATA, PARTITIONS, completing
 
 @app.command("partition")
 def draw_partition(
-    data: Annotated[str, typer.Option(help="A data set's name.", autocompletion=completing(DATA))] = "fashion-mnist",
+    data: Annotated[
+        str,
+        typer.Option(help="A data set's name, a path, or package.module:function.", autocompletion=completing(DATA)),
+    ] = "fashion-mnist",
     partition: Annotated[
-        str, typer.Option(help="iid, dirichlet:0.1, classes:2, natural, ...", autocompletion=completing(PARTITIONS))
+        str,
+        typer.Option(
+            help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
+            autocompletion=completing(PARTITIONS),
+        ),
     ] = "dirichlet:0.1",
     clients: Annotated[
-        int | None, typer.Option(help="How many clients; default 100, or all of a natural partition.")
+        int | None,
+        typer.Option(help="How many clients; default 100, fewer for small data, or all of a natural partition."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes the draw.")] = 0,
     out: Annotated[Path, typer.Option(help="The PNG or PDF file to write.")] = Path("partition.png"),

@@ -137,8 +137,9 @@ class Config(Strict):
             "mypackage.methods:mymethod", with its arguments in either way.
         preset: not a field, but a key: a paper whose values the method's arguments and the local settings have that
             are not given. It is replaced by these values.
-        data: a data set's name, or a table with `name` and arguments of `load` such as `resize`; `partition` says how
-            it is split over `clients`: 100 if None, or all clients of a natural partition.
+        data: a data set's name, a path or a reference, or a table with `name` and arguments of `load` such as `resize`;
+            `partition` says how it is split over `clients`: if None 100, fewer for small data, or all clients of a
+            natural partition or of lists.
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
             and the method.
         init: where the initial weights come from, see `read_weights`; a text or a table with `name` and `match`; None

@@ -16,10 +16,10 @@ class MLP(nn.Module):
 
     Example:
         >>> sum(p.numel() for p in MLP(8, 2).parameters())
-        4866
+        1410
     """
 
-    def __init__(self, inputs: int = 8, outputs: int = 1, width: int = 64, depth: int = 2) -> None:
+    def __init__(self, inputs: int = 8, outputs: int = 1, width: int = 128, depth: int = 1) -> None:
         super().__init__()
         for name, value, least in (
             ("inputs", inputs, 1),
