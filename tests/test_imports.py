@@ -42,6 +42,8 @@ CORE = [
     "task",
     "oracle",
     "samples",
+    "evaluation",
+    "tensor_task",
     "view",
     "exact",
     "block",

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from undrift.compose.grammar import parse
     from undrift.core.algorithm import Algorithm, Cost, cost
     from undrift.core.client import ClientError
-    from undrift.core.task import Task, TensorTask
+    from undrift.core.task import Task
+    from undrift.core.tensor_task import TensorTask
     from undrift.core.types import Local, ServerState
     from undrift.core.vector import bind
+    from undrift.data.loader_task import LoaderTask
     from undrift.engine.backend import InProcess
     from undrift.engine.simulation import Record, Simulation
 
@@ -22,6 +24,7 @@ __all__ = [
     "ClientError",
     "Cost",
     "InProcess",
+    "LoaderTask",
     "Local",
     "Record",
     "ServerState",
@@ -39,9 +42,11 @@ _PLACES = {
     "compose.grammar": ("parse",),
     "core.algorithm": ("Algorithm", "Cost", "cost"),
     "core.client": ("ClientError",),
-    "core.task": ("Task", "TensorTask"),
+    "core.task": ("Task",),
+    "core.tensor_task": ("TensorTask",),
     "core.types": ("Local", "ServerState"),
     "core.vector": ("bind",),
+    "data.loader_task": ("LoaderTask",),
     "engine.backend": ("InProcess",),
     "engine.simulation": ("Record", "Simulation"),
 }

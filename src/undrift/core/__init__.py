@@ -16,10 +16,12 @@ from undrift.core.block import (
     Spectral,
 )
 from undrift.core.client import ClientError
+from undrift.core.evaluation import METRICS, BatchMean, named_metrics
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.samples import Samples
-from undrift.core.task import CountsLabels, HasProxy, Task, TensorTask
+from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, Task
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import (
     Array,
     Broadcast,
@@ -36,10 +38,12 @@ from undrift.core.view import End, Gathered, Start, Step
 from undrift.core.wire import WireError, fingerprint
 
 __all__ = [
+    "METRICS",
     "SLOTS",
     "Aggregation",
     "Algorithm",
     "Array",
+    "BatchMean",
     "Block",
     "Broadcast",
     "ClientError",
@@ -49,6 +53,8 @@ __all__ = [
     "Cost",
     "CountsLabels",
     "End",
+    "Evaluates",
+    "EvaluatesClients",
     "Gate",
     "Gathered",
     "Gathering",
@@ -80,5 +86,6 @@ __all__ = [
     "bind",
     "cost",
     "fingerprint",
+    "named_metrics",
     "unit",
 ]

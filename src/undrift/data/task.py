@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
 from undrift.core.random import derive
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import initial_model
 from undrift.data.augment import Augment
 from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.dataset import Dataset, Split
@@ -77,8 +77,7 @@ class DataTask:
 
     def model(self) -> nn.Module:
         """A new model with the initial weights."""
-        train = self.dataset.train
-        return TensorTask(self.make, train.inputs, train.targets, (), seed=self.seed).model()
+        return initial_model(self.make, self.seed)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
         """The cross entropy on one batch."""
