@@ -82,17 +82,19 @@ def open_scene(
     """
     check_run(folder)
     setup = prepare(Config.read(folder / "config.toml"))
-    same_data(folder, setup.partition)
+    task = setup.data_task  # the lens reads the test set
+    if setup.partition is not None:
+        same_data(folder, setup.partition)
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
     checkpoints, states = homes(folder, round)
     with engine(replace(setup, config=config), states) as simulation:
         size = len(simulation.start().params)
         state = _state(Checkpoints(checkpoints, setup.algorithm, size, config.identity()), round)
-        chosen = sample_clients(setup.task, clients, seed)
+        chosen = sample_clients(task, clients, seed)
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
-        yield Scene(setup.task, simulation, state, chosen, seed, examples)
+        yield Scene(task, simulation, state, chosen, seed, examples)
 
 
 def _state(kept: Checkpoints, round: int | None) -> ServerState:
