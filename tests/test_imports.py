@@ -44,6 +44,8 @@ CORE = [
     "participation",
     "oracle",
     "samples",
+    "evaluation",
+    "tensor_task",
     "view",
     "exact",
     "block",

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from undrift.compose.grammar import parse
     from undrift.core.algorithm import Algorithm, Cost, cost
     from undrift.core.client import ClientError
-    from undrift.core.task import Task, TensorTask
+    from undrift.core.task import Task
+    from undrift.core.tensor_task import TensorTask
     from undrift.core.types import Local, ServerState
     from undrift.core.vector import bind
+    from undrift.data.loader_task import LoaderTask
     from undrift.engine.backend import InProcess
     from undrift.engine.record import Record
     from undrift.engine.simulation import Simulation
@@ -26,6 +28,7 @@ __all__ = [
     "Cost",
     "History",
     "InProcess",
+    "LoaderTask",
     "Local",
     "Record",
     "SavedRun",
@@ -45,9 +48,11 @@ _PLACES = {
     "compose.grammar": ("parse",),
     "core.algorithm": ("Algorithm", "Cost", "cost"),
     "core.client": ("ClientError",),
-    "core.task": ("Task", "TensorTask"),
+    "core.task": ("Task",),
+    "core.tensor_task": ("TensorTask",),
     "core.types": ("Local", "ServerState"),
     "core.vector": ("bind",),
+    "data.loader_task": ("LoaderTask",),
     "engine.backend": ("InProcess",),
     "engine.record": ("Record",),
     "engine.simulation": ("Simulation",),

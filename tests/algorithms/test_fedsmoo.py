@@ -18,7 +18,8 @@ from undrift.blocks.perturbation.consensus import Agreed, Multiplier
 from undrift.core import server
 from undrift.core.algorithm import Algorithm, cost
 from undrift.core.client import ClientError
-from undrift.core.task import Task, TensorTask
+from undrift.core.task import Task
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Cohort, Local, Summed
 from undrift.testing import Quadratics
 

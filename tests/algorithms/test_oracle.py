@@ -30,7 +30,8 @@ from undrift.blocks import (
 )
 from undrift.blocks.spectral.filter import _shuffle
 from undrift.core.algorithm import Algorithm
-from undrift.core.task import Task, TensorTask
+from undrift.core.task import Task
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import Layout
 from undrift.testing import Quadratics

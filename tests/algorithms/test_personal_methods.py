@@ -18,7 +18,8 @@ from undrift.algorithms import make
 from undrift.blocks import Private, PrivateNorms, Tuned
 from undrift.blocks.personalization.part import mask
 from undrift.core.random import generator
-from undrift.core.task import Task, TensorTask
+from undrift.core.task import Task
+from undrift.core.tensor_task import TensorTask
 from undrift.core.vector import bind
 from undrift.experiment.config import Config
 from undrift.experiment.measure import Measure

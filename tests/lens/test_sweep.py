@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.algorithms import fedavg
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import Layout, bind, layout_of
 from undrift.engine.simulation import Simulation
@@ -116,7 +116,7 @@ from undrift.algorithms import fedavg
 from undrift.engine.simulation import Simulation
 from undrift.observe.live import glance
 from undrift.lens import BandStream, GramStream, SpreadStream
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import Layout, bind
 torch.set_num_threads(1)

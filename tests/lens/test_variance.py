@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from undrift.algorithms import fedavg
 from undrift.blocks.spectral import Filter, clip_coordinates, gaussian, high_pass, low_pass, moving_average, random_stop
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import Layout, bind
 from undrift.engine.simulation import Simulation

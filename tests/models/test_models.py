@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift import Simulation, make
 from undrift.blocks.personalization import Private
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import bind
 from undrift.models import CNN5, INPUTS, MODELS, CharLSTM, SmallCNN, build, head, resnet, resnet18

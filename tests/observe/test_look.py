@@ -15,7 +15,7 @@ from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
 from undrift.blocks.spectral import gaussian
 from undrift.cli import app
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.experiment import Config, ConfigError, resume, start
 from undrift.experiment import inspect as look
 from undrift.experiment.checkpoint import Checkpoints

@@ -48,7 +48,7 @@ def compare_methods(
         given = {"name": engine, "workers": workers, "device": device}
         trials = comparison.trials(given)
         with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
-            table = compare(comparison, folder, Watching(progress).comparison, given)
+            table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
     if as_json:
         typer.echo(json.dumps(table, indent=2))
     else:
@@ -115,7 +115,7 @@ def tune_method(
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
         with stoppable("the same command"), Progress(None) as progress:
-            summary = tune(tuning, folder, Watching(progress, first).tuning)
+            summary = tune(tuning, folder, Watching(progress, first, folder).tuning)
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:

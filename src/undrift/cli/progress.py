@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any
@@ -14,7 +15,8 @@ from rich.progress import Progress as Bar
 
 from undrift.experiment.compare import Trial
 from undrift.experiment.config import Config
-from undrift.experiment.judge import GLOBAL, NAMES, Column, config_judged_by
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL, config_judged_by, run_judged_by
 from undrift.util.steps import LOG
 
 EVERY = 30.0  # seconds after which a log gets a line, whatever is going on
@@ -68,10 +70,14 @@ class Progress:
         LOG.setLevel(self._before[0])
         LOG.propagate = self._before[1]
 
-    def of(self, config: Config) -> Callable[[dict[str, Any]], None]:
-        """What shows the rows of a run."""
-        judged_by = config_judged_by(config)
-        return lambda row: self.row(row, judged_by)
+    def of(self, config: Config, folder: Path | None = None) -> Callable[[dict[str, Any]], None]:
+        """What shows the rows of a run.
+
+        Args:
+            config: its settings.
+            folder: the run's, whose settings say by what it is judged once it has begun; None takes the config's.
+        """
+        return lambda row: self.row(row, judged_in(folder, config))
 
     def begin(self, trial: str) -> None:
         """Begin one of several runs; how many rounds it has is known with its first row."""
@@ -79,9 +85,7 @@ class Progress:
         self.rounds = None
         self.bar.update(self.task, description=escape(trial))
 
-    def row(
-        self, row: dict[str, Any], judged_by: Column = GLOBAL, *, rounds: int | None = None, before: int = 0
-    ) -> None:
+    def row(self, row: dict[str, Any], judged_by: str = GLOBAL, *, rounds: int | None = None, before: int = 0) -> None:
         """Show the row of a round, with the accuracy by which its run is judged; it is not measured in every round.
 
         Args:
@@ -91,7 +95,8 @@ class Progress:
             before: how many rounds of other runs are done.
         """
         if judged_by in row:
-            self.accuracy = f"{NAMES[judged_by]} {row[judged_by]:.2%}  "
+            column = Column(judged_by)
+            self.accuracy = f"{column.words} {column.text(row[column])}  "
         self.done, self.status, self.step = row["round"], f"{self.accuracy}loss {row['train_loss']:.3f}", ""
         self.rounds = rounds or self.rounds
         at = f"{escape(self.trial)}, round {self.done} of {self.rounds}" if self.trial else None
@@ -130,16 +135,30 @@ class _Steps(logging.Handler):
         (self.progress.begin if hasattr(record, "trial") else self.progress.told)(record.getMessage())
 
 
+def judged_in(folder: Path | None, config: Config) -> Column:
+    """By what a run is judged: as its folder says, or else its settings.
+
+    Args:
+        folder: the run's, which may not exist yet.
+        config: its settings.
+    """
+    path = None if folder is None else folder / "config.toml"
+    if folder is None or path is None or not path.is_file():
+        return config_judged_by(config)
+    return run_judged_by(folder, Config.read(path))
+
+
 class Watching:
     """Shows the progress of many runs on one bar, which counts their rounds.
 
     Args:
         progress: the bar.
         tuned: the settings that the trials of a tuning share.
+        out: the folder below which the runs are.
     """
 
-    def __init__(self, progress: Progress, tuned: Config | None = None) -> None:
-        self.progress, self.tuned, self.before = progress, tuned, 0
+    def __init__(self, progress: Progress, tuned: Config | None = None, out: Path | None = None) -> None:
+        self.progress, self.tuned, self.before, self.out = progress, tuned, 0, out
 
     def comparison(self, trial: Trial, row: dict[str, Any] | None) -> None:
         """Show a row of one of the runs, or count a run that has ended (None)."""
@@ -148,11 +167,13 @@ class Watching:
             self.before += rounds
             self.progress.bar.update(self.progress.task, completed=self.before)
         else:
-            self.progress.row(row, config_judged_by(trial.config), rounds=rounds, before=self.before)
+            folder = None if self.out is None else self.out / trial.name
+            self.progress.row(row, judged_in(folder, trial.config), rounds=rounds, before=self.before)
 
-    def tuning(self, _: str, row: dict[str, Any]) -> None:
+    def tuning(self, name: str, row: dict[str, Any]) -> None:
         """Show a row of a trial."""
         assert self.tuned is not None
         rounds = self.tuned.rounds
-        self.progress.row(row, config_judged_by(self.tuned), rounds=rounds, before=self.before)
+        folder = None if self.out is None else self.out / "trials" / name
+        self.progress.row(row, judged_in(folder, self.tuned), rounds=rounds, before=self.before)
         self.before += rounds if row["round"] == rounds else 0

@@ -54,6 +54,12 @@ def run(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
     data: Data = None,
     partition: Partition = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="A task of your own instead of data: package.module:function; arguments by --set task.NAME=."
+        ),
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
     cohort: Annotated[
         str | None, typer.Option(help="How many take part in a round: a number (10) or a ratio of the clients (0.1).")
@@ -83,7 +89,8 @@ def run(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
     target: Annotated[
-        list[float] | None, typer.Option(help="Accuracy to reach; the summary has the round. Repeat it for several.")
+        list[float] | None,
+        typer.Option(help="Accuracy (or metric) to reach; the summary has the round. Repeat it for several."),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -106,6 +113,7 @@ def run(
         "method": method,
         "data": data,
         "partition": partition,
+        "task": task,
         "clients": clients,
         "cohort": None if cohort is None else _value(cohort),
         "probability": probability,
@@ -127,9 +135,9 @@ def run(
     with reported("run", RunError, CheckpointError):
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
-        folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.data)}-seed{built.seed}")
+        folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
         with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
-            outcome = start(built, folder, progress.of(built))
+            outcome = start(built, folder, progress.of(built, folder))
     _print_outcome(outcome, as_json)
 
 
@@ -153,14 +161,14 @@ def resume_run(
     from undrift.experiment.recorded import check_references
 
     given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
-    changes = {key: value for key, value in given.items() if value is not None}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")
         done = max(kept_rounds(folder / "checkpoints"), default=0)
         with Progress(rounds or config.rounds, done=done) as progress:
-            outcome = resume(folder, progress.of(config), **changes)
+            outcome = resume(folder, progress.of(config, folder), **changes)
     if not outcome.trained:
         done = outcome.summary["rounds"]
         more = f"undrift resume {folder} --rounds {2 * done}"
@@ -220,7 +228,8 @@ def _free(root: Path, name: str) -> Path:
 
 
 def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
-    """Print the result in a few lines, first the accuracy by which the run is judged; or as JSON."""
+    """Print the result in a few lines, first the metric by which the run is judged; or as JSON."""
+    from undrift.experiment.costs import best_of, judge_of
     from undrift.experiment.folder import read_init
     from undrift.experiment.judge import GLOBAL
 
@@ -231,18 +240,24 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     if (begun := read_init(outcome.folder)) is not None:
         left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""
         typer.echo(f"started from {begun['init']}: {begun['taken']} of {begun['tensors']} tensors{left}")
-    best = f" (best {summary['best_accuracy']:.2%} in round {summary['best_round']})" if "best_round" in summary else ""
-    personal = summary.get("judged_by", GLOBAL) != GLOBAL
-    if "personal_accuracy" in summary:
+    judge, top = judge_of(summary), best_of(summary)
+    best = "" if top is None else f" (best {judge.text(top)} in round {summary['best_round']})"
+    metric, personal = judge.metric, f"personal_{judge.metric}"
+    if personal in summary:
         typer.echo(
-            f"personal accuracy {summary['personal_accuracy']:.2%}{best if personal else ''}, "
-            f"worst tenth of clients {summary['personal_worst_tenth']:.2%}"
+            f"personal {metric.words} {metric.text(summary[personal])}{best if judge.personal else ''}, "
+            f"worst tenth of clients {metric.text(summary['personal_worst_tenth'])}"
         )
-    if "accuracy" in summary:
+    if metric in summary:
+        own = f"client_{metric}" in summary
         typer.echo(
-            f"{'global model: ' if personal else ''}accuracy {summary['accuracy']:.2%}{'' if personal else best}, "
-            f"clients {summary['client_accuracy']:.2%}, worst tenth of clients {summary['client_worst_tenth']:.2%}"
+            f"{'global model: ' if judge.personal else ''}{metric.words} {metric.text(summary[metric])}"
+            f"{'' if judge.personal else best}"
+            + (f", clients {metric.text(summary[f'client_{metric}'])}" if own else "")
+            + (f", worst tenth of clients {metric.text(summary['client_worst_tenth'])}" if own else "")
         )
+    if metric != GLOBAL and not judge.personal and metric not in summary and top is not None:
+        typer.echo(f"{metric.words}: best {judge.text(top)} in round {summary['best_round']}")
     if "clean_accuracy" in summary:
         types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
         worst = min(types, key=lambda name: types[name])
@@ -254,7 +269,7 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     targets, reached = ([x] if not several else x for x in (summary["target"], summary["rounds_to_target"]))
     for target, round in zip(targets, reached, strict=True):
         if target is not None:
-            typer.echo(f"target {target:.2%}: " + (f"in round {round}" if round else "not reached"))
+            typer.echo(f"target {judge.text(target)}: " + (f"in round {round}" if round else "not reached"))
     spent = summary["seconds"] + summary["evaluate_seconds"]
     tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
     typer.echo(

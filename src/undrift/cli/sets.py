@@ -42,6 +42,7 @@ def draw_partition(
     with reported("partition"):
         settings = {"data": data, "partition": partition, "clients": clients, "seed": seed}
         split = prepare(Config.build(settings, "partition")).partition
+        assert split is not None  # there is no task of its own
         path = write_partition(split, out, data=data)
         typer.echo(json.dumps({**split.describe(), **({"figure": str(path)} if as_json else {})}, indent=2))
     if not as_json:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from undrift.experiment.judge import NAMES
+from undrift.experiment.goals import Column
 from undrift.experiment.statistics import Columns, views
 from undrift.experiment.tune import Tuning
 
@@ -33,9 +33,9 @@ def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: P
     for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
         _print(console, view.headings, view.texts, view.keys)
         if name == "accuracy":
+            points = ", in points" if any(heading.endswith(" %") for heading in view.headings) else ""
             typer.echo(
-                f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval, "
-                "in points"
+                f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval{points}"
             )
         if view.note:
             console.print(view.note, markup=False, highlight=False)
@@ -80,19 +80,24 @@ def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
 def show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
     """Print the trials as a grid, the choice, and how to run it."""
     first, *second = summary["axes"]
+    judge = Column(summary["judged_by"])
     scores = {tuple(trial[name] for name in summary["axes"]): trial["score"] for trial in summary["trials"]}
     lines = summary["axes"][second[0]] if second else [None]
-    drawn = Table(first, *([f"{second[0]} {v:g}" for v in lines] if second else ["accuracy %"]), box=SIMPLE_HEAD)
+    drawn = Table(
+        first,
+        *([f"{second[0]} {v:g}" for v in lines] if second else ["accuracy %" if judge.percent else judge.words]),
+        box=SIMPLE_HEAD,
+    )
     for value in summary["axes"][first]:
         points = [(value, *others) for others in product(*(summary["axes"][name] for name in second))]
         values = [scores[point] for point in points]
-        drawn.add_row(f"{value:g}", *("diverged" if x is None else f"{x:.2%}".rstrip("%") for x in values))
+        drawn.add_row(f"{value:g}", *("diverged" if x is None else judge.text(x).rstrip("%") for x in values))
     open_console().print(drawn)
-    if not tuning.base.get("holdout"):
+    if not tuning.base.get("holdout") and summary["holdout"]:
         typer.echo(f"holdout was 0: {summary['holdout']:.0%} of every client's examples were held out to score trials")
     for name, value in summary["choice"].items():
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
-    typer.echo(f"{NAMES[summary['judged_by']]} on held-out examples {summary['score']:.2%} ({summary['by']} round)")
+    typer.echo(f"{judge.words} on held-out examples {judge.text(summary['score'])} ({summary['by']} round)")
     typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")
 
 

@@ -16,11 +16,13 @@ from undrift.core.block import (
     Spectral,
 )
 from undrift.core.client import ClientError
+from undrift.core.evaluation import METRICS, BatchMean, named_metrics
 from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.samples import Samples
 from undrift.core.selection import Candidates, Selection
-from undrift.core.task import CountsLabels, HasProxy, Task, TensorTask
+from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, Task
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import (
     Array,
     Broadcast,
@@ -37,10 +39,12 @@ from undrift.core.view import End, Gathered, Start, Step
 from undrift.core.wire import WireError, fingerprint
 
 __all__ = [
+    "METRICS",
     "SLOTS",
     "Aggregation",
     "Algorithm",
     "Array",
+    "BatchMean",
     "Block",
     "Broadcast",
     "Candidates",
@@ -51,6 +55,8 @@ __all__ = [
     "Cost",
     "CountsLabels",
     "End",
+    "Evaluates",
+    "EvaluatesClients",
     "Gate",
     "Gathered",
     "Gathering",
@@ -83,5 +89,6 @@ __all__ = [
     "bind",
     "cost",
     "fingerprint",
+    "named_metrics",
     "unit",
 ]

@@ -5,11 +5,13 @@ the engines and evaluates models on the official test set and on each client's o
 """
 
 from undrift.data.augment import Augment
+from undrift.data.batching import by_column
 from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.corruption import assign, corrupt, corrupted
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.evaluate import Evaluation
 from undrift.data.loader import load
+from undrift.data.loader_task import LoaderTask, lightning_loss
 from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
 from undrift.data.sources import SOURCES, DataSource
@@ -26,13 +28,16 @@ __all__ = [
     "DataTask",
     "Dataset",
     "Evaluation",
+    "LoaderTask",
     "Partition",
     "Split",
     "assign",
     "available",
+    "by_column",
     "corrupt",
     "corrupted",
     "from_flower",
+    "lightning_loss",
     "load",
     "partition",
     "stand_in",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,3 +79,18 @@ def apportion(counts: Tensor, seats: int) -> Tensor:
     order = torch.argsort(shares - given * total, descending=True, stable=True)
     given[order[: seats - int(given.sum())]] += 1
     return given
+
+
+def numbers(chosen: Any, size: int, whose: str) -> Tensor:
+    """Indices as a tensor, validated against the size of the data."""
+    found = torch.as_tensor(chosen, dtype=torch.int64)
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < size:
+        span = f"{int(found.min())} to {int(found.max())}"
+        raise ValueError(f"DataTask: {whose} must contain indices in [0, {size}), got {span}")
+    return found
+
+
+def groups(labels: Tensor, count: int) -> list[Tensor]:
+    """The positions of each label from 0 to count - 1, in order."""
+    order = torch.argsort(labels, stable=True)
+    return list(torch.split(order, torch.bincount(labels, minlength=count).tolist()))

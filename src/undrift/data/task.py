@@ -1,22 +1,24 @@
 """The task on a data set: batches for training, the official test set, and each client's own test set."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
-from torch.nn.functional import cross_entropy, interpolate
+from torch.nn.functional import interpolate
 
+from undrift.core.evaluation import Judged, Metric, evaluate, named_metrics
 from undrift.core.random import derive
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import initial_model
 from undrift.data.augment import Augment
 from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.dataset import Dataset, Split
-from undrift.data.evaluate import BATCH, Evaluation, answers, apportion
+from undrift.data.evaluate import BATCH, Evaluation, answers, apportion, groups, numbers
+from undrift.data.losses import LOSSES, Criterion, usual
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 
@@ -31,7 +33,7 @@ class DataTask:
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
     examples of its owner, if every client has the data of one owner and some of them have any; official test examples
     drawn with the label shares of its training data. With `corruptions`, official test examples are under one of the
-    client's types.
+    client's types. Data whose targets are numbers have no test drawn by labels.
 
     Args:
         dataset: the data.
@@ -43,6 +45,9 @@ class DataTask:
         local_tests: the indices of each client's own examples in the official test set.
         reserved: the indices of the training examples that are the server's proxy data; no client should have them.
         corruptions: the official test set under corruption, on which models are then tested.
+        criterion: loss of (outputs, targets), a mean over the batch; None takes what fits the targets: cross entropy of
+            classes, binary cross entropy of several labels, the squared error of numbers.
+        metrics: what is measured on the test set besides what fits the targets.
     """
 
     dataset: Dataset
@@ -54,6 +59,8 @@ class DataTask:
     local_tests: Sequence[Indices] | None = None
     reserved: Indices | None = None
     corruptions: CorruptTests | None = None
+    criterion: Criterion | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if Augment.parse(self.augment) and self.dataset.kind != "image":
@@ -62,13 +69,13 @@ class DataTask:
             raise ValueError(f"DataTask: holdout must be a fraction in [0, 1), got {self.holdout}")
         if self.corruptions is not None and self.corruptions.clean is not self.dataset.test:
             raise ValueError("DataTask: corruptions must be those of the data's test set: CorruptTests(dataset.test)")
+        if self.corruptions is not None and not self.classifies:
+            raise ValueError("DataTask: with corruptions only the cross entropy is possible; leave out criterion")
         if self.local_tests is not None and self.holdout:
             raise ValueError(f"DataTask: give holdout or local_tests, not both, got holdout={self.holdout}")
-        if self.local_tests is not None and len(self.local_tests) != len(self.clients):
-            raise ValueError(
-                f"DataTask: local_tests must have one list for each of {len(self.clients)} clients, "
-                f"got {len(self.local_tests)}"
-            )
+        count = len(self.clients)
+        if self.local_tests is not None and (own := len(self.local_tests)) != count:
+            raise ValueError(f"DataTask: local_tests must have one list for each of {count} clients, got {own}")
 
     def __repr__(self) -> str:
         return f"DataTask({self.dataset.name}, {len(self.dataset.train):,} examples, {self.population} clients)"
@@ -80,13 +87,12 @@ class DataTask:
 
     def model(self) -> nn.Module:
         """A new model with the initial weights."""
-        train = self.dataset.train
-        return TensorTask(self.make, train.inputs, train.targets, (), seed=self.seed).model()
+        return initial_model(self.make, self.seed)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """The cross entropy on one batch."""
+        """The criterion on one batch."""
         inputs, targets = batch
-        return cross_entropy(model(inputs), targets)
+        return self._criterion(model(inputs), targets)
 
     def examples(self, client: int) -> int:
         """How many training examples a client has, without those held out."""
@@ -109,17 +115,17 @@ class DataTask:
         if self.reserved is None or len(self.reserved) == 0:
             raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or proxy in a run")
         train = self.dataset.train
-        chosen = _numbers(self.reserved, len(train), "reserved")
+        chosen = numbers(self.reserved, len(train), "reserved")
         return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """Stored inputs in the form a model takes: normalised images in channels-last memory, or tokens as int64.
+        """Stored inputs as a model takes them: normalised images in channels-last memory, tokens as int64, or rows.
 
         Images are resized here, batch by batch, if the data set says so: bilinear with antialiasing, after
         normalisation and augmentation. The result of one image does not depend on the others of its batch.
         """
-        if self.dataset.kind == "text":
-            return inputs.long()
+        if self.dataset.kind != "image":
+            return inputs.long() if self.dataset.kind == "text" else inputs
         scale, shift = self._normal
         images = (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
         if images.shape[1:] == self.dataset.shape:
@@ -131,16 +137,18 @@ class DataTask:
         """The indices of a client's training examples, without those held out."""
         return self._parts(client)[0]
 
-    def label_counts(self, client: int) -> Tensor:
-        """How many training examples of each class a client has."""
-        return torch.bincount(self.dataset.train.targets[self.training(client)], minlength=self.dataset.classes)
+    def label_counts(self, client: int) -> Tensor | None:
+        """How many training examples of each class a client has; None if targets are numbers."""
+        if self.dataset.classes:
+            return torch.bincount(self.dataset.train.targets[self.training(client)], minlength=self.dataset.classes)
+        return None
 
     def own(self, client: int) -> Tensor:
         """The indices of a client's own test examples in `own_split`."""
         if self.holdout:
             return self._parts(client)[1]
         if self.local_tests is not None:
-            return _numbers(self.local_tests[client], len(self.dataset.test), f"local_tests of client {client}")
+            return numbers(self.local_tests[client], len(self.dataset.test), f"local_tests of client {client}")
         if self._by_owner is not None:
             return self._by_owner[client]
         return self._drawn(client)
@@ -192,6 +200,38 @@ class DataTask:
         hits = torch.zeros(self.population, dtype=torch.float64).index_add_(0, clients, right[position].double())
         return hits / counts
 
+    @property
+    def classifies(self) -> bool:
+        """Whether it is trained with the cross entropy of classes, and so judged by accuracy."""
+        return self.dataset.classes > 0 and self.criterion is None
+
+    def evaluate(self, module: nn.Module) -> dict[str, float]:
+        """Loss and metrics of a model on the clean official test set."""
+        return self._evaluated(module, self.dataset.test, torch.arange(len(self.dataset.test)))
+
+    def evaluate_client(self, module: nn.Module, client: int) -> dict[str, float]:
+        """Loss and metrics of a model on a client's own test set; empty if that is."""
+        return self._evaluated(module, self.own_split, self.own(client))
+
+    def _evaluated(self, module: nn.Module, split: Split, chosen: Tensor) -> dict[str, float]:
+        parts = torch.split(chosen, BATCH) if len(chosen) else ()
+        batches = ((self.prepare(split.inputs[part]), split.targets[part]) for part in parts)
+        return evaluate(module, batches, self._judge, self._metrics)
+
+    def _judge(self, module: nn.Module, batch: tuple[Tensor, Tensor]) -> Judged:
+        outputs = module(batch[0])
+        return Judged(self._criterion(outputs, batch[1]), outputs, batch[1])
+
+    @cached_property
+    def _criterion(self) -> Criterion:
+        """The loss, or that which fits the targets."""
+        return self.criterion or LOSSES[usual(self.dataset)[0]]
+
+    @cached_property
+    def _metrics(self) -> dict[str, Metric]:
+        """The metrics that fit the targets, and those given."""
+        return {**named_metrics(usual(self.dataset)[1]), **self.metrics}
+
     @cached_property
     def _normal(self) -> tuple[Tensor, Tensor]:
         """Scale and shift of ((x / 255) - mean) / std as one product and one sum."""
@@ -215,19 +255,22 @@ class DataTask:
         owners = [torch.unique(train[self.training(client)]) for client in range(self.population)]
         if any(len(owner) != 1 for owner in owners):
             return None
-        groups = _groups(test, int(max(int(train.max()), int(test.max()))) + 1)
-        own = [groups[int(owner)] for owner in owners]
+        grouped = groups(test, int(max(int(train.max()), int(test.max()))) + 1)
+        own = [grouped[int(owner)] for owner in owners]
         return own if any(map(len, own)) else None
 
     @cached_property
     def _by_class(self) -> list[Tensor]:
         """The indices of the official test examples of each class."""
-        return _groups(self.dataset.test.targets, self.dataset.classes)
+        return groups(self.dataset.test.targets, self.dataset.classes)
 
     def _drawn(self, client: int) -> Tensor:
         """Test examples with the label shares of a client's training data, each at most once."""
+        counts = self.label_counts(client)
+        if counts is None:
+            return torch.empty(0, dtype=torch.int64)
         draw = Generator().manual_seed(derive(self.seed, client, "own test"))
-        quotas = apportion(self.label_counts(client), min(self.examples(client), OWN)).tolist()
+        quotas = apportion(counts, min(self.examples(client), OWN)).tolist()
         pairs = [(group, quota) for group, quota in zip(self._by_class, quotas, strict=True) if quota]
         chosen = [group[torch.randperm(len(group), generator=draw)[:quota]] for group, quota in pairs]
         return torch.cat(chosen).sort().values if chosen else torch.empty(0, dtype=torch.int64)
@@ -250,25 +293,10 @@ class DataTask:
 
     def _parts(self, client: int) -> tuple[Tensor, Tensor]:
         """A client's examples for training and those held out, each in the given order."""
-        own = _numbers(self.clients[client], len(self.dataset.train), f"client {client}")
+        own = numbers(self.clients[client], len(self.dataset.train), f"client {client}")
         held = self._held(client)
         if not held:
             return own, own[:0]
         draw = Generator().manual_seed(derive(self.seed, client, "holdout"))
         order = torch.randperm(len(own), generator=draw)
         return own[order[held:].sort().values], own[order[:held].sort().values]
-
-
-def _numbers(chosen: Any, size: int, whose: str) -> Tensor:
-    """Indices as a tensor, validated against the size of the data."""
-    numbers = torch.as_tensor(chosen, dtype=torch.int64)
-    if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < size:
-        span = f"{int(numbers.min())} to {int(numbers.max())}"
-        raise ValueError(f"DataTask: {whose} must contain indices in [0, {size}), got {span}")
-    return numbers
-
-
-def _groups(labels: Tensor, count: int) -> list[Tensor]:
-    """The positions of each label from 0 to count - 1, in order."""
-    order = torch.argsort(labels, stable=True)
-    return list(torch.split(order, torch.bincount(labels, minlength=count).tolist()))

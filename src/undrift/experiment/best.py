@@ -16,7 +16,8 @@ from undrift.core.types import ServerState
 from undrift.engine.store import copy_states
 from undrift.experiment.checkpoint import Checkpoints, kept_rounds
 from undrift.experiment.folder import RunError
-from undrift.experiment.judge import Column, measured
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import measured
 from undrift.experiment.strict import ConfigError
 
 Round = int | Literal["best"]
@@ -30,19 +31,20 @@ class KeepBest:
     Args:
         kept: the checkpoints of the folder `best`, of which one is kept.
         clients: the folder of the clients' states.
-        column: the accuracy by which the run is judged.
+        column: by which the run is judged.
         rows: the rows of the rounds so far.
     """
 
-    def __init__(
-        self, kept: Checkpoints, clients: Path, column: Column, rows: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
-        self.kept, self.clients, self.column = kept, clients, column
-        self.top = max((row[column] for row in measured(rows, column)), default=-1.0)
+    def __init__(self, kept: Checkpoints, clients: Path, column: str, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.kept, self.clients, self.column = kept, clients, Column(column)
+        before = [row[column] for row in measured(rows, column)]
+        self.top = (min if self.column.minimised else max)(before, default=None)
 
     def after(self, state: ServerState, row: Mapping[str, Any]) -> bool:
         """Keep the state after a round if it is the best so far; of equal rounds the first is the best."""
-        if not measured([row], self.column) or row[self.column] <= self.top:
+        if not measured([row], self.column):
+            return False
+        if self.top is not None and not self.column.better(row[self.column], self.top):
             return False
         folder = _states(self.kept.folder, state.round)
         if state.accepted:

@@ -28,10 +28,11 @@ from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of
+from undrift.experiment.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.strict import Strict, checked, read_toml
-from undrift.experiment.targets import numbers
+from undrift.experiment.targets import run_numbers
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
 
@@ -41,7 +42,7 @@ Scalar = bool | int | float | str
 ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
-_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen")
+_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed")
 
@@ -157,7 +158,13 @@ class Config(Strict):
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
             evaluate models on the server (FedLAW). Set it for all methods of a comparison.
-        target: accuracy to reach, or a list of them; the summary has the first round that reaches each.
+        task: instead of data, partition and model, a task of one's own: "package.module:function", a function that
+            returns it or the task itself, or a table with `name` and the function's arguments.
+        loss: "cross-entropy", "mse", "l1", "bce" or a reference; None takes what fits the data's targets.
+        metrics: what is measured on the test set besides: names or references.
+        goal: the metric by which the run is judged, with "max" or "min" before it if its name does not tell.
+        target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
+            `loss`, `metrics` or `goal`, the value of the metric that judges.
         bound: largest norm of a client's displacement; None allows any.
     """
 
@@ -182,7 +189,11 @@ class Config(Strict):
     augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    target: Annotated[float | tuple[float, ...] | None, BeforeValidator(numbers)] = None
+    task: TaskText = None
+    loss: LossText = None
+    metrics: MetricTexts = None
+    goal: Goal = None
+    target: Annotated[float | tuple[float, ...] | None, BeforeValidator(run_numbers)] = None
     bound: Positive | None = None
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
@@ -230,6 +241,7 @@ class Config(Strict):
             )
         if self.probability is not None and self.sampling != "uniform":
             raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
+        check_task(dict(self), {name: field.default for name, field in type(self).model_fields.items()})
         if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
@@ -239,7 +251,7 @@ class Config(Strict):
             local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
-        if needs.proxy and not self.proxy:
+        if needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self
 
@@ -271,10 +283,15 @@ class Config(Strict):
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
-        values = self.model_dump(exclude={"engine", "output", "rounds", "target"} | unused)
+        values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
         values["local"] = {k: x for k, x in values["local"].items() if x not in (None, False) or k not in _LATER_LOCAL}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:
         """All settings as TOML, for `read`."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))
+        return tomli_w.dumps(without_data(self.model_dump(exclude_none=True)))
+
+    @property
+    def subject(self) -> str:
+        """What it trains on: its task, or its data."""
+        return self.task or self.data

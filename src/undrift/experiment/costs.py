@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from undrift.experiment.judge import GLOBAL, Column, measured
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL, measured
 from undrift.experiment.targets import Target
 
 Spent = dict[str, float]
@@ -18,7 +19,7 @@ RESOURCES = ("rounds", "gradients", "bytes", "seconds")
 """What is counted; bytes of all clients together, up and down; seconds of training, without evaluation."""
 
 
-def curve(rows: Sequence[Mapping[str, Any]], judged_by: Column = GLOBAL) -> list[Spent]:
+def curve(rows: Sequence[Mapping[str, Any]], judged_by: str = GLOBAL) -> list[Spent]:
     """Every evaluation of a run, with what had been spent until then.
 
     Args:
@@ -26,41 +27,41 @@ def curve(rows: Sequence[Mapping[str, Any]], judged_by: Column = GLOBAL) -> list
         judged_by: the column by which the run is judged.
     """
     points: list[Spent] = []
-    total = dict.fromkeys(RESOURCES, 0.0)
+    total, kind = dict.fromkeys(RESOURCES, 0.0), Column(judged_by).kind
     for row in rows:
         new = (1, row["gradients"], row["bytes_up"] + row["bytes_down"], row["seconds"])
         total = {name: total[name] + x for name, x in zip(RESOURCES, new, strict=True)}
-        points += [{"accuracy": row[judged_by], **total} for row in measured([row], judged_by)]
+        points += [{kind: row[judged_by], **total} for row in measured([row], judged_by)]
     return points
 
 
 def costs(own: Mapping[int, Any], theirs: Mapping[int, Any], targets: Iterable[Target]) -> list[Cost]:
     """What a method needs for each target and, last, for the whole run (`target` None).
 
-    A relative target is that of the seed: the best accuracy that the baseline reaches with the same data.
+    A relative target is that of the seed: the best that the baseline reaches with the same data.
 
     Args:
-        own: seed -> result of the method's run: `curve`, `spent` (the whole run's) and `best_accuracy`.
+        own: seed -> result of the method's run: `curve`, `spent` (the whole run's), `judged_by` and its best.
         theirs: the same of the baseline.
         targets: what to reach.
 
     Returns:
-        For each: `target`; `accuracy`, its mean over the seeds; `seeds`, how many have one, and `reached`, how many
-        reached it; the means of rounds, gradients, bytes and seconds; `pairs`, in how many seeds the baseline reached
-        it too, `ratio`, the cost in units of the baseline's for the same target, and `speedup`, its reciprocal;
-        `share`, the cost in units of the baseline's whole run.
+        For each: `target`; `accuracy` (of another metric `value`), its mean over the seeds; `seeds`, how many have one,
+        and `reached`, how many reached it; the means of rounds, gradients, bytes and seconds; `pairs`, in how many
+        seeds the baseline reached it too, `ratio`, the cost in units of the baseline's for the same target, and `speedup`,
+        its reciprocal; `share`, the cost in units of the baseline's whole run.
     """
     return [_cost(own, theirs, target) for target in (*targets, None)]
 
 
 def _cost(own: Mapping[int, Any], theirs: Mapping[int, Any], target: Target | None) -> Cost:
-    bests = {seed: theirs.get(seed, {}).get("best_accuracy") for seed in own}
+    bests = {seed: best_of(theirs.get(seed, {})) for seed in own}
     wanted = {seed: target.accuracy(best) for seed, best in bests.items()} if target else {}
     known = [goal for goal in wanted.values() if goal is not None]
     ours, before = (_reached(runs, wanted) if target else _whole(runs) for runs in (own, theirs))
     return {
         "target": target.key if target else None,
-        "accuracy": fmean(known) if known else None,
+        _kind(own): fmean(known) if known else None,
         "seeds": len(known) if target else len(own),
         "reached": len(ours),
         **{name: fmean(spent[name] for spent in ours.values()) if ours else None for name in RESOURCES},
@@ -74,8 +75,27 @@ def _cost(own: Mapping[int, Any], theirs: Mapping[int, Any], target: Target | No
 def _reached(runs: Mapping[int, Any], wanted: Mapping[int, float | None]) -> dict[int, Spent]:
     """Seed -> what its run had spent when it first reached what is wanted with that seed, for those that did."""
     goals = {seed: goal for seed in runs if (goal := wanted.get(seed)) is not None}
-    there = {seed: [x for x in runs[seed].get("curve", ()) if x["accuracy"] >= goal] for seed, goal in goals.items()}
+    there = {
+        seed: [x for x in runs[seed].get("curve", ()) if judge.reaches(x[judge.kind], goal)]
+        for seed, goal in goals.items()
+        for judge in [judge_of(runs[seed])]
+    }
     return {seed: points[0] for seed, points in there.items() if points}
+
+
+def judge_of(result: Mapping[str, Any]) -> Column:
+    """The column by which a run is judged, from its result."""
+    return Column(result.get("judged_by", GLOBAL), result.get("direction"))
+
+
+def best_of(result: Mapping[str, Any]) -> float | None:
+    """The best value of that column; None if it was never measured."""
+    return result.get(judge_of(result).best_key)
+
+
+def _kind(runs: Mapping[int, Any]) -> str:
+    """What the numbers to reach are: an accuracy, or the value of another metric."""
+    return "accuracy" if all(judge_of(run).percent for run in runs.values()) else "value"
 
 
 def _whole(runs: Mapping[int, Any]) -> dict[int, Spent]:
@@ -130,9 +150,13 @@ def _name(cost: Mapping[str, Any]) -> str:
     """A target in a table: its accuracy and, if it is relative, to what."""
     if cost["target"] is None:
         return "whole run"
+    percent = "accuracy" in cost
     if not isinstance(cost["target"], str):
-        return f"{100 * cost['target']:g} %"
-    return cost["target"] if cost["accuracy"] is None else f"{100 * cost['accuracy']:.2f} % ({cost['target']})"
+        return f"{100 * cost['target']:g} %" if percent else f"{cost['target']:g}"
+    mean = cost["accuracy" if percent else "value"]
+    if mean is None:
+        return cost["target"]
+    return f"{100 * mean:.2f} % ({cost['target']})" if percent else f"{mean:.4g} ({cost['target']})"
 
 
 def _texts(cost: Mapping[str, Any]) -> list[str]:

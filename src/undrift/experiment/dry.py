@@ -14,6 +14,7 @@ from undrift.experiment.config import Config, OutputConfig
 from undrift.experiment.named import parts
 from undrift.experiment.run import Outcome, start
 from undrift.experiment.setup import Setup, prepare
+from undrift.experiment.strict import ConfigError
 
 CLIENTS, COHORT, EXAMPLES = 3, 2, 4
 """How many clients of the partition stay, how many of them take part, and how many examples each has at most."""
@@ -42,6 +43,8 @@ def shrunk(config: Config) -> Setup:
     Args:
         config: the settings of the run.
     """
+    if config.task is not None:
+        raise ConfigError(f"task: a dry run needs stand-in data, and {config.task} has its own; run it for one round")
     scheme = parse(config.partition)
     pool = _CORRUPTED_POOL if isinstance(scheme, Corrupt) else _POOL
     values: dict[str, Any] = {
@@ -55,8 +58,9 @@ def shrunk(config: Config) -> Setup:
     setup = prepare(
         Config.build({**config.model_dump(), **values}), _stand_in(config.data, None if listed(scheme) else pool)
     )
-    held = [own[:EXAMPLES] for own in setup.task.clients if len(own)]
-    return replace(setup, task=replace(setup.task, clients=held[:CLIENTS]))
+    task = setup.data_task
+    held = [own[:EXAMPLES] for own in task.clients if len(own)]
+    return replace(setup, task=replace(task, clients=held[:CLIENTS]))
 
 
 @lru_cache(maxsize=4)

@@ -84,10 +84,11 @@ def open_scene(
         round: after how many rounds to measure; None takes the last intact checkpoint.
     """
     with open_state(folder, round) as (setup, simulation, state):
-        chosen = sample_clients(setup.task, clients, seed)
+        task = setup.data_task  # the lens reads the test set
+        chosen = sample_clients(task, clients, seed)
         if len(chosen) < 2:
             raise RunError(f"{folder}: only {len(chosen)} of its clients has examples; comparing needs two")
-        yield Scene(setup.task, simulation, state, chosen, seed, examples)
+        yield Scene(task, simulation, state, chosen, seed, examples)
 
 
 @contextmanager
@@ -101,7 +102,8 @@ def open_state(folder: Path, round: int | None = None) -> Iterator[tuple[Setup, 
     check_run(folder)
     check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"))
-    same_data(folder, setup.partition)
+    if setup.partition is not None:
+        same_data(folder, setup.partition)
     same_init(folder, describe_init(getattr(setup.task, "make", None), setup.config.init))
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})

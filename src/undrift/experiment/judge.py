@@ -1,52 +1,49 @@
-"""By which accuracy a run is judged, and what its rows say by that accuracy.
+"""By which metric a run is judged, and what its rows say by that metric.
 
-A personal method is judged by its personal models: the mean over clients of each client's own model on its own test.
-All other methods are judged by the global model on the test set. Everything that ranks runs asks here.
+It is the accuracy unless the run has another goal. A personal method is judged by its personal models: the mean over
+clients of each client's own model on its own test. All other methods are judged by the global model on the test set.
+Everything that ranks runs asks here.
 """
 
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
 from undrift.experiment.config import Config
 from undrift.experiment.folder import read_summary
+from undrift.experiment.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
 
-Column = Literal["accuracy", "personal_accuracy"]
 Row = Mapping[str, Any]
 
-GLOBAL: Column = "accuracy"
-PERSONAL: Column = "personal_accuracy"
+GLOBAL = Column("accuracy")
+PERSONAL = Column("personal_accuracy")
 
-NAMES: Mapping[Column, str] = {GLOBAL: "accuracy", PERSONAL: "personal accuracy"}
-"""How each of them is called in a text."""
-
-_LAST: Mapping[Column, tuple[str, ...]] = {
-    GLOBAL: ("accuracy", "clean_accuracy", "test_loss", "client_accuracy", "client_worst_tenth"),
-    PERSONAL: ("personal_accuracy", "personal_worst_tenth"),
-}
+_FIRST = ("accuracy", "clean_accuracy", "test_loss", "client_accuracy", "client_worst_tenth")
 _TOTALS = ("seconds", "evaluate_seconds", "bytes_down", "bytes_up", "gradients")
 
 
-def judged_by(algorithm: Algorithm, local: Local) -> Column:
+def judged_by(algorithm: Algorithm, local: Local, goal: str | None = None) -> Column:
     """The column of the rows by which a method is judged: "personal_accuracy" if clients have models of their own.
 
     Args:
         algorithm: the method.
         local: the settings of local training; `buffers = "keep"` gives clients models of their own with any method.
+        goal: of the run's settings; None is the accuracy.
 
     Example:
         >>> judged_by(Algorithm(), Local()), judged_by(Algorithm(), Local(buffers="keep"))
         ('accuracy', 'personal_accuracy')
     """
-    return PERSONAL if algorithm.personalized or algorithm.keeps_buffers(local) else GLOBAL
+    wanted = ACCURACY if goal is None else GoalText.parse(goal)
+    return wanted.column(algorithm.personalized or algorithm.keeps_buffers(local))
 
 
 def config_judged_by(config: Config) -> Column:
     """The same for the settings of a run."""
-    return judged_by(config.algorithm(), config.local.local())
+    return judged_by(config.algorithm(), config.local.local(), config.goal)
 
 
 def run_judged_by(folder: Path, config: Config) -> Column:
@@ -57,36 +54,49 @@ def run_judged_by(folder: Path, config: Config) -> Column:
     summary = read_summary(folder)
     if summary is None:
         return config_judged_by(config)
-    return PERSONAL if summary.get("judged_by") == PERSONAL else GLOBAL
+    return Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
 
 
-def best(rows: Sequence[Row], judged_by: Column = GLOBAL) -> dict[str, Any]:
-    """The summary of a run's rows: best accuracy by the given column, the last of all accuracies, and totals.
+def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
+    """The summary of a run's rows: the best by the given column, the last of all metrics, and totals.
 
     Args:
         rows: of the rounds, in order; not every round is evaluated.
         judged_by: the column by which the run is judged.
     """
-    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": judged_by}
-    judged = measured(rows, judged_by)
+    column = Column(judged_by)
+    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column}
+    summary |= {"direction": column.direction} if column.minimised else {}
+    judged = measured(rows, column)
     if judged:
-        top = max(judged, key=lambda row: row[judged_by])
-        summary |= {"best_accuracy": top[judged_by], "best_round": top["round"]}
-    for column, names in _LAST.items():
-        for row in measured(rows, column)[-1:]:
-            summary |= {name: row[name] for name in names if name in row}
-            if column == GLOBAL:  # one for each type of corruption
-                summary |= {name: value for name, value in row.items() if name.startswith("accuracy/")}
+        top = (min if column.minimised else max)(judged, key=lambda row: row[column])
+        summary |= {column.best_key: top[column], "best_round": top["round"]}
+    for row in measured(rows, column.metric)[-1:]:
+        others = [name for name in evaluated(row) if name not in _FIRST]
+        summary |= {name: row[name] for name in (*_FIRST, *others) if name in row}
+    for row in measured(rows, PERSONAL_PREFIX + column.metric)[-1:]:
+        names = (PERSONAL_PREFIX + column.metric, "personal_worst_tenth")
+        summary |= {name: row[name] for name in names if name in row}
     summary |= {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
     personal = [row["personal_seconds"] for row in rows if "personal_seconds" in row]
     return summary | ({"personal_seconds": sum(personal)} if personal else {})
 
 
-def rounds_to(rows: Sequence[Row], target: float | None, judged_by: Column = GLOBAL) -> int | None:
+def evaluated(row: Row) -> list[str]:
+    """The columns of a row that the evaluation of the global model gave: those between the two times."""
+    names = list(row)
+    if "seconds" not in row or "evaluate_seconds" not in row:
+        return []
+    inside = names[names.index("seconds") + 1 : names.index("evaluate_seconds")]
+    return [name for name in inside if not name.startswith(PERSONAL_PREFIX)]
+
+
+def rounds_to(rows: Sequence[Row], target: float | None, judged_by: str = GLOBAL) -> int | None:
     """After how many rounds a column first reached the target; None if it did not, or there is no target."""
     if target is None:
         return None
-    return next((row["round"] for row in measured(rows, judged_by) if row[judged_by] >= target), None)
+    column = Column(judged_by)
+    return next((row["round"] for row in measured(rows, column) if column.reaches(row[column], target)), None)
 
 
 def measured(rows: Sequence[Row], column: str) -> list[Row]:

@@ -5,16 +5,19 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from undrift.core.algorithm import Algorithm, cost
+from undrift.core.task import Evaluates, EvaluatesClients
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
+from undrift.data import DataTask
 from undrift.engine.record import Record
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import StoreError
 from undrift.experiment.config import Config
-from undrift.experiment.judge import PERSONAL, Column, judged_by
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL, judged_by
 from undrift.experiment.setup import Setup
 from undrift.util.steps import tell
 
@@ -37,7 +40,7 @@ class Measure:
         self.costs = cost(setup.algorithm)
         mask = setup.algorithm.personalization.shared(self.model.layout)
         self.shared = 1.0 if mask is None else float(mask.float().mean())
-        if setup.task.corruptions is not None:
+        if isinstance(setup.task, DataTask) and setup.task.corruptions is not None:
             setup.task.corruptions.make()  # before the clock of the first evaluation starts
         self._personal: tuple[ServerState, Tensor] | None = None
         self._own: tuple[ServerState, Tensor] | None = None
@@ -52,7 +55,7 @@ class Measure:
         wanted = personal_every(self.setup.config, self.setup.algorithm)
         if self.has_personal and (last or (wanted and state.round % wanted == 0)):
             tested = perf_counter()
-            row.update(_spread("personal", self.personal(state)))
+            row.update(_spread("personal", self.personal(state), self.judged_by.metric))
             row["personal_seconds"] = round(perf_counter() - tested, 4)
         return {**row, "evaluate_seconds": round(perf_counter() - begun, 4)}
 
@@ -72,7 +75,7 @@ class Measure:
         return (self.costs.down + self.costs.up) / 2 * self.shared
 
     def test(self, state: ServerState) -> dict[str, float]:
-        """The metrics of the global model, on the official test set and on every client's own.
+        """The metrics of the global model, on the held-out data and on every client's own.
 
         If the partition corrupts images, accuracy and loss are means over the types, and the clean accuracy and that of
         every type are added.
@@ -80,23 +83,40 @@ class Measure:
         tell("round %d, evaluating", state.round)
         self._load(state, state.params, state.buffers)
         task, module = self.setup.task, self.model.module
-        right, loss = task.correct(module)
-        row = {"accuracy": float(right.double().mean()), "test_loss": loss}
-        if task.corruptions is not None:
-            right, losses = task.under_types(module)
-            each = right.double().mean(1)
-            row = {"accuracy": float(each.mean()), "test_loss": float(losses.mean()), "clean_accuracy": row["accuracy"]}
-            row |= {f"accuracy/{kind}": float(x) for kind, x in zip(task.corruptions.kinds, each, strict=True)}
-        own = task.per_client(module, None if task.holdout else right)
+        if isinstance(task, DataTask) and task.classifies:
+            row, own = _classified(task, module)
+            row |= {name: x for name, x in task.evaluate(module).items() if name not in row} if task.metrics else {}
+            own = own if self.judged_by.metric == GLOBAL else self._own_scores()
+        else:
+            row, own = dict(task.evaluate(module)) if isinstance(task, Evaluates) else {}, self._own_scores()
         self._own = state, own
-        return {**row, **_spread("client", own)}
+        return {**row, **_spread("client", own, self.judged_by.metric)}
 
     def own(self, state: ServerState) -> Tensor:
-        """The accuracy of the global model on every client's own test set."""
+        """The judged metric of the global model on every client's own test set; nan where there is none."""
         if self._own is not None and self._own[0] is state:  # computed in the last round's test
             return self._own[1]
         self._load(state, state.params, state.buffers)
-        return self.setup.task.per_client(self.model.module)
+        return self._own_scores()
+
+    def _own_scores(self) -> Tensor:
+        """The same for the model that is loaded."""
+        task, metric = self.setup.task, self.judged_by.metric
+        if isinstance(task, DataTask) and task.classifies and metric == GLOBAL:
+            return task.per_client(self.model.module)
+        if not self.setup.able.own_tests:
+            return torch.full((task.population,), nan, dtype=torch.float64)
+        scores = [self._score(self.model.module, client) for client in range(task.population)]
+        return torch.tensor(scores, dtype=torch.float64)
+
+    def _score(self, module: nn.Module, client: int) -> float:
+        """The judged metric of a model on a client's own test set."""
+        task, metric = self.setup.task, self.judged_by.metric
+        if isinstance(task, DataTask) and task.classifies and metric == GLOBAL:
+            return task.own_score(module, client).accuracy
+        return (
+            float(task.evaluate_client(module, client).get(metric, nan)) if isinstance(task, EvaluatesClients) else nan
+        )
 
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""
@@ -106,28 +126,28 @@ class Measure:
     @property
     def judged_by(self) -> Column:
         """The column by which the run is judged."""
-        return judged_by(self.setup.algorithm, self.setup.local)
+        return judged_by(self.setup.algorithm, self.setup.local, self.setup.config.goal)
 
     @property
     def has_personal(self) -> bool:
         """Whether clients are evaluated with personal models."""
-        return self.judged_by == PERSONAL
+        return self.judged_by.personal
 
     def personal(self, state: ServerState) -> Tensor:
-        """The accuracy of every client's personal model, tuned if the method says so, on its own test set.
+        """The judged metric of every client's personal model, tuned if the method says so, on its own test set.
 
         A client that never took part is evaluated with the model it would start from; one whose state is lost has nan.
         """
         if self._personal is not None and self._personal[0] is state:  # computed in the last round's test
             return self._personal[1]
-        task, accuracies = self.setup.task, []
+        task, scores = self.setup.task, []
         for client in range(task.population):
             tell("round %d, personal model %d of %d", state.round, client + 1, task.population)
             try:
-                accuracies.append(task.own_score(self.simulation.worker.personal(client, state), client).accuracy)
+                scores.append(self._score(self.simulation.worker.personal(client, state), client))
             except StoreError:
-                accuracies.append(nan)
-        self._personal = state, torch.tensor(accuracies, dtype=torch.float64)
+                scores.append(nan)
+        self._personal = state, torch.tensor(scores, dtype=torch.float64)
         return self._personal[1]
 
     def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
@@ -157,10 +177,22 @@ def personal_every(config: Config, algorithm: Algorithm) -> int:
     return every * ceil(config.rounds / (points * every))
 
 
-def _spread(name: str, accuracies: Tensor) -> dict[str, float]:
+def _classified(task: DataTask, module: nn.Module) -> tuple[dict[str, float], Tensor]:
+    """Accuracy and loss of a classifier on the test set, and its accuracy on every client's own."""
+    right, loss = task.correct(module)
+    row = {"accuracy": float(right.double().mean()), "test_loss": loss}
+    if task.corruptions is not None:
+        right, losses = task.under_types(module)
+        each = right.double().mean(1)
+        row = {"accuracy": float(each.mean()), "test_loss": float(losses.mean()), "clean_accuracy": row["accuracy"]}
+        row |= {f"accuracy/{kind}": float(x) for kind, x in zip(task.corruptions.kinds, each, strict=True)}
+    return row, task.per_client(module, None if task.holdout else right)
+
+
+def _spread(name: str, scores: Tensor, metric: Column = GLOBAL) -> dict[str, float]:
     """The mean over clients and the mean of the worst tenth, without clients that have no test set."""
-    sound = accuracies[~torch.isnan(accuracies)].sort().values
+    sound = scores[~torch.isnan(scores)].sort(descending=metric.minimised).values
     if len(sound) == 0:
         return {}
     worst = sound[: max(1, len(sound) // 10)]
-    return {f"{name}_accuracy": float(sound.mean()), f"{name}_worst_tenth": float(worst.mean())}
+    return {f"{name}_{metric}": float(sound.mean()), f"{name}_worst_tenth": float(worst.mean())}

@@ -28,7 +28,7 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
-        "targets": (*read_targets(config.target), *relative),
+        "targets": (*read_targets(config.target, free=True), *relative),
         "curve": curve(rows, column),
         "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
     }

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from undrift.core.task import Task
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
@@ -25,6 +26,8 @@ from undrift.experiment.measure import Measure
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import SavedRun
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
+from undrift.experiment.strict import ConfigError
+from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
 from undrift.util.files import write
@@ -64,30 +67,58 @@ class Outcome:
         return str(self.summary["sha256"])
 
 
-def start(config: Config, folder: Path, watch: Watch | None = None, setup: Setup | None = None) -> Outcome:
-    """Run a config in a new folder.
+def start(
+    config: Config | None = None,
+    folder: Path | str | None = None,
+    watch: Watch | None = None,
+    setup: Setup | None = None,
+    *,
+    task: Task | str | None = None,
+    resume: bool = False,
+    **settings: Any,
+) -> Outcome:
+    """Run a config, or the settings that are given by name, in a new folder.
 
     Args:
-        config: the settings.
-        folder: where to store everything; it must be new or empty.
+        config: the settings; None takes those given by name.
+        folder: where to store everything; it must be new or empty, unless `resume` is true.
         watch: called with every row.
         setup: the result of `prepare(config)`, if you have it already.
+        task: a task of one's own: the object, or a reference to it or to a function that returns it.
+        resume: go on with a run of the same settings and task that is in the folder, or return its result if it has
+            ended; so a script that was killed is simply run again.
+        settings: keys of a run file, such as `method`, `rounds`, `cohort`, `seed` or `output`; `local` may also be a
+            `Local`, and `engine` a name.
+
+    Example:
+        start(task=task, folder="runs/mine", method="scaffold", rounds=10, local=Local(lr=0.1), resume=True)
     """
-    check_free(folder)
-    setup = prepare(config) if setup is None else setup
-    with RunFolder.create(folder, setup.config) as run:
+    if folder is None:
+        raise ConfigError('start: name a folder for the run, folder="runs/mine"')
+    if config is not None and (settings or task is not None):
+        raise ConfigError(f"start: give a config or settings, not both, got {', '.join(settings) or 'task'} besides")
+    made = None if isinstance(task, str) else task
+    config = named_config(task, settings) if config is None else config
+    path = Path(folder)
+    if resume and (path / "config.toml").is_file():
+        return _again(config, path, partial(prepare, config, task=made), watch)
+    check_free(path)
+    setup = prepare(config, task=made) if setup is None else setup
+    with RunFolder.create(path, setup.config) as run:
         run.audit.write("start", config=setup.config.identity())
         return _go(run, setup, watch)
 
 
-def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
+def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = None, **changes: Any) -> Outcome:
     """Resume a run from its last intact checkpoint; the result equals that of an uninterrupted run bit for bit.
 
     Args:
         folder: the run's folder.
         watch: called with every row.
+        task: the run's task, if it was made in Python.
         changes: settings to change: `rounds`, and those of `engine`, which do not affect results.
     """
+    folder = Path(folder)
     with RunFolder.open(folder) as run:
         check_references(folder)
         values = run.config.model_dump()
@@ -97,7 +128,15 @@ def resume(folder: Path, watch: Watch | None = None, **changes: Any) -> Outcome:
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
-        return _go(run, prepare(config), watch)
+        return _go(run, prepare(config, task=task), watch)
+
+
+def _again(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
+    """Go on with a run that is in a folder, or return its result."""
+    ended = finished(config, folder)
+    if not ended:
+        complete(config, folder, ready, watch)
+    return Outcome(folder, read_summary(folder) or {}, trained=not ended)
 
 
 def finished(config: Config, folder: Path) -> bool:
@@ -107,6 +146,7 @@ def finished(config: Config, folder: Path) -> bool:
     check_references(folder)
     there = Config.read(folder / "config.toml")
     left = {name: getattr(there, name) for name in ("clients", "model") if getattr(config, name) is None}
+    left |= {"goal": there.goal} if config.goal is None else {}
     if isinstance(config.cohort, float):
         left["cohort"] = cohort_size(config.cohort, there.clients or CLIENTS)
     elif config.cohort is None and config.probability is None:
@@ -155,11 +195,14 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     """Train until the last round."""
     config = setup.config
     torch.set_num_threads(1)
-    run.describe(setup.partition)
+    if setup.partition is None:
+        same_task(run.path, task_record(setup.task, config.subject))
+    else:
+        run.describe(setup.partition)
     keep(run.path, used(config, getattr(setup.task, "dataset", None)))
     run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))
     write(run.path / "config.toml", config.toml())
-    run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.task.dataset.title})
+    run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     with engine(setup, run.path / "clients") as simulation:
         first = simulation.start()
         checkpoints = partial(
@@ -234,7 +277,7 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
     """Write the result: the final model, the table of rounds and the summary."""
     rows = run.metrics.rows()
     own = measure.personal(state) if measure.has_personal else measure.own(state)
-    run.note("clients.json", {"accuracy": [None if x != x else x for x in own.tolist()]})
+    run.note("clients.json", {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]})
     write(run.path / "model.safetensors", save(measure.weights(state)))
     run.metrics.write_parquet()
     target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)
@@ -242,7 +285,7 @@ def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) 
         "method": setup.config.method,
         "arguments": setup.config.arguments,
         "algorithm": repr(setup.algorithm),
-        "data": setup.task.dataset.title,
+        "data": setup.title,
         "parameters": len(state.params),
         "identity": setup.config.identity(),
         **best_of(rows, measure.judged_by),

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from undrift.core.algorithm import Algorithm
-from undrift.core.random import derive
+from undrift.core.evaluation import named_metrics
+from undrift.core.task import HasProxy, Task
 from undrift.core.types import Local
-from undrift.data import CorruptTests, Dataset, DataTask, Split
-from undrift.data.corruption import assign, corrupted
+from undrift.data import Dataset, DataTask
+from undrift.data.losses import find_loss
 from undrift.data.natural import natural
 from undrift.data.partition import Partition, has_clients, parse, partition
 from undrift.data.schemes import Scheme
@@ -26,10 +26,13 @@ from undrift.experiment.initial import begun, check_init
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
 from undrift.experiment.named import check_name, parts
+from undrift.experiment.splits import balanced, shifted, tested, tested_on
 from undrift.experiment.strict import ConfigError
+from undrift.experiment.tasks import Abilities, abilities, check_given, find_task, judged
 from undrift.util.steps import tell
 
 CLIENTS, COHORT = 100, 10  # defaults
+_BUILD = ("model", "init", "frozen")  # settings of what builds the model
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,26 +43,45 @@ class Setup:
         config: the settings, with a model's name.
         algorithm: the method.
         task: the model, its loss and the clients' data.
-        partition: who has which examples.
+        partition: who has which examples; None for a task of one's own.
         local: the settings all clients share.
         pool: Ray workers that outlive the run; None starts workers for this run only.
+        able: what the task measures.
     """
 
     config: Config
     algorithm: Algorithm
-    task: DataTask
-    partition: Partition
+    task: Task
+    partition: Partition | None
     local: Local
     pool: Any = None
+    able: Abilities = Abilities()
+
+    @property
+    def title(self) -> str:
+        """What it trains on, for people."""
+        return self.task.dataset.title if isinstance(self.task, DataTask) else self.config.subject
+
+    @property
+    def data_task(self) -> DataTask:
+        """The task on a data set; raises for a task of one's own."""
+        if not isinstance(self.task, DataTask):
+            raise ConfigError(
+                f"{self.config.subject} is a task of its own, and this needs a run on a data set: data = ..."
+            )
+        return self.task
 
 
-def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
+def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = None) -> Setup:
     """Load the data, split it over the clients and choose the model.
 
     Args:
         config: the settings.
         dataset: the data to use instead of loading those that the settings name.
+        task: the task to use instead of the one that the settings name.
     """
+    if config.task is not None:
+        return _of_task(config, find_task(config.task) if task is None else check_given(task))
     try:
         scheme = check_names(config)
         name, arguments = parts(config.data)
@@ -76,8 +98,10 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         make = _maker(config, dataset)
         make()  # raises here if the model does not fit the data
         if owned is not None:
-            dataset = _tested(dataset, split) if owned.test is None else _tested_on(dataset, owned.test)
-        dataset, corruptions = _shifted(dataset, split, config.seed)
+            dataset = tested(dataset, split) if owned.test is None else tested_on(dataset, owned.test)
+        dataset, corruptions = shifted(dataset, split, config.seed)
+        criterion = None if config.loss is None else find_loss(config.loss)
+        metrics = named_metrics(config.metrics)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     known = split.labels
@@ -85,7 +109,7 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         known = np.where(owners == owned.test, -1, known)  # the server must not have examples of the test set
     reserved = balanced(known, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
-    task = DataTask(
+    data_task = DataTask(
         dataset,
         clients,
         make,
@@ -94,14 +118,41 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
         config.seed,
         reserved=reserved,
         corruptions=corruptions,
+        criterion=criterion,
+        metrics=metrics,
     )
-    check_fit(str(config.model), task)
-    return Setup(config, config.algorithm(), task, split, config.local.local())
+    check_fit(str(config.model), data_task)
+    usual = data_task.classifies and not metrics and config.goal is None
+    return _judged(config, data_task, split, Abilities() if usual else abilities(data_task))
+
+
+def _of_task(config: Config, task: Task) -> Setup:
+    """A run on a task of one's own."""
+    if config.clients not in (None, task.population):
+        raise ConfigError(f"clients: the task has {task.population}, got {config.clients}; leave it out")
+    size = getattr(task, "batch_size", None)
+    if size not in (None, config.local.batch_size):
+        raise ConfigError(
+            f"local.batch_size: the task's loaders have {size}, got {config.local.batch_size}; set {size}"
+        )
+    if config.algorithm().needs.proxy and not isinstance(task, HasProxy):
+        raise ConfigError(f"task: {config.method} needs proxy data at the server: a method proxy() of the task")
+    cohort = cohort_size(config.cohort, task.population) if config.probability is None else None
+    config = Config.build(config.model_dump() | {"clients": task.population, "cohort": cohort})
+    return _judged(config, task, None, abilities(task))
+
+
+def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Any = None) -> Setup:
+    """The run, with the goal by which it is judged."""
+    algorithm, local = config.algorithm(), config.local.local()
+    goal = judged(config.goal, task, able, algorithm.personalized or algorithm.keeps_buffers(local))
+    return Setup(config.model_copy(update={"goal": goal}), algorithm, task, split, local, pool, able)
 
 
 def check_names(config: Config) -> Scheme:
     """The partition of a run; raises if its data, its model or its partition is unknown, before anything is loaded."""
-    check_name("data", config.data)
+    if config.task is None:
+        check_name("data", config.data)
     if config.model is not None:
         check_name("model", config.model)
     check_init(config.init)
@@ -118,56 +169,10 @@ def variant(setup: Setup, config: Config) -> Setup:
     resolved = {name: getattr(setup.config, name) for name in ("clients", "cohort", "partition")}
     config = Config.build(config.model_dump() | resolved | {"model": config.model or setup.config.model})
     task = setup.task
-    if any(getattr(config, name) != getattr(setup.config, name) for name in ("model", "init", "frozen")):
+    if isinstance(task, DataTask) and any(getattr(config, x) != getattr(setup.config, x) for x in _BUILD):
         task = replace(task, make=_maker(config, task.dataset))
         check_fit(str(config.model), task)
-    return replace(setup, config=config, algorithm=config.algorithm(), task=task, local=config.local.local())
-
-
-def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """The sorted indices of `count` examples, drawn evenly over the classes; those labelled -1 are not drawn."""
-    draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels[labels >= 0])
-    shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
-    drawn = [draw.permutation(np.flatnonzero(labels == k))[:n] for k, n in zip(kinds, shares, strict=True)]
-    return np.sort(np.concatenate(drawn)).astype(np.int64)
-
-
-def _tested(dataset: Dataset, split: Partition) -> Dataset:
-    """The data without the test examples of owners that a natural partition left out."""
-    train, test = dataset.train.owners, dataset.test.owners
-    if train is None or test is None:
-        return dataset
-    drawn = train[torch.from_numpy(np.concatenate(split.clients))]
-    left = np.setdiff1d(train.numpy(), drawn.numpy())
-    kept = torch.from_numpy(~np.isin(test.numpy(), left))
-    if not kept.any():
-        raise ValueError(f"{split.scheme}: the users that were drawn have no test examples; draw more of them")
-    if kept.all():
-        return dataset
-    return replace(dataset, test=Split(dataset.test.inputs[kept], dataset.test.targets[kept], test[kept]))
-
-
-def _tested_on(dataset: Dataset, owner: int) -> Dataset:
-    """The data with all examples of one owner, of both splits, as the test set."""
-    splits = (dataset.train, dataset.test)
-    kept = [(split, split.owners == owner) for split in splits if split.owners is not None]
-    inputs = torch.cat([split.inputs[own] for split, own in kept])
-    targets = torch.cat([split.targets[own] for split, own in kept])
-    return replace(dataset, test=Split(inputs, targets, torch.full_like(targets, owner)))
-
-
-def _shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
-    """The data with corrupted training images, and the corrupted tests, if the partition asks for them."""
-    shift = split.corruption
-    if shift is None:
-        return dataset, None
-    if dataset.kind != "image":
-        raise ValueError(
-            f'corrupt: only images can be corrupted, {dataset.name} is {dataset.kind}; use partition = "{shift.over}"'
-        )
-    tests = CorruptTests(dataset.test, shift.kinds, shift.severity, seed)
-    inputs = corrupted(dataset.train.inputs.numpy(), assign(split, seed), seed, shift.severity)
-    return replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs))), tests
+    return _judged(config, task, setup.partition, setup.able, setup.pool)
 
 
 def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:

@@ -7,8 +7,10 @@ from math import isnan, sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
-from undrift.experiment.costs import cost_cells, cost_note, costs, reached_text
-from undrift.experiment.judge import GLOBAL, PERSONAL
+from undrift.experiment.costs import cost_cells, cost_note, costs, judge_of, reached_text
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL
+from undrift.experiment.notes import MIXED, judging_note
 from undrift.util.tables import markdown
 
 Result = Mapping[str, Any]
@@ -19,16 +21,12 @@ Columns = Literal["accuracy", "cost"]
 LEVEL = 0.95
 """The level of every interval."""
 
-MIXED = "mixed"
-"""In place of a column if the runs of a row are not judged by the same one."""
-
 _SPREADS = {
-    "client": "client_accuracy",
+    "client": "client_{}",
     "worst_tenth": "client_worst_tenth",
-    "personal": "personal_accuracy",
+    "personal": "personal_{}",
     "personal_worst_tenth": "personal_worst_tenth",
 }
-_JUDGES = {GLOBAL: "global", PERSONAL: "personal"}
 _MEANS = ("traffic", "seconds_per_round", "gradients")
 
 
@@ -126,12 +124,15 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
     """The row of a method, without numbers that no run has."""
-    columns = {_judge(run) for run in own.values()}
+    columns = {judge_of(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
-    row["judged_by"] = columns.pop() if len(columns) == 1 else MIXED
+    judge = columns.pop() if len(columns) == 1 else Column(MIXED)
+    row["judged_by"] = judge
+    row |= {"direction": judge.direction} if judge.minimised else {}
+    metric = GLOBAL if judge == MIXED else judge.metric
     spreads = {"best": _judged(own, "best"), "last": _judged(own, "last")}
-    spreads |= {name: _values(own, key) for name, key in _SPREADS.items()}
-    spreads |= {"global": _values(own, GLOBAL)} if row["judged_by"] != GLOBAL else {}
+    spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}
+    spreads |= {"global": _values(own, metric)} if judge != metric else {}
     for name, values in spreads.items():
         if values:
             row[name], row[f"{name}_std"] = spread(list(values.values()))
@@ -144,15 +145,11 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     return row
 
 
-def _judge(run: Result) -> str:
-    """The column by which a run is judged."""
-    return str(run.get("judged_by", GLOBAL))
-
-
 def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
-    """Seed -> the best or the last of the accuracy by which its run is judged."""
-    keys = {seed: "best_accuracy" if name == "best" else _judge(run) for seed, run in runs.items()}
-    return {seed: runs[seed][key] for seed, key in sorted(keys.items()) if _has(runs[seed], key)}
+    """Seed -> the best or the last of the column by which its run is judged."""
+    judges = {seed: judge_of(run) for seed, run in sorted(runs.items())}
+    keys = {seed: judge.best_key if name == "best" else judge for seed, judge in judges.items()}
+    return {seed: runs[seed][key] for seed, key in keys.items() if _has(runs[seed], key)}
 
 
 def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
@@ -197,49 +194,29 @@ def _markdown(view: TableView) -> str:
     return markdown(view.headings, view.texts, left=left) + "\n" + (f"\n{view.note}\n" if view.note else "")
 
 
-def judging_note(rows: Sequence[Row]) -> str:
-    """What the accuracies of a table mean if some of its methods are personal; empty if none is."""
-    columns = {row.get("judged_by", GLOBAL) for row in rows}
-    if columns <= {GLOBAL}:
-        return ""
-    note = (
-        "Judged by personal: best, last, differences and rounds to target are of the mean accuracy of clients' own "
-        "models on their own tests."
-    )
-    if columns != {PERSONAL}:
-        note += (
-            " Judged by global: of the accuracy of the global model on the test set. A difference between the two "
-            "kinds is one of these accuracies, on different tests; clients % is the global model on clients' own tests."
-        )
-    if MIXED in columns:
-        note += (
-            " Mixed: some runs of the row were made by a version that judged them by the global model; run them again."
-        )
-    return note
-
-
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """Headings, and functions that give a row's text in each column; empty if it has no value."""
     baseline = rows[0]["baseline"] if rows else ""
-    several = any(row.get("judged_by", GLOBAL) != GLOBAL for row in rows)
+    judges = [judge_of(row) for row in rows]
+    several, unit = any(judge != GLOBAL for judge in judges), " %" if all(map(_shares, judges)) else ""
     return [
         ("setting", lambda row: str(row.get("setting", ""))),
         ("method", lambda row: str(row["label"])),
-        ("judged by", lambda row: _JUDGES.get(row.get("judged_by", GLOBAL), MIXED) if several else ""),
+        ("judged by", lambda row: _judge(row) if several else ""),
         ("seeds", lambda row: str(len(row["seeds"]))),
-        ("best %", lambda row: _accuracy(row, "best")),
-        ("last %", lambda row: _accuracy(row, "last")),
+        (f"best{unit}", lambda row: _accuracy(row, "best")),
+        (f"last{unit}", lambda row: _accuracy(row, "last")),
         (f"last vs {baseline}", lambda row: _difference(row, "last")),
         (f"best vs {baseline}", lambda row: _difference(row, "best")),
         *_targets(rows, baseline),
         ("traffic", lambda row: _number(row, "traffic", "{:.2f}x")),
         ("s/round", lambda row: _number(row, "seconds_per_round", "{:.3g}")),
         ("gradients", lambda row: _number(row, "gradients", "{:.0f}")),
-        ("clients %", lambda row: _accuracy(row, "client")),
-        ("worst tenth %", lambda row: _accuracy(row, "worst_tenth")),
-        ("global %", lambda row: _accuracy(row, "global")),
-        ("personal %", lambda row: "" if row.get("judged_by") == PERSONAL else _accuracy(row, "personal")),
-        ("personal worst tenth %", lambda row: _accuracy(row, "personal_worst_tenth")),
+        (f"clients{unit}", lambda row: _accuracy(row, "client")),
+        (f"worst tenth{unit}", lambda row: _accuracy(row, "worst_tenth")),
+        (f"global{unit}", lambda row: _accuracy(row, "global")),
+        (f"personal{unit}", lambda row: "" if judge_of(row).personal else _accuracy(row, "personal")),
+        (f"personal worst tenth{unit}", lambda row: _accuracy(row, "personal_worst_tenth")),
     ]
 
 
@@ -247,19 +224,38 @@ def _number(row: Row, name: str, text: str) -> str:
     return "" if row.get(name) is None else text.format(row[name])
 
 
+def _shares(judge: Column) -> bool:
+    """Whether numbers are shares, shown in percent; runs of a row that differ are judged by accuracies."""
+    return judge.percent or judge == MIXED
+
+
+def _judge(row: Row) -> str:
+    """By what a row is judged: the model, and the metric if it is not the accuracy."""
+    judge = judge_of(row)
+    if judge == MIXED:
+        return MIXED
+    model = "personal" if judge.personal else "global"
+    return model if judge.metric == GLOBAL else judge.words
+
+
 def _accuracy(row: Row, name: str) -> str:
-    """Mean and deviation in percent."""
+    """Mean and deviation, those of accuracies in percent."""
     if row.get(name) is None:
         return ""
     deviation = row[f"{name}_std"]
+    if not _shares(judge_of(row)):
+        return f"{row[name]:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
     return f"{row[name]:.2%}".rstrip("%") + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
 def _difference(row: Row, name: str) -> str:
-    """A difference in percentage points with its interval, if it has one."""
+    """A difference with its interval, if it has one; of accuracies in percentage points."""
     if f"{name}_difference" not in row:
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if not _shares(judge_of(row)):
+        interval = "-" if low is None else f"[{low:+.3g}, {high:+.3g}]"
+        return f"{row[f'{name}_difference']:+.3g} {interval}"
     interval = "-" if low is None else f"[{100 * low:+.2f}, {100 * high:+.2f}]"
     return f"{100 * row[f'{name}_difference']:+.2f} {interval}"
 
@@ -270,12 +266,15 @@ def _targets(rows: Sequence[Row], baseline: str) -> list[tuple[str, Callable[[Ro
     if all(len(own) <= 1 and not isinstance(cost["target"], str) for own in found for cost in own):
         return [("rounds to target", lambda row: next(map(reached_text, row.get("costs", ())[:-1]), ""))]
     keys = dict.fromkeys(cost["target"] for own in found for cost in own)
-    return [(f"rounds to {_heading(key, baseline)}", partial(_rounds, key=key)) for key in keys]
+    percent = all("accuracy" in cost for own in found for cost in own)
+    return [(f"rounds to {_heading(key, baseline, percent)}", partial(_rounds, key=key)) for key in keys]
 
 
-def _heading(key: float | str, baseline: str) -> str:
+def _heading(key: float | str, baseline: str, percent: bool) -> str:
     """A target in a heading: "70 %" or "0.95 * fedavg's best"."""
-    return key.replace("baseline", f"{baseline}'s best") if isinstance(key, str) else f"{100 * key:g} %"
+    if isinstance(key, str):
+        return key.replace("baseline", f"{baseline}'s best")
+    return f"{100 * key:g} %" if percent else f"{key:g}"
 
 
 def _rounds(row: Row, key: float | str) -> str:

@@ -2,9 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
+from pydantic import ValidationInfo
+
 _SHARE = re.compile(r"\s*(?:([0-9.]+(?:e-?[0-9]+)?)\s*\*\s*)?baseline\s*")
+_FREE = ("task", "loss", "metrics", "goal")  # settings of runs that may be judged by other metrics than accuracy
 _VALID = 'a number in (0, 1], such as 0.7, or, in a comparison, "baseline" or "0.95 * baseline"'
 
 
@@ -38,11 +42,12 @@ class Target:
         return None if best is None else self.value * best
 
 
-def read_targets(value: Any) -> tuple[Target, ...]:
+def read_targets(value: Any, free: bool = False) -> tuple[Target, ...]:
     """The targets that a file's `target` means: none, one, or a list of them.
 
     Args:
         value: None, a number, "baseline", "0.95 * baseline", or a list of these.
+        free: whether numbers are of any metric, not only accuracies.
 
     Example:
         >>> [target.key for target in read_targets([0.7, "0.95*baseline"])]
@@ -50,15 +55,16 @@ def read_targets(value: Any) -> tuple[Target, ...]:
     """
     if value is None:
         return ()
-    targets = tuple(_target(item) for item in (value if isinstance(value, list | tuple) else [value]))
+    targets = tuple(_target(item, free) for item in (value if isinstance(value, list | tuple) else [value]))
     for target in targets:
         if targets.count(target) > 1:
             raise ValueError(f"target: {target.key} is there {targets.count(target)} times; each counts once")
     return targets
 
 
-def _target(value: Any) -> Target:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
+def _target(value: Any, free: bool) -> Target:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if number and (0 < value <= 1 or (free and isfinite(value))):
         return Target(float(value))
     share = _SHARE.fullmatch(value) if isinstance(value, str) else None
     try:
@@ -70,9 +76,19 @@ def _target(value: Any) -> Target:
     return Target(ratio, relative=True)
 
 
-def numbers(value: Any) -> Any:
-    """The `target` of a single run, which has no baseline: None, a number or a tuple of numbers."""
-    targets = read_targets(value)
+def run_numbers(value: Any, info: ValidationInfo) -> Any:
+    """The same as `numbers`, of any metric if the settings before it say that the run may be judged by another one."""
+    return numbers(value, any(info.data.get(key) for key in _FREE))
+
+
+def numbers(value: Any, free: bool = False) -> Any:
+    """The `target` of a single run, which has no baseline: None, a number or a tuple of numbers.
+
+    Args:
+        value: as a file writes it.
+        free: whether numbers are of any metric, not only accuracies.
+    """
+    targets = read_targets(value, free)
     for target in targets:
         if target.relative:
             raise ValueError(
@@ -91,6 +107,7 @@ def split_targets(value: Any) -> tuple[Any, tuple[Target, ...]]:
         >>> split_targets([0.7, "baseline"])
         ([0.7], (Target(value=1.0, relative=True),))
     """
-    relative = tuple(target for target in read_targets(value) if target.relative)
-    own = [target.value for target in read_targets(value) if not target.relative]
+    targets = read_targets(value, free=True)  # the run's own settings say which numbers are possible
+    relative = tuple(target for target in targets if target.relative)
+    own = [target.value for target in targets if not target.relative]
     return (own or None if relative else value), relative

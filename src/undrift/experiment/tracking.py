@@ -46,7 +46,7 @@ def _mlflow(stack: ExitStack, folder: Path, config: Config) -> Log:
     """A run in the experiment that MLflow's own settings name."""
     mlflow = _library("mlflow", "mlflow")
     stack.enter_context(mlflow.start_run(run_name=folder.name))
-    mlflow.log_params({"method": config.method, "data": config.data, "seed": config.seed})
+    mlflow.log_params({"method": config.method, "data": config.subject, "seed": config.seed})
     return lambda numbers, step: mlflow.log_metrics(dict(numbers), step=step)
 
 

@@ -5,7 +5,8 @@ OUT/tune.json        all trials and the choice
 OUT/choice.toml      the settings to run
 
 Trials are scored on examples held out from every client, never on the test set: each client's own model if the method
-is personal, else the global model.
+is personal, else the global model. A task of one's own is scored on the clients' tests it has, or else on its test
+data, which should then be data for validation.
 """
 
 import json
@@ -21,7 +22,8 @@ from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config, Scalar
 from undrift.experiment.folder import RunError
-from undrift.experiment.judge import GLOBAL, PERSONAL, Column, config_judged_by, measured
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL, measured, run_judged_by
 from undrift.experiment.run import StalledError, complete
 from undrift.experiment.setup import Setup, prepare, variant, workers
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
@@ -92,6 +94,8 @@ class Tuning(Strict):
         config = Config.build(merged(self.base, given), source)
         if 0 < config.holdout < LEAST:
             raise ConfigError(f"{source}: holdout: trials are scored on it: {LEAST} at least, got {config.holdout}")
+        if config.task is not None:  # which has data of its own to score trials on
+            return config
         return config if config.holdout else config.model_copy(update={"holdout": HOLDOUT})
 
 
@@ -196,6 +200,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         watch: called with the name of a trial and each of its rows.
     """
     shared: list[Setup] = []
+    judges = [GLOBAL]  # known once a trial has been prepared
     stack, number, first = ExitStack(), count(1), prod(len(set(values)) for values in tuning.grid.values())
 
     def evaluate(point: Point) -> float:
@@ -213,18 +218,20 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         with suppress(StalledError):  # its rows say that it diverged
             complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
         rows = Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds]
-        return score(rows, tuning.by, config_judged_by(config))
+        judges[:] = [run_judged_by(out / "trials" / name, Config.read(out / "trials" / name / "config.toml"))]
+        return score(rows, tuning.by, judges[0])
 
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
     with stack:
-        return _write(tuning, out, search(grid, evaluate, tuning.widenings))
+        return _write(tuning, out, search(grid, evaluate, tuning.widenings), judges[0])
 
 
-def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: Column = GLOBAL) -> float:
+def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
     """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
 
-    Training has diverged if no upload was accepted in some round.
+    Training has diverged if no upload was accepted in some round. Of a metric of which less is better it is the
+    negative. Without tests of the clients it is the column that judges.
 
     Args:
         rows: of the rounds, in order.
@@ -233,17 +240,20 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: Column
     """
     if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
         return float("nan")
-    column = PERSONAL if judged_by == PERSONAL else "client_accuracy"
-    accuracies = [float(row[column]) for row in measured(rows, column)]
-    return (max(accuracies) if by == "best" else accuracies[-1]) if accuracies else float("nan")
+    judge, own = Column(judged_by), f"client_{judged_by}"
+    column = own if not judge.personal and measured(rows, own) else judge
+    sign = -1.0 if judge.minimised else 1.0
+    scores = [sign * float(row[column]) for row in measured(rows, column)]
+    return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
 
 
 def _name(tuning: Tuning, point: Point) -> str:
     return "_".join(f"{name}-{value!r}" for name, value in zip(tuning.grid, point, strict=True))
 
 
-def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
+def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> dict[str, Any]:
     """Write the trials and the choice; the choice has the holdout of the settings, by default none."""
+    sign = -1.0 if judge.minimised else 1.0
     if result.scores[result.best] == -inf:
         raise RunError(f"{out}: every trial diverged, down to {_name(tuning, result.best)}: begin with smaller values")
     config = tuning.config(result.best)
@@ -251,7 +261,7 @@ def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
     trials = [
         {
             **dict(zip(result.axes, point, strict=True)),
-            "score": None if value == -inf else value,
+            "score": None if value == -inf else sign * value,
             "diverged": value == -inf,
         }
         for point, value in sorted(result.scores.items())
@@ -259,12 +269,12 @@ def _write(tuning: Tuning, out: Path, result: SearchResult) -> dict[str, Any]:
     summary = {
         "method": tuning.method,
         "by": tuning.by,
-        "judged_by": config_judged_by(config),
+        "judged_by": judge,
         "holdout": config.holdout,
         "axes": result.axes,
         "edges": result.edges,
         "choice": dict(zip(result.axes, result.best, strict=True)),
-        "score": result.scores[result.best],
+        "score": sign * result.scores[result.best],
         "trials": trials,
     }
     write(out / "choice.toml", choice.toml())

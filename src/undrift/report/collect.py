@@ -11,8 +11,9 @@ from typing import Any
 
 from undrift.experiment.compare import Comparison
 from undrift.experiment.config import Config
+from undrift.experiment.goals import Column
 from undrift.experiment.inspect import place
-from undrift.experiment.judge import GLOBAL, PERSONAL, Column, run_judged_by
+from undrift.experiment.judge import run_judged_by
 from undrift.experiment.results import result
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target
@@ -108,8 +109,9 @@ class Group:
 
     @property
     def judged_by(self) -> Column:
-        """The column by which all its runs are judged; "accuracy", which all runs have, if they differ."""
-        return PERSONAL if all(run.judged_by == PERSONAL for run in self.runs) else GLOBAL
+        """The column by which all its runs are judged; if they differ, that of the global model, which all have."""
+        judges = [run.judged_by for run in self.runs]
+        return judges[0] if all(judge == judges[0] for judge in judges) else judges[0].metric
 
     def lens(self, *keys: str) -> list[Any]:
         """The measurements under nested keys, for each run that has them."""

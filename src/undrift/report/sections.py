@@ -94,7 +94,7 @@ def _facts(material: Material) -> str:
     """What was compared, in a sentence."""
     runs = material.runs
     seeds = len({run.config.seed for run in runs})
-    data = ", ".join(dict.fromkeys(run.config.data for run in runs))
+    data = ", ".join(dict.fromkeys(run.config.subject for run in runs))
     models = ", ".join(dict.fromkeys(run.config.model for run in runs if run.config.model))
     return (
         f"{_count(len(material.labels), 'method')}, {_count(len(material.settings), 'setting')}, "

@@ -7,13 +7,12 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
-from undrift.experiment.judge import GLOBAL, NAMES
 from undrift.experiment.statistics import spread
 from undrift.report.collect import LoadedRun, ReportError, collect
 from undrift.report.drawing import PALETTE, Axis, Figure, Line, Panel, line_panel, slug
 from undrift.report.frames import Curve, frames_over
 from undrift.report.prints import write_prints
-from undrift.report.training import JUDGED
+from undrift.report.training import judged_labels
 from undrift.util.names import suggest
 
 DECADES = 1.5  # positive numbers that span more are drawn on a log axis
@@ -105,20 +104,21 @@ def _x_axis(xs: Sequence[Any], over: str) -> tuple[Axis, Mapping[Any, Any]]:
 
 def _number(run: LoadedRun, by: str) -> float | None:
     """What is shown of a run; None if it has no such number."""
-    value = run.result.get({"best": "best_accuracy", "last": run.judged_by}.get(by, by))
+    value = run.result.get({"best": run.judged_by.best_key, "last": run.judged_by}.get(by, by))
     return value if isinstance(value, int | float) else None
 
 
 def _y_axis(runs: Sequence[LoadedRun], by: str, minus: str) -> tuple[str, Axis]:
     """A title and the axis."""
     judged = frozenset(run.judged_by for run in runs)
-    known = {"best": f"best {JUDGED[judged][1]}", "last": f"last {JUDGED[judged][1]}"}
-    percent = by in known or any(word in by for word in _SHARES)
+    metric, label = next(iter(judged)).metric, judged_labels(judged)[1]
+    known = {"best": f"best {label}", "last": f"last {label}"}
+    percent = metric.percent if by in known else any(word in by for word in _SHARES)
     title = known.get(by, by.replace("_", " ") + (" (%)" if percent else ""))
     if minus:
         title = title.replace(" (%)", "") + f", minus {minus}" + (" (points)" if percent else "")
-    accuracy = NAMES[next(iter(judged))] if len(judged) == 1 else NAMES[GLOBAL]
-    heading = f"{by} {accuracy}" if by in known else by.replace("_", " ")
+    judge = next(iter(judged)) if len(judged) == 1 else metric
+    heading = f"{by} {judge.words}" if by in known else by.replace("_", " ")
     return heading.capitalize(), Axis(title, percent=percent)
 
 

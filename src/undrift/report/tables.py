@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import floor
 from statistics import fmean
 
-from undrift.experiment.costs import amount, cost_cells, cost_note, costs
-from undrift.experiment.judge import GLOBAL
-from undrift.experiment.statistics import LEVEL, cells, judging_note, summarise
+from undrift.experiment.costs import amount, best_of, cost_cells, cost_note, costs, judge_of
+from undrift.experiment.notes import judging_note
+from undrift.experiment.statistics import LEVEL, cells, summarise
 from undrift.experiment.targets import Target
 from undrift.report.collect import Group, Material
 from undrift.report.drawing import Table
@@ -19,8 +19,9 @@ def summary(material: Material) -> Table:
         runs = {group.label: group.results for group in material.within(setting)}
         rows += [{"setting": setting, **row} for row in summarise(runs, material.baseline)]
     headings, texts = cells(rows)
+    points = " in points" if any(heading.endswith(" %") for heading in headings) else ""
     reading = (
-        f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference in points within a "
+        f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference{points} within a "
         f"seed and its {LEVEL:.0%} interval, and one that holds 0 does not tell the two apart."
     )
     return Table(headings, texts, f"{reading} {judging_note(rows)}".strip(), keys=headings.index("seeds"))
@@ -43,7 +44,9 @@ def reach(material: Material) -> Table:
         f"{cost_note(material.baseline)} Targets are the runs' own or, if they have none, the highest whole percent "
         "that every run reaches."
     )
-    if any(group.judged_by != GLOBAL for group in material.groups):
+    if not all(group.judged_by.percent for group in material.groups):
+        reading = reading.replace("the highest whole percent that", "of accuracies the highest whole percent that")
+    if any(group.judged_by.personal for group in material.groups):
         reading += " Personal methods reach it by their personal accuracy, and only in rounds in which it was measured."
     return Table([*headings, "MB up a round", "MB down a round"], lines, reading, keys=method + 1)
 
@@ -52,8 +55,10 @@ def targets(groups: Sequence[Group]) -> tuple[Target, ...]:
     """What to reach: the runs' own targets or, without any, the highest whole percent that all of them reach."""
     results = [run.result for group in groups for run in group.runs]
     own = dict.fromkeys(target for result in results for target in result["targets"])
-    common = floor(100 * min(result.get("best_accuracy", 0.0) for result in results)) / 100
-    return tuple(own) or ((Target(common),) if common else ())
+    if own or not all(judge_of(result).percent for result in results):
+        return tuple(own)
+    common = floor(100 * min(best_of(result) or 0.0 for result in results)) / 100
+    return (Target(common),) if common else ()
 
 
 def _rate(group: Group, key: str) -> str:

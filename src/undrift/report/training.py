@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from undrift.experiment.judge import GLOBAL, PERSONAL
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import GLOBAL, PERSONAL, evaluated
 from undrift.report.assemble import over_seeds
 from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
@@ -37,7 +38,7 @@ _ACROSS: dict[str, tuple[Axis, Callable[[Row], float]]] = {
     ),
     "seconds": (Axis("training time without tests (s)"), lambda row: row["seconds"]),
 }
-_HIGHER = "Higher and further left is better"
+_HIGHER, _LOWER = "Higher and further left is better", "Lower and further left is better"
 _THIN = (
     "personal accuracy is the mean of clients' own models on their own tests; "
     "thin lines are the global models of personal methods, on the test set, as is all global accuracy"
@@ -61,16 +62,19 @@ _MEASURES = (
 
 
 def learning(material: Material) -> Iterator[Figure]:
-    """Accuracy over rounds, traffic and time; test loss, drift and the clients' distance over rounds.
+    """Accuracy over rounds, traffic and time; test loss, other metrics, drift and the clients' distance over rounds.
 
-    Accuracy is that by which each method is judged.
+    Accuracy, or another metric in its place, is that by which each method is judged.
     """
     for name in _ACROSS:
         for setting in material.settings:
-            measure, lines = _judged(material.within(setting), name)
-            if lines:
-                yield _curves(measure, name, setting, lines)
-    for measure in _MEASURES:
+            groups = material.within(setting)
+            for metric in dict.fromkeys(group.judged_by.metric for group in groups):
+                measure, lines = _judged([group for group in groups if group.judged_by.metric == metric], name)
+                if lines:
+                    yield _curves(measure, name, setting, lines)
+    others = dict.fromkeys(metric for group in material.groups for metric in _others(group))
+    for measure in (*_MEASURES, *map(_metric, others)):
         for setting in material.settings:
             shown = [series(group, measure.key, "rounds") for group in material.within(setting)]
             if lines := [line for line in shown if line is not None]:
@@ -80,17 +84,44 @@ def learning(material: Material) -> Iterator[Figure]:
 def _judged(groups: Sequence[Group], across: str) -> tuple[_Measure, list[Line]]:
     """The judged accuracy of some methods: its labels and lines, then thin lines of personal methods' global models."""
     kinds = frozenset(group.judged_by for group in groups)
-    title, axis = JUDGED[kinds]
+    metric = groups[0].judged_by.metric
+    title, axis = judged_labels(kinds)
     lines, thin = [], []
     for group in groups:
-        personal = group.judged_by == PERSONAL
+        personal = group.judged_by.personal
         if line := series(group, group.judged_by, across):
             kind = ", personal" if personal else ", global"
             lines.append(replace(line, label=group.label + kind) if len(kinds) > 1 else line)
-        if personal and (line := series(group, GLOBAL, across)):
+        if personal and (line := series(group, metric, across)):
             thin.append(replace(line, label=f"{group.label}, global model", low=None, high=None, thin=True))
-    reading = f"{_HIGHER}; {_THIN}" if thin else _HIGHER
-    return _Measure(GLOBAL, title, Axis(axis, percent=True), reading), [*lines, *thin]
+    reading = _LOWER if metric.minimised else _HIGHER
+    reading += f"; {_THIN.replace('accuracy', metric.words)}" if thin else ""
+    return _Measure(metric, title, Axis(axis, percent=metric.percent), reading), [*lines, *thin]
+
+
+def judged_labels(judges: frozenset[Column]) -> tuple[str, str]:
+    """Title and axis of what some methods are judged by, all by one metric, of global or of personal models."""
+    if judges in JUDGED:
+        return JUDGED[judges]
+    metric, personal = next(iter(judges)).metric, [judge.personal for judge in judges]
+    kind = "Personal and global " if len(set(personal)) > 1 else "Personal " if all(personal) else ""
+    words = metric.words if kind else metric.words.capitalize()
+    where = "of what it is judged by" if len(set(personal)) > 1 else "on clients' own tests" if all(personal) else ""
+    where = where or ("in training" if metric == "train_loss" else "on the test set")
+    return f"{kind}{words}", f"{metric.words} {where}" + (" (%)" if metric.percent else "")
+
+
+def _others(group: Group) -> list[Column]:
+    """The metrics of the global model that were measured besides the judged one, in order."""
+    names = dict.fromkeys(name for run in group.runs for row in run.rows for name in evaluated(row))
+    known = {group.judged_by.metric, "accuracy", "clean_accuracy", "test_loss"}
+    return [Column(name) for name in names if name not in known and not name.startswith(("client_", "accuracy/"))]
+
+
+def _metric(column: Column) -> _Measure:
+    """The labels of a metric that judges nothing."""
+    axis = Axis(f"{column.words} on the test set" + (" (%)" if column.percent else ""), percent=column.percent)
+    return _Measure(column, column.words.capitalize(), axis, f"{'Lower' if column.minimised else 'Higher'} is better")
 
 
 def _curves(measure: _Measure, across: str, setting: str, lines: Sequence[Line]) -> Figure:
@@ -100,7 +131,7 @@ def _curves(measure: _Measure, across: str, setting: str, lines: Sequence[Line])
         title=titled(f"{measure.title} over {across}", setting),
         reading=f"{measure.reading}{band}.",
         parts=(("", line_panel(_ACROSS[across][0], measure.axis, lines)),),
-        tab=across if measure.key == "accuracy" else measure.title.lower(),
+        tab=across if measure.reading.startswith((_HIGHER, _LOWER)) else measure.title.lower(),
     )
 
 
@@ -140,21 +171,27 @@ def partitions(material: Material) -> Iterator[Figure]:
 def fairness(material: Material) -> Iterator[Figure]:
     """How accuracy is spread over the clients at the end, all seeds together."""
     for setting in material.settings:
-        boxes = [Box(group.label, group.style, _accuracies(group)) for group in material.within(setting)]
-        shown = [box for box in boxes if box.values]
-        if shown:
-            yield Figure(
-                name=slug("clients", setting),
-                title=titled("Accuracy of each client at the end", setting),
-                reading="A box holds the middle half of the clients and its line the median: a short box far to the "
-                "right serves all of them well.",
-                parts=(("", box_panel(Axis("accuracy on the client's own test (%)", percent=True), "method", shown)),),
-            )
+        groups = material.within(setting)
+        for metric in dict.fromkeys(group.judged_by.metric for group in groups):
+            own = [group for group in groups if group.judged_by.metric == metric]
+            boxes = [Box(group.label, group.style, _scores(group, metric)) for group in own]
+            shown = [box for box in boxes if box.values]
+            if shown:
+                axis = Axis(
+                    f"{metric.words} on the client's own test" + " (%)" * metric.percent, percent=metric.percent
+                )
+                yield Figure(
+                    name=slug("clients", setting),
+                    title=titled(f"{metric.words.capitalize()} of each client at the end", setting),
+                    reading="A box holds the middle half of the clients and its line the median: a short box far to "
+                    f"the {'left' if metric.minimised else 'right'} serves all of them well.",
+                    parts=(("", box_panel(axis, "method", shown)),),
+                )
 
 
-def _accuracies(group: Group) -> list[float]:
-    """Every client's accuracy, sorted; many are thinned out evenly, which keeps their distribution."""
-    clients = [x for run in group.runs for x in (run.read("clients.json") or {}).get("accuracy", [])]
+def _scores(group: Group, metric: str) -> list[float]:
+    """Every client's value of a metric, sorted; many are thinned out evenly, which keeps their distribution."""
+    clients = [x for run in group.runs for x in (run.read("clients.json") or {}).get(metric, [])]
     known = np.sort([x for x in clients if x is not None and isfinite(x)])
     values: list[float] = known[thin(len(known), VALUES)].tolist()
     return values

@@ -1,0 +1,248 @@
+"""Tasks on tensors: inputs and targets in memory, and one list of indices per client."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
+
+BATCH = 200
+"""Examples in a batch of an evaluation."""
+
+
+@dataclass(frozen=True)
+class TensorTask:
+    """A task whose data lie in tensors, with one list of indices per client; checked when it is made.
+
+    Arrays and lists are taken for tensors, and their float64 becomes torch's default dtype.
+
+    Args:
+        make: builds the model; it is called under a fixed seed, so that every node starts alike.
+        inputs: all inputs, first axis the example; or a dict of such tensors, which the model takes by name.
+        targets: all targets.
+        clients: for each client the indices of its examples.
+        criterion: loss of (outputs, targets), a mean over the batch.
+        seed: seed of the initial weights.
+        test: held-out inputs and targets: a pair, or an object that has them as `inputs` and `targets`.
+        client_tests: each client's own test: such a pair, or indices of examples of `test`.
+        metrics: what is measured on held-out data besides the loss: see `named_metrics`; None measures the accuracy if
+            targets are classes.
+        goal: the metric by which runs are judged, "mae" or ("mae", "min"); None takes accuracy or the first metric.
+        name: what runs call it; empty takes the name of the class.
+
+    Example:
+        >>> task = TensorTask(lambda: nn.Linear(2, 2), [[0.0, 1.0], [1.0, 0.0]], [0, 1], [[0], [1]])
+        >>> task.population, task.examples(1), task.inputs.shape
+        (2, 1, torch.Size([2, 2]))
+    """
+
+    make: Callable[[], nn.Module]
+    inputs: Any
+    targets: Any
+    clients: Sequence[Any]
+    criterion: Callable[[Any, Any], Tensor] = cross_entropy
+    seed: int = 0
+    test: Any = None
+    client_tests: Sequence[Any] | None = None
+    metrics: Metrics = None
+    goal: Goal = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        inputs, targets = as_pair((self.inputs, self.targets), "")
+        test = None if self.test is None else as_pair(self.test, "test ")
+        count, tests = len(targets), None
+        clients = tuple(
+            as_indices(own, count, f"clients[{i}]") for i, own in enumerate(one_each(self.clients, "clients"))
+        )
+        if self.client_tests is not None:
+            given = one_each(self.client_tests, "client_tests", len(clients))
+            tests = tuple(_client_test(own, test, f"client_tests[{i}]") for i, own in enumerate(given))
+        metrics = named_metrics(self.metrics)
+        if self.metrics is None and _classes(targets):
+            metrics = {"accuracy": accuracy}
+        read_goal(self.goal, metrics)
+        for field, value in zip(
+            ("inputs", "targets", "clients", "test", "client_tests", "metrics"),
+            (inputs, targets, clients, test, tests, metrics),
+            strict=True,
+        ):
+            object.__setattr__(self, field, value)
+
+    @property
+    def population(self) -> int:
+        """How many clients there are."""
+        return len(self.clients)
+
+    def model(self) -> nn.Module:
+        """A new model with the initial weights."""
+        return initial_model(self.make, self.seed)
+
+    def loss(self, model: nn.Module, batch: tuple[Any, Any]) -> Tensor:
+        """The criterion on one batch."""
+        inputs, targets = batch
+        return self.criterion(called(model, inputs), targets)
+
+    def examples(self, client: int) -> int:
+        """How many training examples a client has."""
+        return len(self.clients[client])
+
+    def label_counts(self, client: int) -> Tensor | None:
+        """How many training examples of each class a client has; None if the targets are not classes."""
+        if not _classes(self.targets):
+            return None
+        return torch.bincount(self.targets[self.clients[client]], minlength=int(self.targets.max()) + 1)
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Any, Any]]:
+        """One epoch of a client's data, shuffled; the last short batch is kept."""
+        own = self.clients[client]
+        order = own[torch.randperm(len(own), generator=generator)]
+        for chosen in torch.split(order, size):
+            yield rows(self.inputs, chosen), self.targets[chosen]
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Loss and metrics on the held-out data; empty without any."""
+        return self._evaluated(model, self.test)
+
+    def evaluate_client(self, model: nn.Module, client: int) -> dict[str, float]:
+        """Loss and metrics on a client's own test; empty without one."""
+        return self._evaluated(model, None if self.client_tests is None else self.client_tests[client])
+
+    def _evaluated(self, model: nn.Module, test: tuple[Any, Tensor] | None) -> dict[str, float]:
+        if test is None or len(test[1]) == 0:
+            return {}
+        chosen = torch.split(torch.arange(len(test[1])), BATCH)
+        batches = ((rows(test[0], part), test[1][part]) for part in chosen)
+        return evaluate(model, batches, self._judge, named_metrics(self.metrics))
+
+    def _judge(self, model: nn.Module, batch: tuple[Any, Any]) -> Judged:
+        outputs = called(model, batch[0])
+        return Judged(self.criterion(outputs, batch[1]), outputs, batch[1])
+
+
+def initial_model(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A new model, built under a seed; the global random stream is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def called(model: nn.Module, inputs: Any) -> Any:
+    """The model's outputs: of a dict by name; of an object with `logits`, as transformers return, its logits."""
+    outputs = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    return getattr(outputs, "logits", outputs)
+
+
+def rows(inputs: Any, chosen: Tensor) -> Any:
+    """Some examples of a tensor, or of every tensor of a dict."""
+    return {key: x[chosen] for key, x in inputs.items()} if isinstance(inputs, Mapping) else inputs[chosen]
+
+
+def as_pair(value: Any, what: str) -> tuple[Any, Tensor]:
+    """Inputs and targets as tensors of one length.
+
+    Args:
+        value: a pair, or an object with `inputs` and `targets`.
+        what: how to call it in errors, with a space at its end, or nothing.
+    """
+    value = getattr(value, "test", value)
+    if hasattr(value, "inputs") and hasattr(value, "targets"):
+        value = (value.inputs, value.targets)
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"{what}must be a pair of inputs and targets, got {type(value).__name__}".lstrip())
+    inputs, targets = value
+    targets = as_tensor(targets, f"{what}targets")
+    parts = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    found = {key: as_tensor(x, f"{what}inputs" + (f"[{key!r}]" if key else "")) for key, x in parts.items()}
+    for key, x in found.items():
+        if len(x) != len(targets):
+            name = f"{what}inputs" + (f"[{key!r}]" if key else "")
+            raise ValueError(f"{name} has {len(x)} examples, but {what}targets {len(targets)}; give one for each")
+    if not found:
+        raise ValueError(f"{what}inputs: the dict is empty; give at least one tensor")
+    return (found if isinstance(inputs, Mapping) else found[""]), targets
+
+
+def as_tensor(value: Any, what: str) -> Tensor:
+    """A tensor as it is; an array or list as a tensor, whose float64 becomes torch's default and integers int64."""
+    if isinstance(value, Tensor):
+        found = value
+    else:
+        try:
+            found = torch.as_tensor(np.asarray(value))
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"{what}: cannot become a tensor: {error}; give a tensor, an array or nested lists"
+            ) from None
+        if found.dtype == torch.float64:
+            found = found.to(torch.get_default_dtype())
+        elif found.dtype in (torch.int8, torch.int16, torch.int32):
+            found = found.long()
+    if found.dim() == 0:
+        raise ValueError(f"{what}: must have one entry for each example, got the single value {found.item()}")
+    return found
+
+
+def as_indices(value: Any, count: int, what: str) -> Tensor:
+    """Indices as an int64 tensor, each of an existing example.
+
+    Args:
+        value: a list, tuple, range, array or tensor of integers.
+        count: how many examples there are.
+        what: how to call it in errors.
+    """
+    try:
+        found = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{what}: not a list of indices: {error}") from None
+    if found.dim() != 1:
+        raise ValueError(f"{what}: must be a list of indices, got the shape {list(found.shape)}")
+    if len(found) == 0:
+        return found.long()
+    if found.dtype == torch.bool:
+        raise TypeError(f"{what}: is a mask; give the indices, as mask.nonzero().flatten() does")
+    if found.is_floating_point() or found.is_complex():
+        raise TypeError(f"{what}: {found[0].item()} is not an integer; give indices from 0 to {count - 1}")
+    for index in (int(found.min()), int(found.max())):
+        if not 0 <= index < count:
+            raise ValueError(f"{what}: index {index}, but there are {count} examples")
+    return found.long()
+
+
+def one_each(value: Any, what: str, count: int | None = None) -> Sequence[Any]:
+    """A list with one entry for each client.
+
+    Args:
+        value: the list.
+        what: how to call it in errors.
+        count: how many clients there are; None accepts any number but none.
+    """
+    if isinstance(value, str | Mapping) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
+        raise TypeError(f"{what}: must be a list with one entry for each client, got {type(value).__name__}")
+    if len(value) == 0:
+        raise ValueError(f"{what}: there is no client; give one entry for each client")
+    if count is not None and len(value) != count:
+        raise ValueError(f"{what}: there are {count} clients, but {len(value)} entries")
+    return [value[i] for i in range(len(value))]
+
+
+def _client_test(own: Any, test: tuple[Any, Tensor] | None, what: str) -> tuple[Any, Tensor] | None:
+    """A client's own test, given as a pair or as indices of examples of the common test."""
+    if own is None:
+        return None
+    if (isinstance(own, tuple | list) and len(own) == 2 and not isinstance(own[0], int)) or hasattr(own, "targets"):
+        return as_pair(own, f"{what} ")
+    if test is None:
+        raise ValueError(f"{what}: indices are of examples of test, which is not given; give test=, or a pair")
+    chosen = as_indices(own, len(test[1]), what)
+    return rows(test[0], chosen), test[1][chosen]
+
+
+def _classes(targets: Tensor) -> bool:
+    """Whether targets are classes: one int64 for each example."""
+    return targets.dtype == torch.int64 and targets.dim() == 1

@@ -1,0 +1,157 @@
+"""Data sets and loaders as sources of batches that can be given again: in another process, or when a run is resumed.
+
+A `DataLoader` is read for its data set, `collate_fn`, batch size and whether it shuffles. Its own sampler and worker
+processes are not used. Random transforms draw from streams of their own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+
+from undrift.data.streams import Streams
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Source(NamedTuple):
+    """What is kept of a data set or a loader: its examples, how they become a batch, and what the loader fixes."""
+
+    dataset: Any
+    collate: Collate
+    shuffle: bool = True
+    size: int | None = None
+
+
+def by_column(dataset: Any, column: str) -> list[Any]:
+    """A data set split over clients by a column that names each example's client, in the order of its sorted values.
+
+    The column itself is left out of the batches.
+
+    Args:
+        dataset: a Hugging Face data set, or one whose examples are mappings.
+        column: its name.
+
+    Example:
+        >>> rows = [{"x": 1.0, "who": "b"}, {"x": 2.0, "who": "a"}, {"x": 3.0, "who": "b"}]
+        >>> [[example["x"] for example in own] for own in by_column(rows, "who")]
+        [[2.0], [1.0, 3.0]]
+    """
+    columnar = hasattr(dataset, "column_names") and hasattr(dataset, "select")
+    known = dataset.column_names if columnar else list(dataset[0])
+    if column not in known:
+        raise ValueError(f"by_column: no column is named {column!r}; there are {', '.join(map(str, known))}")
+    values = list(dataset[column]) if columnar else [dataset[i][column] for i in range(len(dataset))]
+    values = [value.item() if isinstance(value, Tensor) else value for value in values]
+    groups: dict[Any, list[int]] = {value: [] for value in sorted(set(values))}
+    for i, value in enumerate(values):
+        groups[value].append(i)
+    if columnar:
+        return [dataset.select(own).remove_columns(column) for own in groups.values()]
+    plain = [{key: x for key, x in dataset[i].items() if key != column} for i in range(len(dataset))]
+    return [[plain[i] for i in own] for own in groups.values()]
+
+
+def source(data: Any, collate: Collate | None, what: str, training: bool) -> Source:
+    """What is kept of a data set or a loader; raises if its batches could not be given again.
+
+    Args:
+        data: a data set with length and items, or a loader of one.
+        collate: makes a batch of examples, if the data are no loader; None takes `collated`.
+        what: how to call the data in errors.
+        training: whether clients train on it.
+    """
+    if isinstance(data, DataLoader):
+        return _of_loader(data, what, training)
+    if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        raise TypeError(
+            f"{what}: {type(data).__name__} has no length or no items by index, so its batches cannot be given again "
+            "in another process; give a Dataset with __len__ and __getitem__, or a list of its examples"
+        )
+    return Source(data, collate or collated)
+
+
+def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
+    """The same of a loader."""
+    if isinstance(loader.dataset, IterableDataset):
+        return source(loader.dataset, None, what, training)
+    if loader.batch_size is None:
+        raise ValueError(
+            f"{what}: its DataLoader has a batch_sampler of its own, or no batches: such batches cannot be given again "
+            "for a seed; give the loader's dataset, or a DataLoader with batch_size"
+        )
+    if not isinstance(loader.sampler, RandomSampler | SequentialSampler) or getattr(
+        loader.sampler, "replacement", False
+    ):
+        raise ValueError(
+            f"{what}: its sampler, {type(loader.sampler).__name__}, draws in a way of its own, which cannot be given "
+            "again for a seed; use shuffle=True or shuffle=False, or give the loader's dataset"
+        )
+    drawn = getattr(loader.sampler, "num_samples", len(loader.dataset))  # type: ignore[arg-type]
+    if drawn != len(loader.dataset):  # type: ignore[arg-type]
+        raise ValueError(f"{what}: its sampler draws {drawn} examples an epoch; give a Subset of the data instead")
+    if training and loader.drop_last:
+        raise ValueError(
+            f"{what}: drop_last leaves out other examples in every epoch, and a client's examples are its weight; "
+            "make the DataLoader without drop_last"
+        )
+    shuffle = isinstance(loader.sampler, RandomSampler)
+    own = loader.collate_fn
+    return Source(loader.dataset, collated if own is default_collate else own, shuffle, loader.batch_size)
+
+
+def common_size(sources: Sequence[Source]) -> int | None:
+    """The batch size that the loaders fix; None without loaders."""
+    sizes = {source.size: f"clients[{i}]" for i, source in reversed(list(enumerate(sources))) if source.size}
+    if len(sizes) > 1:
+        told = " and ".join(f"{size} at {place}" for size, place in sizes.items())
+        raise ValueError(f"clients: the DataLoaders must have one batch_size, that of the run, got {told}")
+    return next(iter(sizes), None)
+
+
+def read(data: Source, order: Tensor, size: int, seed: int) -> Iterator[Any]:
+    """Batches of a data set in an order, with random streams of their own.
+
+    Args:
+        data: the data set.
+        order: the indices.
+        size: examples in a batch; the last may be short.
+        seed: of the random streams, for transforms that draw.
+    """
+    streams, several = Streams(seed), getattr(data.dataset, "__getitems__", None)
+    for chosen in torch.split(order, size) if len(order) else ():
+        with streams:
+            wanted = chosen.tolist()
+            examples = several(wanted) if several is not None else [data.dataset[i] for i in wanted]
+            batch = data.collate(examples)
+        yield batch
+
+
+def collated(examples: list[Any]) -> Any:
+    """Torch's default collation, but lists and arrays of numbers in examples with names become tensors first.
+
+    Args:
+        examples: of a batch.
+
+    Example:
+        >>> collated([{"ids": [1, 2], "label": 0}, {"ids": [3, 4], "label": 1}])
+        {'ids': tensor([[1, 2],
+                [3, 4]]), 'label': tensor([0, 1])}
+    """
+    if not isinstance(examples[0], Mapping):
+        return default_collate(examples)
+    return {key: _column(str(key), [example[key] for example in examples]) for key in examples[0]}
+
+
+def _column(key: str, values: list[Any]) -> Any:
+    """The values of one name, stacked."""
+    if not isinstance(values[0], list):
+        return default_collate(values)
+    try:
+        return torch.tensor(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{key}: the examples of a batch cannot be stacked ({error}); make them equally long, or give collate_fn"
+        ) from None
