@@ -68,7 +68,7 @@ from undrift.algorithms.uniform import uniform
 from undrift.blocks import __all__ as _blocks
 from undrift.core import presets
 from undrift.core.algorithm import Algorithm
-from undrift.util.names import suggest
+from undrift.util.names import unknown_name
 from undrift.util.plugins import Group
 from undrift.util.references import Reference
 
@@ -157,7 +157,7 @@ def function(name: str) -> Callable[..., Algorithm]:
         return ALGORITHMS[name]
     plugin, reference = METHODS.find(name), Reference.parse(name)
     if plugin is None and reference is None:
-        raise ValueError(f"no algorithm is named {name!r}; {suggest(name, {**ALGORITHMS, **METHODS.known()})}")
+        raise ValueError(unknown_name("algorithm", name, {**ALGORITHMS, **METHODS.known()}))
     found = plugin.load() if plugin is not None else reference.resolve() if reference is not None else None
     if not callable(found):
         raise ValueError(f"{plugin or name}: it must be a function that returns an Algorithm, got {found!r:.80}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undrift.cli.app import app, reported
-from undrift.cli.names import FAMILIES, completing, methods
+from undrift.cli.names import FAMILIES, check_spelling, completing, methods
 from undrift.util.names import suggest
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def show(
 
     Example: undrift show scaffold
     """
+    with reported("show"):
+        check_spelling(name)
     from rich.markdown import Markdown
 
     from undrift.cli.tables import WIDE, open_console

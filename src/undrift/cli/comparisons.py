@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.names import completing, methods
+from undrift.cli.names import check_spelling, completing, methods
 from undrift.cli.runs import Data, Device, Engine, Partition, Preset, Workers, settings, slug, with_preset
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
@@ -96,6 +96,8 @@ def tune_method(
 
     Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
     """
+    with reported("tune"):
+        check_spelling(None if what.endswith(".toml") else what, data)
     from undrift.cli.progress import Progress, Watching
     from undrift.cli.tables import show_grid
     from undrift.experiment.checkpoint import CheckpointError

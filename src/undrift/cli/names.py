@@ -1,8 +1,10 @@
 """Names for completion and help, without the modules that define them: those import torch. A test compares them."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from undrift.util.names import normalized, unknown_name
 from undrift.util.plugins import plugins
 
 DATA = (
@@ -51,7 +53,7 @@ def models() -> list[str]:
     return [*MODELS, *_plugged("undrift.models")]
 
 
-def data() -> list[str]:
+def data_sets() -> list[str]:
     """The data sets, ours and those of plug-ins."""
     return [*DATA, *_plugged("undrift.data")]
 
@@ -59,6 +61,26 @@ def data() -> list[str]:
 def _plugged(group: str) -> list[str]:
     """The names of plug-ins, which are not imported."""
     return [plugin.name for plugin in plugins(group)]
+
+
+def check_spelling(method: str | None = None, data: str | None = None, model: str | None = None) -> None:
+    """Refuse a misspelt name at once, before torch is imported; what is not a single word is left to its parser.
+
+    Args:
+        method: an algorithm or a composition.
+        data: a data set, a path or a reference.
+        model: a model or a reference.
+    """
+    for word, what, setting, known in (
+        (method, "algorithm", "", methods),
+        (data, "data set", "data: ", data_sets),
+        (model, "model", "model: ", models),
+    ):
+        if word is None or not re.fullmatch(r"[A-Za-z][\w-]*", word) or Path(word).exists():
+            continue
+        names = known()
+        if normalized(word) not in map(normalized, names):
+            raise ValueError(f"{setting}{unknown_name(what, word, names)}")
 
 
 def completing(names: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:

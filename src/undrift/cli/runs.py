@@ -20,7 +20,7 @@ Data = Annotated[
     str | None,
     typer.Option(
         help="digits, cifar10, ... (see undrift doctor), a path, or package.module:function.",
-        autocompletion=completing(names.data),
+        autocompletion=completing(names.data_sets),
     ),
 ]
 Partition = Annotated[
@@ -109,6 +109,8 @@ def run(
 
     Example: undrift run fedavg --data fashion-mnist --partition dirichlet:0.1
     """
+    with reported("run"):
+        names.check_spelling(method, data, model)
     given = {
         "method": method,
         "data": data,

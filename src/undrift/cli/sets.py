@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, reported
-from undrift.cli.names import DATA, PARTITIONS, completing
+from undrift.cli.names import PARTITIONS, check_spelling, completing, data_sets
 
 
 @app.command("partition")
 def draw_partition(
     data: Annotated[
         str,
-        typer.Option(help="A data set's name, a path, or package.module:function.", autocompletion=completing(DATA)),
+        typer.Option(
+            help="A data set's name, a path, or package.module:function.", autocompletion=completing(data_sets)
+        ),
     ] = "fashion-mnist",
     partition: Annotated[
         str,
@@ -35,6 +37,8 @@ def draw_partition(
 
     Example: undrift partition --data fashion-mnist --partition dirichlet:0.1
     """
+    with reported("partition"):
+        check_spelling(data=data)
     from undrift.experiment import Config
     from undrift.experiment.setup import prepare
     from undrift.report import write_partition

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from undrift.util.names import suggest
+from undrift.util.names import unknown_name
 from undrift.util.plugins import Group
 
 INCLUDED = "digits"
@@ -274,7 +274,7 @@ def find_source(name: str) -> DataSource:
     if key in SOURCES:
         return SOURCES[key]
     if (plugin := PLUGINS.find(key)) is None:
-        raise ValueError(f"no data set is named {name!r}; {suggest(key, {**SOURCES, **PLUGINS.known()})}")
+        raise ValueError(unknown_name("data set", name, {**SOURCES, **PLUGINS.known()}))
     found = plugin.load()
     if isinstance(found, DataSource):
         return replace(found, name=plugin.name)

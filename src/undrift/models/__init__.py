@@ -15,7 +15,7 @@ from undrift.models.start import Started, fit, freeze, hash_weights, read_weight
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 from undrift.util.literals import check_scalars, literals, scalars
-from undrift.util.names import suggest
+from undrift.util.names import unknown_name
 from undrift.util.plugins import Group
 from undrift.util.references import Reference
 
@@ -143,7 +143,7 @@ def _maker(name: str) -> Callable[..., nn.Module]:
         return MODELS[name]
     plugin, reference = PLUGINS.find(name), Reference.parse(name)
     if plugin is None and reference is None:
-        raise ValueError(f"no model is named {name!r}; {suggest(name, {**MODELS, **PLUGINS.known()})}")
+        raise ValueError(unknown_name("model", name, {**MODELS, **PLUGINS.known()}))
     found = plugin.load() if plugin is not None else reference.resolve() if reference is not None else None
     if not callable(found) or isinstance(found, nn.Module):
         raise ValueError(

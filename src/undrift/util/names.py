@@ -25,3 +25,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
     if matches:
         return f"did you mean {names[matches[0]]!r}?"
     return f"known are {', '.join(names.values())}" if names else "there are none"
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The refusal of an unknown name.
+
+    Args:
+        what: what has such names: "model".
+        name: the unknown name.
+        known: the known names.
+
+    Example:
+        >>> unknown_name("model", "cn", ["cnn", "lstm"])
+        "no model is named 'cn'; did you mean 'cnn'?"
+    """
+    return f"no {what} is named {name!r}; {suggest(name, known)}"
