@@ -43,6 +43,11 @@ TESTS = (
     "test_papers::test_the_page_lists_every_item",
     "test_stand_in::test_natural_clients_have_owners",
     "test_references::test_resolves_from_the_working_folder",
+    "test_plugins::test_names_are_found_without_an_import",
+    "test_installed::test_working_and_broken_plug_ins_are_told_apart",
+    "test_terms::test_text_and_parse_are_inverses",
+    "test_own_models::test_the_perceptron_reads_tables",
+    "test_recorded::test_a_run_records_its_code_and_is_resumed",
     "test_tables::test_bars_are_escaped_and_numbers_aligned",
     # data and models
     "test_corrupt_run::test_accuracy_is_the_mean_over_the_types",

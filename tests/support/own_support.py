@@ -48,7 +48,7 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-def net(classes, widths: tuple[int, ...] = (4,), **others):
+def stack(classes, widths: tuple[int, ...] = (4,), **others):
     sizes = [784, *widths, classes]
     return nn.Sequential(nn.Flatten(), *(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])))
 

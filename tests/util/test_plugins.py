@@ -18,12 +18,16 @@ def test_names_are_found_without_an_import(plugged: Path) -> None:
 
 def test_a_name_of_ours_and_a_name_of_two_packages_are_refused(plugged: Path) -> None:
     ours = Group("undrift.models", ("CNN",))
-    assert ours.refused() == ["plug-in 'cnn' of theirs: undrift itself has this name; ask the package's authors for another"]
+    assert ours.refused() == [
+        "plug-in 'cnn' of theirs: undrift itself has this name; ask the package's authors for another"
+    ]
     with pytest.raises(ValueError, match="plug-in 'cnn' of theirs: undrift itself has this name"):
         ours.find("cnn")
     add_package(plugged.parent / "more", "others", {"undrift.models": {"thing": "their_parts:Net"}})
     sys.path.append(str(plugged.parent / "more"))
-    with pytest.raises(ValueError, match="theirs: others and theirs both have this name; uninstall one|others: others and"):
+    with pytest.raises(
+        ValueError, match="theirs: others and theirs both have this name; uninstall one|others: others and"
+    ):
         ours.find("thing")
 
 
