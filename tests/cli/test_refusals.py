@@ -36,7 +36,8 @@ BAD = [
     ),
     (
         (*RUN, "--model", "undrift.models:SmalCNN"),
-        "undrift run: model: undrift.models:SmalCNN: module 'undrift.models' has no 'SmalCNN'; did you mean 'SmallCNN'?",
+        "undrift run: model: undrift.models:SmalCNN: module 'undrift.models' has no 'SmalCNN'; "
+        "did you mean 'SmallCNN'?",
     ),
     (
         (*RUN, "--model", "undrift.models:SmallCNN(widht=3)"),

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from own_support import MODULE, own_code, plugged  # noqa: F401  fixtures
+from own_support import MODULE, own_code_fixture, plugged_fixture  # noqa: F401
 from undrift import make
 from undrift.cli import app
 from undrift.data import Dataset, Split
@@ -51,7 +51,7 @@ def test_a_run_records_its_code_and_is_resumed(own_code: Path, tmp_path: Path) -
 def test_changed_code_is_refused_by_name(own_code: Path, tmp_path: Path) -> None:
     start(Config.build(OWN), tmp_path / "run")
     edit(own_code)
-    with pytest.raises(RunError, match="run: method: their_parts:Shrink: its file has changed .* restore it or start"):
+    with pytest.raises(RunError, match=r"run: method: their_parts:Shrink: its file has changed .* restore it or start"):
         resume(tmp_path / "run", rounds=3)
     shown = cli("resume", str(tmp_path / "run"), "--rounds", "3")
     assert shown.exit_code == 2 and shown.stderr.count("\n") == 1 and "its file has changed" in shown.stderr

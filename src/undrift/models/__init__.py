@@ -15,7 +15,7 @@ from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 from undrift.util.literals import check_scalars, literals, scalars
 from undrift.util.names import suggest
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -45,7 +45,7 @@ INPUTS: dict[str, str] = {
 }
 """Name -> the model's input: "image", "text" or "table"."""
 
-PLUGINS = Group("undrift.models", MODELS)
+PLUGINS = PluginGroup("undrift.models", MODELS)
 """The models of plug-ins."""
 
 _FROM_DATA = ("classes", "channels", "symbols", "inputs", "outputs")  # `image` may be repeated and must agree
