@@ -28,6 +28,35 @@ BAD = [
         ("partition", "--data", "mnist"),
         "undrift partition: data: no data set is named 'mnist'; did you mean 'femnist'?",
     ),
+    # references
+    (
+        (*RUN, "--model", "nosuch.nets:Net"),
+        "undrift run: model: nosuch.nets:Net: no module is named 'nosuch'; install it, or start in the folder that "
+        "contains it",
+    ),
+    (
+        (*RUN, "--model", "undrift.models:SmalCNN"),
+        "undrift run: model: undrift.models:SmalCNN: module 'undrift.models' has no 'SmalCNN'; "
+        "did you mean 'SmallCNN'?",
+    ),
+    (
+        (*RUN, "--model", "undrift.models:SmallCNN(widht=3)"),
+        "undrift run: model: 'undrift.models:SmallCNN' has no argument 'widht'; it takes classes, channels, image",
+    ),
+    (
+        ("run", "fedavg + nosuch.blocks:Drift(0.1)"),
+        "undrift run: nosuch.blocks:Drift: no module is named 'nosuch'; install it, or start in the folder that "
+        "contains it",
+    ),
+    (
+        ("run", "fedavg + undrift.blocks:SAM(rh=0.1)"),
+        "undrift run: 'undrift.blocks:SAM(rh=0.1)': got an unexpected keyword argument 'rh'; it takes "
+        "rho: float = 0.1, blend: float = 1.0",
+    ),
+    (
+        ("show", "nosuch:method"),
+        "undrift show: nosuch:method: no module is named 'nosuch'; install it, or start in the folder that contains it",
+    ),
     # numbers
     ((*RUN, "--clients", "-5"), "undrift run: clients: input should be greater than or equal to 1, got '-5'"),
     (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from own_support import own_code, plugged  # noqa: F401  fixtures
+from own_support import own_code_fixture, plugged_fixture  # noqa: F401
 from undrift import Algorithm, make, parse
 from undrift.blocks import SAM, Filters, Scaffold, Uniform, high_pass
 from undrift.compose.cards import card, markdown, pages, write

@@ -48,7 +48,7 @@ class Net(nn.Module):
         return self.layers(x)
 
 
-def net(classes, widths: tuple[int, ...] = (4,), **others):
+def stack(classes, widths: tuple[int, ...] = (4,), **others):
     sizes = [784, *widths, classes]
     return nn.Sequential(nn.Flatten(), *(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])))
 
@@ -78,8 +78,8 @@ THING = 3
 '''
 
 
-@pytest.fixture
-def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(name="own_code")
+def own_code_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file of the module `their_parts`, which lies in the working folder."""
     path = tmp_path / "their_parts.py"
     path.write_text(MODULE)
@@ -100,8 +100,8 @@ def add_package(folder: Path, name: str, entries: Mapping[str, Mapping[str, str]
     (info / "entry_points.txt").write_text("\n".join(groups))
 
 
-@pytest.fixture
-def plugged(own_code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(name="plugged")
+def plugged_fixture(own_code: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The module as a plug-in named "theirs"; the folder is on the path."""
     entries = {
         "undrift.methods": {"fedpull": "their_parts:fedpull", "FedAvg": "their_parts:fedpull"},

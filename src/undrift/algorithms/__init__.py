@@ -69,7 +69,7 @@ from undrift.blocks import __all__ as _blocks
 from undrift.core import presets
 from undrift.core.algorithm import Algorithm
 from undrift.util.names import unknown_name
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -139,7 +139,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""
 
 
-METHODS = Group("undrift.methods", (*ALGORITHMS, *_blocks))
+METHODS = PluginGroup("undrift.methods", (*ALGORITHMS, *_blocks))
 """The algorithms of plug-ins; they cannot have the name of an algorithm or a block of ours."""
 
 

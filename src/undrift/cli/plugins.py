@@ -9,9 +9,9 @@ from undrift.data.sources import PLUGINS as DATA
 from undrift.data.sources import find_source
 from undrift.models import PLUGINS as MODELS
 from undrift.models import arguments
-from undrift.util.plugins import Group, Plugin
+from undrift.util.plugins import Plugin, PluginGroup
 
-_CHECKS: tuple[tuple[Group, Callable[[str], object]], ...] = (
+_CHECKS: tuple[tuple[PluginGroup, Callable[[str], object]], ...] = (
     (METHODS, make),
     (BLOCKS, lambda name: maker(read_term(name), name)),
     (MODELS, arguments),

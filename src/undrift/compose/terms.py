@@ -16,12 +16,12 @@ from undrift.blocks import Filter
 from undrift.core.algorithm import SLOTS, Algorithm
 from undrift.core.block import AnyBlock, Block
 from undrift.util.names import normalized, suggest
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
 
 Part = AnyBlock | Filter
 
-BLOCKS = Group("undrift.blocks", METHODS.taken)
+BLOCKS = PluginGroup("undrift.blocks", METHODS.taken)
 """The blocks and filters of plug-ins."""
 
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from undrift.util.names import unknown_name
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 
 INCLUDED = "digits"
 """The data set that is in the package; see `undrift.data.digits`."""
@@ -259,7 +259,7 @@ SOURCES: dict[str, DataSource] = {source.name: source for source in _ALL}
 """Name -> source, in the order of display."""
 
 
-PLUGINS = Group("undrift.data", SOURCES)
+PLUGINS = PluginGroup("undrift.data", SOURCES)
 """The data sets of plug-ins: a `DataSource`, or a function that returns a `Dataset`."""
 
 

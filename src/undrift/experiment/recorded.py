@@ -22,7 +22,7 @@ from undrift.models import PLUGINS as MODEL_PLUGINS
 from undrift.util.files import write
 from undrift.util.literals import split
 from undrift.util.names import normalized
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference, changes
 
 FILE = "references.json"
@@ -136,7 +136,7 @@ def _read(folder: Path) -> list[Recorded]:
     return [Recorded(**one) for one in json.loads((folder / FILE).read_text())]
 
 
-def _plugged(setting: str, group: Group, name: str) -> list[Recorded]:
+def _plugged(setting: str, group: PluginGroup, name: str) -> list[Recorded]:
     """The record of a plug-in with a name; empty if there is none."""
     plugin = group.find(name)
     return [] if plugin is None else code(setting, plugin.value)

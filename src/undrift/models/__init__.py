@@ -16,7 +16,7 @@ from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
 from undrift.util.literals import check_scalars, literals, scalars
 from undrift.util.names import unknown_name
-from undrift.util.plugins import Group
+from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -49,7 +49,7 @@ INPUTS: dict[str, str] = {
 ROWS = ("mlp",)
 """Models of tables that also read images, as rows of pixels."""
 
-PLUGINS = Group("undrift.models", MODELS)
+PLUGINS = PluginGroup("undrift.models", MODELS)
 """The models of plug-ins."""
 
 _FROM_DATA = ("classes", "channels", "symbols", "inputs", "outputs")  # `image` may be repeated and must agree

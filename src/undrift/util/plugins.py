@@ -45,7 +45,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class PluginGroup:
     """The plug-ins of one kind.
 
     Args:

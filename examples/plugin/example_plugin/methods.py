@@ -1,7 +1,7 @@
 """A method of one block."""
 
+from example_plugin.blocks import Memory
 from undrift import Algorithm
-from undrift_example.blocks import Memory
 
 
 def fedmemory(mu: float = 0.01) -> Algorithm:

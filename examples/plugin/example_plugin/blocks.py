@@ -18,7 +18,7 @@ class Memory(Objective[None, Last]):
 
     Args:
         mu: strength of the pull; 0 switches it off.
-    """  # noqa: D205, D400, D403, D415  a block's docstring is its mathematics
+    """  # noqa: D415  a block's docstring is its mathematics
 
     mu: float = 0.01
 
