@@ -80,8 +80,14 @@ class Dataset:
         for split in (self.train, self.test):
             if (self.classes == 0) != split.targets.is_floating_point():
                 kind = "numbers (float32)" if self.classes == 0 else "classes (int64)"
-                raise ValueError(f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}")
-            if self.classes and len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes:
+                raise ValueError(
+                    f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}"
+                )
+            if (
+                self.classes
+                and len(split)
+                and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes
+            ):
                 span = f"{int(split.targets.min())} to {int(split.targets.max())}"
                 raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {span}")
 

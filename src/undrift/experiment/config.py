@@ -27,7 +27,7 @@ from undrift.core.presets import PAPERS
 from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
-from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of
+from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of, check_participation
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.strict import Strict, checked, read_toml
 from undrift.experiment.targets import numbers
@@ -220,18 +220,19 @@ class Config(Strict):
             raise ValueError(
                 f"probability: give cohort or probability, not both, got {self.cohort} and {self.probability}"
             )
-        if self.probability is not None and self.sampling != "uniform":
-            raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
         if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
-            needs = self.algorithm().needs
+            algorithm = self.algorithm()
         except TypeError as error:
             where = "method" if self._composed else f"arguments of {self.method}"
             local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
-        if needs.proxy and not self.proxy:
+        check_participation(
+            algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
+        )
+        if algorithm.needs.proxy and not self.proxy:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self
 

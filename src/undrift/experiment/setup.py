@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from undrift.core.algorithm import Algorithm
+from undrift.core.participation import read_trace
 from undrift.core.random import derive
 from undrift.core.types import Local
 from undrift.data import CorruptTests, Dataset, DataTask, Split, load
@@ -95,10 +96,12 @@ def prepare(config: Config, dataset: Dataset | None = None) -> Setup:
 
 
 def check_names(config: Config) -> Scheme:
-    """The partition of a run; raises if its data, its model or its partition is unknown, before anything is loaded."""
+    """The partition of a run; raises if a name is unknown or a trace cannot be read, before anything is loaded."""
     check_name("data", config.data)
     if config.model is not None:
         check_name("model", config.model)
+    if config.availability is not None:
+        read_trace(config.availability)
     return parse(config.partition)
 
 
