@@ -29,7 +29,11 @@ TESTS = (
     "test_verbs_report::test_fedscam_reports_its_score_once_and_its_weights",
     "test_imports::test_no_files_import_in_a_circle",
     "test_schedule::test_values_by_hand",
+    "test_participation::test_a_trace_by_hand",
+    "test_selection::test_candidates_are_drawn_by_examples",
+    "test_unequal_work::test_fednova_reaches_the_optimum_where_fedavg_does_not",
     "test_wire::test_damage_is_found",
+    "test_work::test_steps_by_hand",
     # engines
     "test_backends::test_a_client_that_fails_is_rejected_and_the_round_goes_on",
     "test_flower::test_methods_that_gather_or_upload_every_kind_of_field",
@@ -74,6 +78,7 @@ TESTS = (
     # runs, comparisons and what is seen of them
     "test_compare::test_the_command",
     "test_rows::test_a_part_overrides_a_row",
+    "test_amounts::test_every_form_survives_its_file",
     "test_config::test_a_config_survives_its_file",
     "test_figure::test_the_command",
     "test_curvature::test_flatness_is_a_flat_record_of_all",

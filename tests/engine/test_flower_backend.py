@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from math import gcd
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from flwr.app import Context, RecordDict
 
 from flower_grid import StandInGrid
 from test_backends import Failing
-from undrift import Local, Simulation, make
+from undrift import Local, Simulation, make, parse
 from undrift.core.client import ClientError
 from undrift.core.gate import Reason
 from undrift.engine.store import MemoryStore
@@ -71,6 +72,22 @@ def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float
         simulation.personal(state, 4)
         states = simulation.backend.states
     assert not ours() and not flower.root.exists() and not states.exists()
+
+
+def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
+    algorithm = parse("scaffold + power-of-choice(6, batches=2)")
+    lists = {"epochs": [1, 2, 0.5, 1, 3, 1, 2, 1], "deadline": 2.0, "speed": "uniform:0.2-2.0"}
+    for local in (Local(lr=0.05, batch_size=4, **lists), Local(lr=0.05, batch_size=4, steps=gcd, drop_last=True)):
+        expected, reference = list(Simulation(algorithm, Clinic(), local, cohort=4, seed=3).rounds(3))[-1]
+        with Simulation(algorithm, Clinic(), local, cohort=4, seed=3, backend=FlowerBackend(3)) as simulation:
+            state, record = list(simulation.rounds(3))[-1]
+        assert (record.clients, record.rejections) == (reference.clients, reference.rejections)
+        assert fingerprint(state) == fingerprint(expected)
+    secret = Local(steps=lambda client, round: 1)
+    with Simulation(make("fedavg"), Clinic(), secret, backend=FlowerBackend(2)) as simulation:
+        with pytest.raises(ValueError, match=r"local.steps: a function is stored and sent by its name only"):
+            simulation.run(1)
+    assert not ours()
 
 
 def test_states_lie_in_the_folder_given(flower: Flower, tmp_path: Path) -> None:

@@ -57,6 +57,21 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
         assert fingerprint(simulation.run(3)) == fingerprint(expected)
 
 
+def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
+    algorithm = parse("scaffold + power-of-choice(6)")
+    local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
+    given = {"cohort": 4, "seed": 1, "availability": lambda client, round: (client + round) % 5 > 0}
+    expected, reference = list(Simulation(algorithm, Clinic(), local, **given).rounds(3))[-1]
+    with Simulation(algorithm, Clinic(), local, **given, backend=RayBackend(pool, chunk=2)) as simulation:
+        state, record = list(simulation.rounds(3))[-1]
+    assert (record.clients, record.rejections, record.asked) == (
+        reference.clients,
+        reference.rejections,
+        reference.asked,
+    )
+    assert fingerprint(state) == fingerprint(expected)
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     algorithm = make(name)

@@ -248,7 +248,10 @@ def _cost(cost: Cost) -> str:
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
     numbers = (cost.down, cost.up, cost.client_state, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
-    return markdown_table(headings, [(*map(str, numbers), *kinds)])
+    table = markdown_table(headings, [(*map(str, numbers), *kinds)])
+    if not cost.candidates:
+        return table
+    return f"{table}\n\nBefore every round {cost.candidates} candidates download the model and evaluate it."
 
 
 def _index(cards: list[Card]) -> str:

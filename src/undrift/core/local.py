@@ -61,7 +61,7 @@ class Local:
         if self.buffers not in ("average", "keep"):
             raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
         for name in AMOUNTS:
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None or name == "epochs":
                 object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps"))
         if (self.deadline is None) != (self.speed is None):
             raise ValueError(

@@ -26,7 +26,7 @@ Weights: TypeAlias = Literal["uniform", "examples"] | Sequence[float]
 """With which weights clients are drawn: all alike, by their examples, or one number per client."""
 
 FORM = (
-    "write for every client a list of rounds and [from, to) intervals, [0, 1, [5, 10]], "
+    "write for every client a list of rounds, counted from 1, and [from, to) intervals, [1, 2, [5, 10]], "
     'or {"period": 24, "rounds": [[8, 20]]}'
 )
 
@@ -119,18 +119,18 @@ class Participation:
 
 
 def read_trace(trace: Trace) -> Present:
-    """Whether a client is available in a round, as a function of both numbers, counted from 0.
+    """Whether a client is available in a round, as a function of both numbers, counted from 0 as in all of Python.
 
     Args:
         trace: such a function, or a reference to one; a list with an entry for every client, or a mapping from clients'
             numbers to entries, in which those not named are always available; or "file:trace.json", which contains
             one of the two. An entry is a list of rounds and [from, to) intervals, or a table with `period` and
-            `rounds`, which repeat.
+            `rounds`, which repeat. Rounds are counted from 1 there, as in every file.
 
     Example:
-        >>> present = read_trace({"0": [0, [5, 10]], "1": {"period": 24, "rounds": [[8, 20]]}})
-        >>> present(0, 7), present(1, 24 + 7), present(2, 0)
-        (True, False, True)
+        >>> present = read_trace({"0": [1, [5, 10]], "1": {"period": 24, "rounds": [[8, 20]]}})
+        >>> present(0, 0), present(0, 9), present(1, 24 + 7), present(2, 0)
+        (True, False, True, True)
     """
     if isinstance(trace, str):
         if trace.startswith("file:"):
@@ -196,7 +196,7 @@ class _Entries:
         if client not in self.entries:
             return True
         period, intervals = self.entries[client]
-        now = round % period if period else round
+        now = (round % period if period else round) + 1
         return any(first <= now < end for first, end in intervals)
 
 
@@ -213,7 +213,7 @@ def _entry(client: Any, entry: Any) -> tuple[int, list[tuple[int, int]]]:
     period, rounds = table.get("period"), table.get("rounds")
     sound = isinstance(period, int) and period >= 0 and isinstance(rounds, list | tuple) and len(table) == 2
     pairs = [(x, x + 1) if isinstance(x, int) else _pair(x) for x in rounds or ()] if sound else []
-    if not sound or not all(len(pair) == 2 and all(isinstance(x, int) and x >= 0 for x in pair) for pair in pairs):
+    if not sound or not all(len(pair) == 2 and all(isinstance(x, int) and x >= 1 for x in pair) for pair in pairs):
         raise ValueError(f"availability of client {client}: {FORM}; got {str(entry)[:80]!r}")
     return int(period or 0), [(first, end) for first, end in pairs]
 

@@ -91,7 +91,7 @@ def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whol
             return law.draw(seed, client, round, name)
         return amount(name, _function(name, value), seed, client, round, whole=whole)
     if callable(value):
-        return _number(f"{name} of client {client} in round {round}", value(client, round), whole)
+        return _number(f"{name} of client {client} in round {round + 1}", value(client, round), whole)
     return value if isinstance(value, float | int) else value[client]
 
 

@@ -4,8 +4,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
+from undrift.core.local import Local
 from undrift.core.participation import pinned
-from undrift.core.work import checked, portable
+from undrift.core.selection import Selection
+from undrift.core.work import check_population, checked, portable
 
 WorkAmount: TypeAlias = int | float | str | tuple[int | float, ...]
 """An amount as a run file contains it."""
@@ -36,3 +38,30 @@ def amount_of(name: str, most: float, *, whole: bool = False) -> BeforeValidator
         return found
 
     return BeforeValidator(validate)
+
+
+def check_participation(
+    selection: Selection[Any, Any, Any, Any, Any],
+    local: Local,
+    clients: int | None,
+    cohort: float | None,
+    probability: float | None,
+    sampling: Sampling,
+) -> None:
+    """Raise if lists do not fit the number of clients, or if a cohort of the given size cannot be drawn or selected.
+
+    Args:
+        selection: the method's.
+        local: the settings of local training.
+        clients: how many there are; None if not known yet.
+        cohort: their number in a round, or a ratio that is not a number yet.
+        probability: that of taking part, instead of a cohort.
+        sampling: how a cohort is drawn.
+    """
+    if probability is not None and sampling != "uniform":
+        raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
+    if isinstance(cohort, int) or probability is not None:
+        selection.check_size(cohort if isinstance(cohort, int) else None)
+    if clients is not None:
+        local.check_population(clients)
+        check_population("sampling", sampling, clients)

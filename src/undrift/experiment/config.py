@@ -27,7 +27,7 @@ from undrift.core.presets import PAPERS
 from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
-from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of
+from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of, check_participation
 from undrift.experiment.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
@@ -239,19 +239,20 @@ class Config(Strict):
             raise ValueError(
                 f"probability: give cohort or probability, not both, got {self.cohort} and {self.probability}"
             )
-        if self.probability is not None and self.sampling != "uniform":
-            raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
         check_task(dict(self), {name: field.default for name, field in type(self).model_fields.items()})
         if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
             raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
         try:
-            needs = self.algorithm().needs
+            algorithm = self.algorithm()
         except TypeError as error:
             where = "method" if self._composed else f"arguments of {self.method}"
             local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
-        if needs.proxy and not self.proxy and self.task is None:
+        check_participation(
+            algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
+        )
+        if algorithm.needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self
 

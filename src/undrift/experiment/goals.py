@@ -19,7 +19,7 @@ from undrift.util.references import Reference
 PERSONAL_PREFIX = "personal_"
 
 _GOAL = re.compile(r"(?:(max|min) +)?(global +)?([A-Za-z][\w/-]{0,63})")
-_DATA_ONLY = ("data", "partition", "model", "augment", "holdout", "proxy", "loss", "metrics")
+_DATA_ONLY = ("data", "partition", "model", "init", "frozen", "augment", "holdout", "proxy", "loss", "metrics")
 
 
 class Column(str):

@@ -12,6 +12,7 @@ import torch
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.evaluation import named_metrics
+from undrift.core.participation import read_trace
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Local
 from undrift.data import Dataset, DataTask
@@ -150,12 +151,14 @@ def _judged(config: Config, task: Task, split: Partition | None, able: Abilities
 
 
 def check_names(config: Config) -> Scheme:
-    """The partition of a run; raises if its data, its model or its partition is unknown, before anything is loaded."""
+    """The partition of a run; raises if a name is unknown or a trace cannot be read, before anything is loaded."""
     if config.task is None:
         check_name("data", config.data)
     if config.model is not None:
         check_name("model", config.model)
     check_init(config.init)
+    if config.availability is not None:
+        read_trace(config.availability)
     return parse(config.partition)
 
 
