@@ -116,6 +116,24 @@ def test_records_of_other_settings() -> None:
     assert file("weights", "missing.safetensors").sha256 is None
 
 
+def test_every_setting_that_may_name_code_or_a_file(own_code: Path, tmp_path: Path) -> None:
+    own_code.write_text(MODULE + "\n\ndef half(*_: object) -> float:\n    return 0.5\n")
+    (tmp_path / "trace.json").write_text("[]")
+    local = {
+        "schedule": "warmup(2) + their_parts:half",
+        "step_schedule": "their_parts:half",
+        "epochs": "their_parts:half",
+    }
+    config = Config.build({**RUN, "local": local, "availability": f"file:{tmp_path / 'trace.json'}"})
+    found = [(one.setting, one.text, one.kind) for one in used(config)]
+    assert found == [
+        ("availability", str(tmp_path / "trace.json"), "file"),
+        ("local.epochs", "their_parts:half", "code"),
+        ("local.schedule", "their_parts:half", "code"),
+        ("local.step_schedule", "their_parts:half", "code"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

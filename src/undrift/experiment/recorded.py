@@ -5,7 +5,7 @@ changed. Of code the file counts that defines the object, not what that file imp
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -87,10 +87,30 @@ def used(config: Config, dataset: Any = None) -> list[Recorded]:
         found += _plugged("data", DATA, data) or (code("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
-    scheme, _, rest = config.partition.partition(":")
-    if scheme == "file":
-        found.append(file("partition", rest.partition(",")[0]))
+    for setting, text in _texts(config):
+        name = named(text)[0]
+        if name.startswith("file:"):
+            found.append(file(setting, name.removeprefix("file:").partition(",")[0]))
+        elif Reference.parse(name) is not None:
+            found += code(setting, name)
     return list(dict.fromkeys(found))
+
+
+def _texts(config: Config) -> Iterator[tuple[str, str]]:
+    """Settings that may name code or a file, besides method, model and data, each with its text."""
+    single = {name: getattr(config, name) for name in ("task", "partition", "loss", "availability")}
+    single |= {f"local.{name}": getattr(config.local, name) for name in ("epochs", "steps", "speed")}
+    for setting, value in single.items():
+        if isinstance(value, str):
+            yield setting, value
+    for name in config.metrics or ():
+        yield "metrics", name
+    for setting, schedule in (
+        ("local.schedule", config.local.schedule),
+        ("local.step_schedule", config.local.step_schedule),
+    ):
+        for term in split(schedule) if schedule else ():
+            yield setting, term
 
 
 def keep(folder: Path, found: Iterable[Recorded]) -> None:
