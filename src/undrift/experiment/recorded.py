@@ -5,6 +5,7 @@ changed. Of code the file counts that defines the object, not what that file imp
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -90,7 +91,7 @@ def used(config: Config, dataset: Any = None) -> list[Recorded]:
     for setting, text in _texts(config):
         name = named(text)[0]
         if name.startswith("file:"):
-            found.append(file(setting, name.removeprefix("file:").partition(",")[0]))
+            found.append(file(setting, re.split("[,#]", name.removeprefix("file:"))[0]))
         elif Reference.parse(name) is not None:
             found += code(setting, name)
     return list(dict.fromkeys(found))
