@@ -92,7 +92,7 @@ def test_a_file(here: Path) -> None:
         partition("file:my clients.json", LABELS)
     with pytest.raises(ValueError, match=f"No such file or directory; a relative path is that .* {here}"):
         partition("file:none.json", LABELS)
-    with pytest.raises(ValueError, match="longtail: over=file:x.json is not possible"):
+    with pytest.raises(ValueError, match=r"longtail: over=file:x.json is not possible"):
         parse("longtail:10,over=file:x.json")
     with pytest.raises(ValueError, match="write file:PATH"):
         parse("file")

@@ -159,12 +159,12 @@ def test_what_does_not_fit_is_refused(arguments: Any, changes: Any, message: str
 
 def test_arguments_are_checked(here: Path) -> None:
     with pytest.raises(
-        ValueError, match="'people.csv' has no argument 'taget'; it takes resize, mean, std, target, in"
+        ValueError, match=r"'people.csv' has no argument 'taget'; it takes resize, mean, std, target, in"
     ):
         load("people.csv", taget="x")
     with pytest.raises(ValueError, match="target takes str, got 3"):
         load("people.csv", target=3)
-    with pytest.raises(ValueError, match="people.csv: test must be a share"):
+    with pytest.raises(ValueError, match=r"people.csv: test must be a share"):
         load("people.csv", test=2.0)
     with pytest.raises(ValueError, match="where and hub are for known data sets"):
         load("people.csv", where="there")
@@ -219,7 +219,7 @@ def test_images_in_folders(here: Path) -> None:
         load("./pets")
     assert load("./pets", side=8).shape == (3, 8, 8) and load("./pets", side=8).title == "pets (scaled)"
     paint(here / "pets/lost.png", 0)
-    with pytest.raises(DataError, match="lost.png: images must be in <class>/"):
+    with pytest.raises(DataError, match=r"lost.png: images must be in <class>/"):
         load("./pets")
 
 
