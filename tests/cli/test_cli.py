@@ -41,7 +41,7 @@ def test_costs_follow_from_the_declarations() -> None:
     rows = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
     assert [row["name"] for row in rows] == list(ALGORITHMS)
     for row in rows:
-        assert set(row) == {"name", "slots", *KEYS, "stateless", "plain_sum", "gathers"}
+        assert set(row) == {"name", "slots", *KEYS, "stateless", "plain_sum", "gathers", "candidates"}
         if row["name"] in COSTS:
             assert tuple(row[key] for key in KEYS) == COSTS[row["name"]], row["name"]
         assert row["plain_sum"] != row["gathers"]

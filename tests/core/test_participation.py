@@ -33,7 +33,7 @@ def test_everyone_available_draws_as_without_a_trace() -> None:
     for round in range(20):
         expected = cohort(3, round, 8, 3)
         assert Participation(EIGHT, 3).sample(3, round) == expected
-        assert Participation(EIGHT, 3, availability=lambda client, round: True).sample(3, round) == expected
+        assert Participation(EIGHT, 3, availability=lambda client, t: True).sample(3, round) == expected
         likely = Participation(EIGHT, probability=0.4, availability={}).sample(3, round)
         assert likely == bernoulli_cohort(3, round, 8, 0.4) == Participation(EIGHT, probability=0.4).sample(3, round)
 
@@ -101,9 +101,9 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ValueError, match=r"trace.json has changed since the run began; restore it, or begin a new run"):
         read_trace(text)
     file.write_text("rounds")
-    with pytest.raises(ValueError, match="trace.json is not JSON"):
+    with pytest.raises(ValueError, match=r"trace.json is not JSON"):
         read_trace("file:trace.json")
-    with pytest.raises(ValueError, match="file:none.json cannot be read: No such file"):
+    with pytest.raises(ValueError, match=r"file:none.json cannot be read: No such file"):
         pinned("file:none.json")
 
 

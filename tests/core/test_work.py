@@ -85,7 +85,7 @@ def test_what_cannot_be_used_is_refused(given: dict, message: str) -> None:
 
 def test_a_function_that_gives_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match=r"steps of client 2 in round 2 must be a whole number, got 0.5"):
-        Local(steps=lambda client, round: 0.5).step_count(10, 2, 1, 0)
+        Local(steps=lambda client, t: 0.5).step_count(10, 2, 1, 0)
 
 
 def test_lists_must_name_every_client() -> None:
@@ -104,7 +104,7 @@ def test_a_function_travels_as_its_reference() -> None:
 
     assert portable("epochs", math.gcd) == "math:gcd" and portable("epochs", 2) == 2
     with pytest.raises(ValueError, match="a function is stored and sent by its name only"):
-        portable("epochs", lambda client, round: 1)
+        portable("epochs", lambda client, t: 1)
 
 
 def test_whole_numbers_change_no_bit() -> None:
@@ -115,9 +115,9 @@ def test_whole_numbers_change_no_bit() -> None:
         {"epochs": 2.0},
         {"epochs": [2] * 8},
         {"epochs": "uniform:2-2"},
-        {"epochs": lambda client, round: 2},
-        {"steps": lambda client, round: 2 * -(-Clinic().examples(client) // 4)},
-        {"epochs": 5, "deadline": 1.0, "speed": lambda client, round: 2 * -(-Clinic().examples(client) // 4)},
+        {"epochs": lambda client, t: 2},
+        {"steps": lambda client, t: 2 * -(-Clinic().examples(client) // 4)},
+        {"epochs": 5, "deadline": 1.0, "speed": lambda client, t: 2 * -(-Clinic().examples(client) // 4)},
     ):
         other = Simulation(make("scaffold"), Clinic(), replace(local, **given), cohort=5)
         assert fingerprint(other.run(3)) == expected, given
@@ -125,7 +125,7 @@ def test_whole_numbers_change_no_bit() -> None:
 
 def test_a_client_without_a_step_is_dropped_with_the_reason() -> None:
     local = Local(batch_size=10, deadline=2.0, speed=[5, 5, 0.4, 5])
-    state, record = next(Simulation(make("fedavg"), TASK, local).rounds(1))
+    _, record = next(Simulation(make("fedavg"), TASK, local).rounds(1))
     assert record.clients == (0, 1, 3)
     assert [(r.client, r.reason, r.detail) for r in record.rejections] == [(2, Reason.IDLE, "the deadline is 2 s")]
     assert str(record.rejections[0]).startswith("client 2: the client has no local step in this round")

@@ -83,10 +83,10 @@ def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
             state, record = list(simulation.rounds(3))[-1]
         assert (record.clients, record.rejections) == (reference.clients, reference.rejections)
         assert fingerprint(state) == fingerprint(expected)
-    secret = Local(steps=lambda client, round: 1)
-    with Simulation(make("fedavg"), Clinic(), secret, backend=FlowerBackend(2)) as simulation:
-        with pytest.raises(ValueError, match=r"local.steps: a function is stored and sent by its name only"):
-            simulation.run(1)
+    secret = Local(steps=lambda client, t: 1)
+    named = pytest.raises(ValueError, match=r"local.steps: a function is stored and sent by its name only")
+    with Simulation(make("fedavg"), Clinic(), secret, backend=FlowerBackend(2)) as simulation, named:
+        simulation.run(1)
     assert not ours()
 
 

@@ -60,7 +60,7 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
 def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     algorithm = parse("scaffold + power-of-choice(6)")
     local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
-    given = {"cohort": 4, "seed": 1, "availability": lambda client, round: (client + round) % 5 > 0}
+    given = {"cohort": 4, "seed": 1, "availability": lambda client, t: (client + t) % 5 > 0}
     expected, reference = list(Simulation(algorithm, Clinic(), local, **given).rounds(3))[-1]
     with Simulation(algorithm, Clinic(), local, **given, backend=RayBackend(pool, chunk=2)) as simulation:
         state, record = list(simulation.rounds(3))[-1]

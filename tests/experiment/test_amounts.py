@@ -56,7 +56,7 @@ def test_every_form_survives_its_file(tmp_path: Path) -> None:
         ({"local": {"epochs": 0}}, "local.epochs must be positive and finite, got 0"),
         ({"local": {"epochs": 20_000}}, "local.epochs must be at most 10000, got 20000"),
         ({"local": {"epochs": "often"}}, "local.epochs: 'often' is neither a law nor a reference; write a number"),
-        ({"local": {"epochs": lambda client, round: 1}}, "local.epochs: a function is stored and sent by its name"),
+        ({"local": {"epochs": lambda client, t: 1}}, "local.epochs: a function is stored and sent by its name"),
         ({"local": {"steps": 2.5}}, "local.steps must be a whole number, got 2.5"),
         ({"local": {"deadline": 2.0}}, "a deadline in simulated seconds needs every client's speed"),
         ({"clients": 3, "cohort": 2, "local": {"epochs": [1, 2]}}, "epochs has 2 numbers, but there are 3 clients"),
@@ -86,7 +86,7 @@ def test_a_run_resumes_to_the_bit(tiny: Path, tmp_path: Path) -> None:  # noqa: 
     down = [row["bytes_down"] / model - 2 * (row["clients"] + row["rejected"]) for row in rows]
     assert down == pytest.approx([2] * 4)  # two models each for four clients, one for the two other candidates
     trace.write_text("{}")
-    with pytest.raises(ConfigError, match="trace.json has changed since the run began"):
+    with pytest.raises(ConfigError, match=r"trace.json has changed since the run began"):
         resume(tmp_path / "halves", rounds=5)
 
 
