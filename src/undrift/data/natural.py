@@ -76,7 +76,7 @@ class Natural(Scheme):
 
 
 @dataclass(frozen=True)
-class Column(Natural):
+class ByColumn(Natural):
     """The same, with the column of the data that names the owners; for data of your own, see `undrift.data.load`.
 
     Args:

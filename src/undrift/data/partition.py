@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
 from undrift.data.lists import FromFile, FromFunction, Listed, check_lists
-from undrift.data.natural import Column, Natural, natural
+from undrift.data.natural import ByColumn, Natural, natural
 from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Scheme
 from undrift.util.literals import called, short
 from undrift.util.names import suggest
@@ -26,7 +26,7 @@ from undrift.util.references import Reference
 
 SCHEMES: dict[str, type[Scheme]] = {
     scheme.name: scheme
-    for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, Column, FromFile, LongTail, Corrupt)
+    for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, ByColumn, FromFile, LongTail, Corrupt)
 }
 """Name -> scheme."""
 

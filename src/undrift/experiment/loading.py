@@ -5,7 +5,7 @@ from typing import Any
 
 from undrift.data import Dataset, load
 from undrift.data.loader import known_source
-from undrift.data.natural import Column, natural
+from undrift.data.natural import ByColumn, natural
 from undrift.data.schemes import Scheme
 
 EXAMPLES = 100
@@ -21,7 +21,7 @@ def load_data(name: str, arguments: Mapping[str, Any], scheme: Scheme) -> Datase
         scheme: the partition.
     """
     owned = natural(scheme)
-    if not isinstance(owned, Column) or known_source(name) is not None:
+    if not isinstance(owned, ByColumn) or known_source(name) is not None:
         return load(name, **arguments)
     if arguments.get("owner", owned.column) != owned.column:
         raise ValueError(f"{scheme}: {name} has owner = {arguments['owner']!r}; name the same column, or leave it out")
@@ -31,7 +31,7 @@ def load_data(name: str, arguments: Mapping[str, Any], scheme: Scheme) -> Datase
 def check_owner(dataset: Dataset, scheme: Scheme) -> None:
     """Raise if the partition `column:NAME` names a column that is not that of the data's owners."""
     owned = natural(scheme)
-    if isinstance(owned, Column) and dataset.owner != owned.column:
+    if isinstance(owned, ByColumn) and dataset.owner != owned.column:
         use = f"; its owners are in {dataset.owner!r}: use natural" if dataset.owner else "; use another partition"
         raise ValueError(f"{scheme}: {dataset.name} has no column {owned.column!r} of owners{use}")
 
