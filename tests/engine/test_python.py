@@ -59,7 +59,7 @@ def test_history_continues_from_a_state() -> None:
 
 
 def test_a_task_s_own_test() -> None:
-    with pytest.raises(TypeError, match="TensorTask has no test of its own; give a function of the model"):
+    with pytest.raises(ValueError, match="the task has no held-out data; give it test="):
         Simulation("fedavg", blobs()).run(1, evaluate=1)
     with pytest.raises(ValueError, match="must be 1 or more, got 0"):
         Simulation("fedavg", blobs()).run(1, evaluate=accuracy, every=0)
@@ -71,8 +71,8 @@ def test_a_task_s_own_test() -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(self.task, name)
 
-        def test(self, module: nn.Module) -> dict[str, float]:
-            return {"accuracy": accuracy(module)}
+        def evaluate(self, model: nn.Module) -> dict[str, float]:
+            return {"accuracy": accuracy(model)}
 
     simulation = Simulation("fedavg", Tested())  # type: ignore[arg-type]
     simulation.run(3, evaluate=2)

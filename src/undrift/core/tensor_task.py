@@ -74,6 +74,12 @@ class TensorTask:
         ):
             object.__setattr__(self, field, value)
 
+    def __repr__(self) -> str:
+        make = getattr(self.make, "__name__", type(self.make).__name__)
+        named = self.inputs if isinstance(self.inputs, dict) else {"": self.inputs}
+        shape = ", ".join(f"{name} {tuple(x.shape[1:])}".strip() for name, x in named.items())
+        return f"TensorTask({make}, {len(self.targets):,} examples of shape {shape}, {self.population} clients)"
+
     @property
     def population(self) -> int:
         """How many clients there are."""

@@ -1,7 +1,9 @@
 """A loaded data set: two splits as tensors in memory, and their properties."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 LARGEST = 1024
@@ -107,3 +109,10 @@ class Dataset:
         """How many outputs a model needs: one for each class, or for each number to predict."""
         targets = self.train.targets
         return self.classes or (1 if targets.ndim == 1 else targets.shape[1])
+
+    @cached_property
+    def scaling(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of ((x / 255) - mean) / std as one product and one sum."""
+        mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
+        scale, shift = 1 / (255 * std), -mean / std
+        return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)

@@ -126,7 +126,7 @@ class DataTask:
         """
         if self.dataset.kind != "image":
             return inputs.long() if self.dataset.kind == "text" else inputs
-        scale, shift = self._normal
+        scale, shift = self.dataset.scaling
         images = (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
         if images.shape[1:] == self.dataset.shape:
             return images
@@ -231,13 +231,6 @@ class DataTask:
     def _metrics(self) -> dict[str, Metric]:
         """The metrics that fit the targets, and those given."""
         return {**named_metrics(usual(self.dataset)[1]), **self.metrics}
-
-    @cached_property
-    def _normal(self) -> tuple[Tensor, Tensor]:
-        """Scale and shift of ((x / 255) - mean) / std as one product and one sum."""
-        mean, std = torch.tensor([self.dataset.mean, self.dataset.std], dtype=torch.float64)
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)
 
     @cached_property
     def _tests(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,31 +1,23 @@
-"""Evaluation between the rounds of a simulation: with a function of the model, or with the task's own test."""
+"""Evaluation between the rounds of a simulation: with a function of the model, or with the task's own evaluation."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from undrift.core.task import Task
+from undrift.core.task import Evaluates, Task
 from undrift.data.evaluate import Evaluation
 
 Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | Evaluation] | int
-"""A function of the model, which returns a number or numbers by name; or every how many rounds the task tests it."""
-
-
-@runtime_checkable
-class HasTest(Protocol):
-    """A task with a test set of its own."""
-
-    def test(self, module: nn.Module) -> Any:
-        """Evaluate a model: an `Evaluation`, or numbers by name."""
+"""A function of the model that returns a number or numbers by name; or every how many rounds the task evaluates it."""
 
 
 class Evaluator:
     """Evaluates the global model in some of the rounds.
 
     Args:
-        task: the task, whose `test` is used if no function is given.
+        task: the task, whose `evaluate` is used if no function is given.
         evaluate: see `Evaluate`; None or 0 evaluates nothing.
         every: how many rounds lie between two evaluations with a function; the last round is always evaluated.
     """
@@ -38,12 +30,12 @@ class Evaluator:
         if callable(evaluate):
             self._test = evaluate
         elif evaluate:
-            if not isinstance(task, HasTest):
+            if not isinstance(task, Evaluates):
                 raise TypeError(
-                    f"evaluate={evaluate}: {type(task).__name__} has no test of its own; give a function of the model, "
+                    f"evaluate={evaluate}: {type(task).__name__} has no method evaluate; give a function of the model, "
                     "evaluate=lambda model: {'accuracy': ...}"
                 )
-            self._test, self.every = task.test, int(evaluate)
+            self._test, self.every = task.evaluate, int(evaluate)
 
     def due(self, done: int, last: bool) -> bool:
         """Whether the model is evaluated after so many rounds."""
@@ -56,6 +48,8 @@ class Evaluator:
             found = self._test(module)
         if isinstance(found, Evaluation):
             return {"accuracy": found.accuracy, "test_loss": found.loss}
+        if isinstance(found, Mapping) and not found:
+            raise ValueError("evaluate: the task has no held-out data; give it test=, or give a function of the model")
         if isinstance(found, Mapping):
             return {str(name): float(value) for name, value in found.items()}
         name = getattr(self._test, "__name__", "score").strip("<>")
