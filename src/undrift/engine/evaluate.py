@@ -7,9 +7,22 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.task import Task
-from undrift.data.evaluate import Evaluation
 
-Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | Evaluation] | int
+
+@runtime_checkable
+class HasAccuracy(Protocol):
+    """A result with an accuracy and a loss, as `undrift.data.Evaluation`."""
+
+    @property
+    def accuracy(self) -> float:
+        """The share of correctly classified examples."""
+
+    @property
+    def loss(self) -> float:
+        """The mean loss."""
+
+
+Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | HasAccuracy] | int
 """A function of the model, which returns a number or numbers by name; or every how many rounds the task tests it."""
 
 
@@ -18,7 +31,7 @@ class HasTest(Protocol):
     """A task with a test set of its own."""
 
     def test(self, module: nn.Module) -> Any:
-        """Evaluate a model: an `Evaluation`, or numbers by name."""
+        """Evaluate a model: an accuracy and a loss, or numbers by name."""
 
 
 class Evaluator:
@@ -54,7 +67,7 @@ class Evaluator:
         assert self._test is not None
         with torch.no_grad():
             found = self._test(module)
-        if isinstance(found, Evaluation):
+        if isinstance(found, HasAccuracy):
             return {"accuracy": found.accuracy, "test_loss": found.loss}
         if isinstance(found, Mapping):
             return {str(name): float(value) for name, value in found.items()}
