@@ -6,6 +6,7 @@ from torch import nn
 
 from undrift import Local, ServerState, Simulation, make
 from undrift.core.wire import fingerprint
+from undrift.data.evaluate import Evaluation
 from undrift.testing import blobs
 
 
@@ -96,3 +97,9 @@ def test_an_algorithm_in_a_notebook() -> None:
     shown = make("scaffold + sam(0.05)")._repr_html_()
     assert "<table" in shown and "SAM(rho=0.05" in shown and "2 gradients per step" in shown
     assert "as in FedAvg" in make("fedavg")._repr_html_()
+
+
+def test_an_accuracy_and_a_loss_are_two_columns() -> None:
+    simulation = Simulation("fedavg", blobs())
+    simulation.run(1, evaluate=lambda _: Evaluation(0.5, 2.0, 10))
+    assert simulation.history[0]["accuracy"] == 0.5 and simulation.history[0]["test_loss"] == 2.0

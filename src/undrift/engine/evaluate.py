@@ -1,15 +1,28 @@
 """Evaluation between the rounds of a simulation: with a function of the model, or with the task's own evaluation."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from undrift.core.task import Evaluates, Task
-from undrift.data.evaluate import Evaluation
 
-Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | Evaluation] | int
+
+@runtime_checkable
+class HasAccuracy(Protocol):
+    """A result with an accuracy and a loss, as `undrift.data.Evaluation`."""
+
+    @property
+    def accuracy(self) -> float:
+        """The share of correctly classified examples."""
+
+    @property
+    def loss(self) -> float:
+        """The mean loss."""
+
+
+Evaluate: TypeAlias = Callable[[nn.Module], float | Tensor | Mapping[str, Any] | HasAccuracy] | int
 """A function of the model that returns a number or numbers by name; or every how many rounds the task evaluates it."""
 
 
@@ -46,7 +59,7 @@ class Evaluator:
         assert self._test is not None
         with torch.no_grad():
             found = self._test(module)
-        if isinstance(found, Evaluation):
+        if isinstance(found, HasAccuracy):
             return {"accuracy": found.accuracy, "test_loss": found.loss}
         if isinstance(found, Mapping) and not found:
             raise ValueError("evaluate: the task has no held-out data; give it test=, or give a function of the model")
