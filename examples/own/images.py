@@ -35,5 +35,5 @@ def task(folder: str = "images") -> TensorTask:
 
 
 if __name__ == "__main__":
-    run = start(**given(__doc__), task=task(), method="scaffold", cohort=3, local=Local(batch_size=20), resume=True)
+    run = start(**given(__doc__), task=task(), method="scaffold", local=Local(lr=0.3, batch_size=20), resume=True)
     print(run.sha256, f"accuracy {run.summary['accuracy']:.2%}")

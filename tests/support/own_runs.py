@@ -2,8 +2,8 @@
 
     python tests/support/own_runs.py FOLDER images regression ...
 
-Every script runs in forked processes, as the main program, in FOLDER. The parent imports what they need, once, and never
-trains. For each script one line of JSON is printed.
+Every script runs in forked processes, as the main program, in FOLDER, with run folders whole/SCRIPT and killed/SCRIPT.
+The parent imports what they need, once, and never trains. For each script one line of JSON is printed.
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from traceback import print_exc
@@ -63,25 +64,26 @@ def main() -> None:
     root, *names = sys.argv[1:]
     os.chdir(root)
     sys.path.insert(0, str(SCRIPTS))
+    for folder in ("whole", "killed"):
+        Path(folder).mkdir()
     for name in names:
         import_module(name)
     for name in names:
+        whole, killed = f"whole/{name}", f"killed/{name}"
 
-        def doomed(name: str = name) -> None:
+        def doomed(name: str = name, killed: str = killed) -> None:
             deadly("after the row", 1)
-            script(name, f"{name}-killed")
+            script(name, killed)
 
         began = time.perf_counter()
-        told: dict[str, object] = {"script": name, "code": code(lambda name=name: script(name, name))}
+        told: dict[str, object] = {"script": name, "code": code(partial(script, name, whole))}
         told["seconds"] = round(time.perf_counter() - began, 2)
         told["killed"] = code(doomed)
-        rows = Path(f"{name}-killed", "metrics.jsonl")
-        told["rows"] = len(rows.read_text().splitlines()) if rows.exists() else 0
-        told["unfinished"] = read_summary(Path(f"{name}-killed")) is None
-        told["again"] = code(lambda name=name: script(name, f"{name}-killed"))
-        told["sha256"] = [(read_summary(Path(folder)) or {}).get("sha256") for folder in (name, f"{name}-killed")]
+        told["rows"] = len(Path(killed, "metrics.jsonl").read_text().splitlines())
+        told["again"] = code(partial(script, name, killed))
+        told["sha256"] = [(read_summary(Path(folder)) or {}).get("sha256") for folder in (whole, killed)]
         if name == "lora":
-            told["adapter"] = code(lambda: adapter("lora"))
+            told["adapter"] = code(partial(adapter, whole))
         print(json.dumps(told), flush=True)
 
 
