@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import Local, Simulation, TensorTask, make
+from undrift.core.evaluation import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
 from undrift.data.evaluate import answers, apportion
 
@@ -265,3 +266,45 @@ def test_travels_and_trains() -> None:
     assert torch.equal(other.own(0), task.own(0))
     runs = [Simulation(make("fedavg"), t, Local(lr=0.1, batch_size=8), seed=1).run(rounds=2) for t in (task, other)]
     assert torch.equal(runs[0].params, runs[1].params)
+
+
+def table(targets: torch.Tensor, classes: int = 0) -> Dataset:
+    inputs = torch.randn(len(targets), 3, generator=torch.Generator().manual_seed(1))
+    split = Split(inputs, targets)
+    return Dataset("rows", "table", split, split, classes, (), (), "Rows")
+
+
+def test_numbers_and_labels_as_targets() -> None:
+    """Loss and metrics follow the targets: numbers, several labels, classes."""
+    draw = torch.Generator().manual_seed(0)
+    numbers, labels = torch.randn(30, generator=draw), (torch.rand(30, 4, generator=draw) > 0.5).float()
+    regression = DataTask(table(numbers), [range(10), range(10, 30)], partial(nn.Linear, 3, 1), holdout=0.2)
+    model = regression.model()
+    outputs = model(regression.dataset.test.inputs).detach().squeeze(1)
+    found = regression.evaluate(model)
+    assert list(found) == ["test_loss", "mse", "mae"] and not regression.classifies
+    assert (
+        found["test_loss"] == pytest.approx(found["mse"]) == pytest.approx(float((outputs - numbers).square().mean()))
+    )
+    assert found["mae"] == pytest.approx(float((outputs - numbers).abs().mean()))
+    held = regression.own(0)
+    assert regression.evaluate_client(model, 0)["mae"] == pytest.approx(float((outputs - numbers)[held].abs().mean()))
+    assert regression.label_counts(0) is None
+    multi = DataTask(table(labels), [range(30)], partial(nn.Linear, 3, 4), metrics={"mae": mae})
+    assert list(multi.evaluate(multi.model())) == ["test_loss", "label_accuracy", "exact_match", "mae"]
+    assert len(multi.own(0)) == 0 and multi.evaluate_client(multi.model(), 0) == {}, "no labels to draw a test by"
+    with Simulation(make("scaffold"), multi, Local(lr=0.1)) as simulation:
+        after = multi.evaluate(simulation.module(simulation.run(5)))
+    assert after["test_loss"] < multi.evaluate(multi.model())["test_loss"]
+
+
+def test_a_loss_of_ones_own_on_classes() -> None:
+    classes = torch.arange(30) % 3
+    own = DataTask(
+        table(classes, 3), [range(30)], partial(nn.Linear, 3, 3), criterion=nn.CrossEntropyLoss(label_smoothing=0.5)
+    )
+    plain = DataTask(table(classes, 3), [range(30)], partial(nn.Linear, 3, 3))
+    model = plain.model()
+    assert plain.classifies and not own.classifies
+    assert own.evaluate(model)["accuracy"] == plain.test(model).accuracy == plain.evaluate(model)["accuracy"]
+    assert own.evaluate(model)["test_loss"] != pytest.approx(plain.test(model).loss)

@@ -5,7 +5,8 @@ A function gets all outputs and targets of the data at once, so that any metric 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import exp, inf
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -239,31 +240,38 @@ def evaluate(
     whole = {name: f for name, f in metrics.items() if name not in updated and f is not perplexity}
     outputs, targets = list[Any](), list[Any]()
     total, count = torch.zeros((), dtype=torch.float64), 0
-    modes = [(part, part.training) for part in model.modules()]
-    model.eval()
     for metric in updated.values():
         metric.reset()
+    with evaluating(model), torch.inference_mode():
+        for batch in batches:
+            judged, examples = judge(model, batch), examples_of(batch)
+            total += examples * judged.loss.double().cpu()
+            count += examples
+            for metric in updated.values():
+                metric.update(judged.outputs, judged.targets)
+            if whole:
+                outputs.append(judged.outputs)
+                targets.append(judged.targets)
+        if not count:
+            return {}
+        joined = (_joined(outputs), _joined(targets)) if whole else (None, None)
+        row = {LOSS: float(total / count)}
+        for name, any_metric in metrics.items():
+            row.update(_value(name, any_metric, joined, row[LOSS]))
+    return row
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients for a while; the modes of all parts come back."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
     try:
-        with torch.inference_mode():
-            for batch in batches:
-                judged, examples = judge(model, batch), examples_of(batch)
-                total += examples * judged.loss.double().cpu()
-                count += examples
-                for metric in updated.values():
-                    metric.update(judged.outputs, judged.targets)
-                if whole:
-                    outputs.append(judged.outputs)
-                    targets.append(judged.targets)
-            if not count:
-                return {}
-            joined = (_joined(outputs), _joined(targets)) if whole else (None, None)
-            row = {LOSS: float(total / count)}
-            for name, any_metric in metrics.items():
-                row.update(_value(name, any_metric, joined, row[LOSS]))
+        with torch.no_grad():
+            yield
     finally:
         for part, training in modes:
             part.training = training
-    return row
 
 
 def _value(name: str, metric: Metric, joined: tuple[Any, Any], loss: float) -> dict[str, float]:

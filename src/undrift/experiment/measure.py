@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.algorithm import Algorithm, cost
+from undrift.core.evaluation import evaluating
 from undrift.core.task import Evaluates, EvaluatesClients
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
@@ -97,7 +98,11 @@ class Measure:
             row |= {name: x for name, x in task.evaluate(module).items() if name not in row} if task.metrics else {}
             own = own if self.judged_by.metric == GLOBAL else self._own_scores()
         else:
-            row, own = dict(task.evaluate(module)) if isinstance(task, Evaluates) else {}, self._own_scores()
+            with evaluating(module):
+                row = (
+                    {name: float(x) for name, x in task.evaluate(module).items()} if isinstance(task, Evaluates) else {}
+                )
+            own = self._own_scores()
         self._own = state, own
         return {**row, **_spread("client", own, self.judged_by.metric)}
 
@@ -123,9 +128,10 @@ class Measure:
         task, metric = self.setup.task, self.judged_by.metric
         if isinstance(task, DataTask) and task.classifies and metric == GLOBAL:
             return task.own_score(module, client).accuracy
-        return (
-            float(task.evaluate_client(module, client).get(metric, nan)) if isinstance(task, EvaluatesClients) else nan
-        )
+        if not isinstance(task, EvaluatesClients):
+            return nan
+        with evaluating(module):
+            return float(task.evaluate_client(module, client).get(metric, nan))
 
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.evaluation import LOSS, direction_of, read_goal
+from undrift.core.evaluation import LOSS, direction_of, evaluating, read_goal
 from undrift.core.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
@@ -119,10 +119,11 @@ def named_config(task: Task | str | None, settings: Mapping[str, Any]) -> Config
 def abilities(task: Task) -> Abilities:
     """What a task measures, from one evaluation of its initial model: one that fails does so before training."""
     model = task.model()
-    columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
-    own = isinstance(task, EvaluatesClients) and any(
-        task.evaluate_client(model, client) for client in range(task.population)
-    )
+    with evaluating(model):
+        columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
+        own = isinstance(task, EvaluatesClients) and any(
+            task.evaluate_client(model, client) for client in range(task.population)
+        )
     return Abilities(columns, own)
 
 

@@ -1,0 +1,221 @@
+"""Data sets and loaders as clients: one order for a seed, whatever the loader; what cannot be repeated is refused."""
+
+import random
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from undrift import LoaderTask, Local, Simulation, TensorTask, make
+from undrift.data import by_column, lightning_loss
+from undrift.data.streams import Streams
+
+DRAW = torch.Generator().manual_seed(0)
+INPUTS, TARGETS = torch.randn(30, 3, generator=DRAW), torch.randn(30, 1, generator=DRAW)
+PARTS = [range(0, 12), range(12, 20), range(20, 30)]
+WHOLE = TensorDataset(INPUTS, TARGETS)
+SETS = [Subset(WHOLE, part) for part in PARTS]
+
+
+def net() -> nn.Module:
+    return nn.Linear(3, 1)
+
+
+def state(task: Any, **local: Any) -> Tensor:
+    with Simulation(make("scaffold"), task, Local(**{"lr": 0.1, "batch_size": 4, "epochs": 2, **local})) as simulation:
+        return simulation.run(2).params
+
+
+def epoch(task: LoaderTask, seed: int, size: int = 4) -> Any:
+    return list(task.batches(0, size, Generator().manual_seed(seed)))
+
+
+def test_data_sets_loaders_and_tensors_train_alike() -> None:
+    loaders = [DataLoader(data, batch_size=4, shuffle=True, num_workers=2) for data in SETS]
+    sets, loaded = (LoaderTask(net, data, criterion=nn.MSELoss()) for data in (SETS, loaders))
+    assert torch.equal(state(sets), state(loaded))
+    assert (loaded.batch_size, sets.batch_size, sets.examples(1)) == (4, None, 8)
+    tensors = TensorTask(net, INPUTS, TARGETS, PARTS, nn.MSELoss())
+    first, own = next(iter(tensors.batches(0, 4, Generator().manual_seed(5)))), epoch(sets, 5)[0]
+    assert torch.equal(first[0], own[0]) and torch.equal(first[1], own[1])
+
+
+def test_a_loader_without_shuffling_keeps_its_order() -> None:
+    task = LoaderTask(net, [DataLoader(SETS[0], batch_size=5)], criterion=nn.MSELoss())
+    assert torch.equal(torch.cat([x for x, _ in epoch(task, 3, 5)]), INPUTS[:12])
+    assert [len(x) for x, _ in epoch(task, 3, 5)] == [5, 5, 2]
+    with pytest.raises(
+        ValueError, match=r"clients\[0\]: its DataLoader has batch_size 5, but the run 4; set the run's"
+    ):
+        epoch(task, 3, 4)
+
+
+class Noisy(Dataset[Any]):
+    """Draws from every global stream."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return torch.tensor([random.random(), np.random.rand(), float(torch.rand(()))]), i
+
+
+def test_random_transforms_depend_on_the_generator_only() -> None:
+    task = LoaderTask(net, [Noisy()])
+    states = random.getstate(), torch.get_rng_state()
+    one = epoch(task, 1)
+    random.random(), torch.rand(3), np.random.rand()
+    two, other = epoch(task, 1), epoch(task, 2)
+    assert all(torch.equal(x[0], y[0]) for x, y in zip(one, two, strict=True))
+    assert not torch.equal(torch.cat([x for x, _ in one]).sort().values, torch.cat([x for x, _ in other]).sort().values)
+    assert len(torch.unique(torch.cat([x for x, _ in one]))) == 18, "batch after batch the streams go on"
+    random.setstate(states[0])
+    torch.set_rng_state(states[1])
+    reference = random.random(), torch.rand(())
+    random.setstate(states[0])
+    torch.set_rng_state(states[1])
+    epoch(task, 1)
+    assert (random.random(), torch.rand(())) == reference, "outside nothing was drawn"
+
+
+def test_streams_come_back_after_an_error() -> None:
+    before = random.getstate()
+    with pytest.raises(ZeroDivisionError), Streams(1):
+        random.choice([1]) / 0
+    assert random.getstate() == before
+
+
+class Stream(IterableDataset[Any]):
+    """Has no length."""
+
+    def __iter__(self) -> Any:
+        return iter([])
+
+
+def weighted(data: Any) -> DataLoader[Any]:
+    return DataLoader(data, batch_size=4, sampler=WeightedRandomSampler([1.0] * 12, 12))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (weighted(SETS[0]), r"clients\[0\]: its sampler, WeightedRandomSampler, draws in a way of its own"),
+        (
+            DataLoader(SETS[0], batch_sampler=BatchSampler(SequentialSampler(SETS[0]), 4, False)),
+            "batch_sampler of its own",
+        ),
+        (DataLoader(SETS[0], batch_size=None), "a batch_sampler of its own, or no batches"),
+        (DataLoader(SETS[0], batch_size=4, drop_last=True), "drop_last leaves out other examples in every epoch"),
+        (Stream(), "Stream has no length or no items by index"),
+        (DataLoader(Stream()), "Stream has no length or no items by index"),
+        (iter([1]), "has no length or no items by index"),
+    ],
+)
+def test_what_cannot_be_given_again_is_refused(data: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        LoaderTask(net, [data])
+
+
+def test_other_refusals() -> None:
+    with pytest.raises(
+        ValueError, match=r"one batch_size, that of the run, got 4 at clients\[1\] and 2 at clients\[0\]"
+    ):
+        LoaderTask(net, [DataLoader(SETS[0], batch_size=2), DataLoader(SETS[1], batch_size=4)])
+    with pytest.raises(ValueError, match=r"give loss, of .model, batch., or criterion"):
+        LoaderTask(net, SETS, lambda *_: torch.zeros(()), criterion=nn.MSELoss())
+    task = LoaderTask(net, [TensorDataset(INPUTS, INPUTS, TARGETS)])
+    with pytest.raises(
+        ValueError, match=r"a batch is a list of 3, neither a pair .inputs, targets. nor a mapping; give loss="
+    ):
+        task.loss(net(), epoch(task, 0)[0])
+    with pytest.raises(ValueError, match="called with x, Named returned no loss; give labels in the batch, or loss="):
+        LoaderTask(net, [[{"x": 1.0}]]).loss(Named(), {"x": torch.ones(2, 1)})
+    with pytest.raises(
+        ValueError, match=r"ids: the examples of a batch cannot be stacked .*equally long, or give collate_fn"
+    ):
+        epoch(LoaderTask(net, [[{"ids": [1, 2]}, {"ids": [1]}]]), 0)
+
+
+class Named(nn.Module):
+    """Returns an object, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
+        if labels is None:
+            return SimpleNamespace(logits=x)
+        logits = self.out(self.embed(x)).mean(1)
+        return SimpleNamespace(loss=nn.functional.cross_entropy(logits, labels), logits=logits)
+
+
+ROWS = [{"x": [i % 5, (i + 1) % 5], "labels": i % 5, "who": "ab"[i % 2]} for i in range(20)]
+
+
+def test_batches_with_names_and_clients_by_column() -> None:
+    datasets = pytest.importorskip("datasets")
+    arrow = datasets.Dataset.from_list(ROWS)
+    found = []
+    for data in (ROWS, arrow):
+        clients = by_column(data, "who")
+        test = [{key: row[key] for key in ("x", "labels")} for row in ROWS]
+        task = LoaderTask(Named, clients, test=test, metrics=["accuracy", "perplexity"])
+        assert [task.examples(i) for i in range(task.population)] == [10, 10]
+        batch = epoch(task, 0)[0]
+        assert isinstance(batch, Mapping) and list(batch) == ["x", "labels"] and batch["x"].shape == (4, 2)
+        row = task.evaluate(task.model())
+        assert list(row) == ["test_loss", "accuracy", "perplexity"]
+        found.append((state(task), row))
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+    with pytest.raises(ValueError, match="by_column: no column is named 'whom'; there are x, labels, who"):
+        by_column(ROWS, "whom")
+
+
+class Lit(nn.Module):
+    """A Lightning-style module."""
+
+    def __init__(self, mapping: bool = False) -> None:
+        super().__init__()
+        self.layer, self.mapping = nn.Linear(3, 1), mapping
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        loss = nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        return {"loss": loss} if self.mapping else loss
+
+
+@pytest.mark.parametrize("mapping", [False, True])
+def test_lightning_style(mapping: bool) -> None:
+    task = LoaderTask(lambda: Lit(mapping), SETS, lightning_loss, test=WHOLE)
+    assert torch.equal(state(task), state(LoaderTask(net, SETS, criterion=nn.MSELoss())))
+    assert list(task.evaluate(task.model())) == ["test_loss"]
+    with pytest.raises(TypeError, match="Linear has no training_step"):
+        lightning_loss(net(), None)
+
+
+def test_own_loss_and_predictions() -> None:
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        return (model(batch[0]) - batch[1]).square().mean()
+
+    def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        return 2 * model(batch[0]), 2 * batch[1]
+
+    plain = LoaderTask(net, SETS, loss, test=WHOLE, client_tests=[SETS[0], None, SETS[2]], metrics=["mae"])
+    doubled = LoaderTask(net, SETS, loss, test=WHOLE, metrics=["mae"], predict=predict)
+    model = plain.model()
+    assert doubled.evaluate(model)["mae"] == pytest.approx(2 * plain.evaluate(model)["mae"])
+    assert plain.evaluate_client(model, 1) == {} and len(plain.evaluate_client(model, 2)) == 2
