@@ -11,6 +11,7 @@ import torch
 import quick
 
 torch.set_num_threads(1)
+collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py
 USED: set[str] = set()
 
 

@@ -1,0 +1,172 @@
+"""The scripts of examples/own: run folders, resumed to the bit after kill -9, one hash on every engine."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from undrift.cli import app
+from undrift.data import available
+from undrift.experiment.folder import read_summary
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN, SUPPORT = ROOT / "examples" / "own", ROOT / "tests" / "support"
+NEEDS = {
+    "images": ("PIL", "sklearn"),
+    "regression": ("sklearn",),
+    "multilabel": ("sklearn", "torchmetrics"),
+    "loaders": ("sklearn",),
+    "gpt": ("transformers",),
+    "lora": ("transformers", "peft"),
+    "lightning_module": ("sklearn",),
+}
+METRICS = {
+    "images": {"accuracy": 0.5},
+    "regression": {"mae": 0.8, "mse": 1.0, "client_mae": 0.8, "client_worst_tenth": 1.0},
+    "multilabel": {"f1": 0.5, "exact_match": 0.1},
+    "loaders": {"accuracy": 0.4},
+    "gpt": {"perplexity": 40.0},
+    "lora": {"perplexity": 75.0},
+    "lightning_module": {"accuracy": 0.5},
+}
+"""The metrics of each script, that by which it is judged first, and what a model without training does not reach."""
+LOWER = ("regression", "gpt", "lora")
+ALWAYS = {("loaders", "ray"), ("regression", "flower")}
+"""What is run on another engine every time; the rest with `make slow`."""
+
+pytestmark = pytest.mark.xdist_group("own")  # the runs are made once
+
+
+def installed(name: str) -> bool:
+    """Whether a script can run here: its packages, and for language models the text."""
+    here = all(find_spec(package) is not None for package in NEEDS[name])
+    return here and (name not in ("gpt", "lora") or any(x.name == "shakespeare" and x.available for x in available()))
+
+
+@cache
+def environment() -> dict[str, str]:
+    """For processes of their own: this package, and a torchvision that can be imported by packages that do so."""
+    paths = [str(ROOT / "src"), str(ROOT / "tests"), str(SUPPORT)]
+    if find_spec("torchvision") is not None:
+        words = [sys.executable, "-c", "import torchvision"]
+        if subprocess.run(words, capture_output=True, timeout=120, check=False).returncode:
+            paths.append(str(SUPPORT / "operators"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with the images that README.md writes."""
+    home = tmp_path_factory.mktemp("own")
+    if installed("images"):
+        code = re.search(r"```python\n(.*?)```", (OWN / "README.md").read_text(), flags=re.DOTALL)
+        assert code is not None
+        subprocess.run([sys.executable, "-c", code[1]], cwd=home, timeout=120, check=True)
+    return home
+
+
+@pytest.fixture(scope="module")
+def runs(home: Path) -> dict[str, dict[str, Any]]:
+    """What became of each script, by name."""
+    names = [name for name in NEEDS if installed(name)]
+    command = [sys.executable, str(SUPPORT / "own_runs.py"), str(home), *names]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {told["script"]: told for told in map(json.loads, done.stdout.splitlines())}
+    return {name: told | {"stderr": done.stderr[-3000:]} for name, told in found.items()}
+
+
+@pytest.fixture
+def run(runs: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """The same of one script."""
+    if name not in runs:
+        pytest.skip(f"{name}.py needs {', '.join(NEEDS[name])} and its data")
+    return runs[name]
+
+
+def test_the_scripts_are_short_and_listed() -> None:
+    scripts = {path.stem: path.read_text() for path in OWN.glob("*.py")}
+    assert set(scripts) == {*NEEDS, "command_line"}
+    assert all(len(text.splitlines()) < 40 for text in scripts.values())
+    assert all(f"| `{name}.py` |" in (OWN / "README.md").read_text() for name in NEEDS)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_script_has_a_run_folder(name: str, run: dict[str, Any], home: Path) -> None:
+    assert run["code"] == 0, run["stderr"]
+    folder, goal = home / "whole" / name, next(iter(METRICS[name]))
+    summary, rows = read_summary(folder), (folder / "metrics.jsonl").read_text().splitlines()
+    assert summary is not None and len(rows) == 4
+    assert summary["judged_by"] == goal or (goal == "accuracy" and "judged_by" not in summary)
+    last = json.loads(rows[-1])
+    for metric, bound in METRICS[name].items():
+        assert last[metric] == summary[metric] and (last[metric] < bound) == (name in LOWER), (metric, last[metric])
+    assert (home / "whole" / f"{name}.txt").read_text().startswith(summary["sha256"])
+    assert {"config.toml", "task.json", "model.safetensors", "audit.jsonl"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_killed_script_goes_on_to_the_same_bits(name: str, run: dict[str, Any]) -> None:
+    assert (run["killed"], run["rows"], run["again"]) == (-9, 2, 0), run["stderr"]
+    whole, resumed = run["sha256"]
+    assert whole == resumed != ""
+
+
+@pytest.mark.parametrize("name", ["lora"])
+def test_the_adapter_is_loaded_back(run: dict[str, Any]) -> None:
+    assert run["adapter"] == 0, run["stderr"]
+
+
+def test_only_adapters_travel(runs: dict[str, dict[str, Any]], home: Path) -> None:
+    if "lora" not in runs:
+        pytest.skip("peft is not installed")
+    row = json.loads((home / "whole" / "lora" / "metrics.jsonl").read_text().splitlines()[0])
+    assert row["bytes_up"] == row["bytes_down"] == 4 * 4 * (read_summary(home / "whole" / "lora") or {})["parameters"]
+
+
+def test_a_report_has_all_scripts(runs: dict[str, dict[str, Any]], home: Path) -> None:
+    folders = [str(home / "whole" / name) for name in runs]
+    done = CliRunner().invoke(app, ["report", *folders, "--out", str(home / "report.html")])
+    assert done.exit_code == 0, done.output
+    page = (home / "report.html").read_text()
+    assert all(name in page for name in runs)
+
+
+@pytest.mark.skipif(not installed("regression"), reason="scikit-learn is not installed")
+def test_a_task_by_name(runs: dict[str, dict[str, Any]], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(OWN)
+    out = home / "by-name"
+    words = ["run", "fedprox", "--task", "regression:task", "--cohort", "4", "--rounds", "2", "--out", str(out)]
+    done = CliRunner().invoke(app, [*words, "--set", "local.lr=0.05", "--set", "local.batch_size=10"])
+    assert done.exit_code == 0, done.output
+    assert "mae" in done.output
+    done = CliRunner().invoke(app, ["resume", str(out), "--rounds", "4"])
+    assert done.exit_code == 0, done.output
+    whole = read_summary(home / "whole" / "regression")
+    assert whole is not None and (read_summary(out) or {})["sha256"] == whole["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        pytest.param(name, engine, marks=() if (name, engine) in ALWAYS else pytest.mark.slow)
+        for name in NEEDS
+        for engine in ("ray", "flower")
+    ],
+)
+def test_one_hash_on_every_engine(name: str, engine: str, run: dict[str, Any], home: Path) -> None:
+    pytest.importorskip({"ray": "ray", "flower": "flwr"}[engine])
+    command = [sys.executable, str(OWN / f"{name}.py"), f"{engine}/{name}", "--engine", engine]
+    done = subprocess.run(
+        command, cwd=home, env=environment(), capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[0] == run["sha256"][0]
