@@ -51,9 +51,9 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
 
 
 def stays_finite(algorithm: Algorithm) -> None:
-    simulation = Simulation(algorithm, clinic(algorithm), LOCAL, seed=3)
+    simulation = Simulation(algorithm, clinic(algorithm), LOCAL, cohort=3, seed=3)
     state = simulation.start()
-    for clients in COHORTS:
+    for clients in (*COHORTS, None) if algorithm.fills("selection") else COHORTS:
         state, record = simulation.round(state, clients)
         assert all(rejection.client == 1 for rejection in record.rejections), (algorithm, record.rejections)
     for name, x in wire.flatten(state).items():
