@@ -126,6 +126,7 @@ def test_every_setting_that_may_name_code_or_a_file(own_code: Path, tmp_path: Pa
     }
     config = Config.build({**RUN, "local": local, "availability": f"file:{tmp_path / 'trace.json'}"})
     found = [(one.setting, one.text, one.kind) for one in used(config)]
+    assert used(Config.build({**RUN, "partition": "column:site"})) == []  # a scheme, not code
     assert found == [
         ("availability", str(tmp_path / "trace.json"), "file"),
         ("local.epochs", "their_parts:half", "code"),

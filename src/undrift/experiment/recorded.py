@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.compose.terms import BLOCKS, keys, parts, read_term
+from undrift.data.lists import FromFile
+from undrift.data.partition import SCHEMES
 from undrift.data.sources import PLUGINS as DATA
 from undrift.data.sources import SOURCES
 from undrift.experiment.config import Config
@@ -99,7 +101,9 @@ def used(config: Config, dataset: Any = None) -> list[Recorded]:
 
 def _texts(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that may name code or a file, besides method, model and data, each with its text."""
-    single = {name: getattr(config, name) for name in ("task", "partition", "loss", "availability")}
+    single = {name: getattr(config, name) for name in ("task", "loss", "availability")}
+    if (scheme := config.partition.partition(":")[0]) not in SCHEMES or scheme == FromFile.name:
+        single["partition"] = config.partition.partition(",")[0]
     single |= {f"local.{name}": getattr(config.local, name) for name in ("epochs", "steps", "speed")}
     for setting, value in single.items():
         if isinstance(value, str):
