@@ -7,7 +7,6 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import entry_points
 from typing import Any
 
 from undrift.util.names import normalized
@@ -96,6 +95,8 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 @lru_cache(maxsize=16)
 def _found(group: str, _path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """The entry points of the packages on a path."""
+    from importlib.metadata import entry_points  # here, because help and refused arguments do without it
+
     found = [
         Plugin(group, point.name, point.value, point.dist.name if point.dist else "an unknown package")
         for point in entry_points(group=group)
