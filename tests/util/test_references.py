@@ -48,5 +48,7 @@ def test_a_changed_file_is_reported(code: Path) -> None:
     assert changes(hashes) == []
     code.write_text(code.read_text() + "# edited\n")
     assert "their_nets:Net: its file has changed" in changes(hashes)[0]
+    code.unlink()
+    assert "their_nets:Net: its file their_nets.py is gone" in changes(hashes)[0]
     assert "no module is named" in changes({"their_gone:Net": "0"})[0]
     assert Reference("math", "pi").sha256() is None or Path(sys.modules["math"].__file__).exists()

@@ -59,7 +59,11 @@ class Reference:
     def sha256(self) -> str | None:
         """The hash of the file that defines the module; None if it has none, as built-in modules."""
         file = getattr(_imported(self), "__file__", None)
-        return None if file is None else sha256(Path(file).read_bytes()).hexdigest()
+        if file is None:
+            return None
+        if not Path(file).is_file():
+            raise ValueError(f"{self}: its file {Path(file).name} is gone; put it back")
+        return sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _imported(reference: Reference) -> Any:
