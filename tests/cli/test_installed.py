@@ -40,7 +40,7 @@ def test_list_doctor_show_and_names(plugged: Path) -> None:
     found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert list(found["plugins"]) == ["theirs"] and sum("plug-in" in problem for problem in found["problems"]) == 5
     assert "From the package theirs" in CliRunner().invoke(app, ["show", "fedpull"]).stdout.replace("`", "")
-    assert "fedpull" in names.methods() and "their-net" in names.models() and "nothing" in names.data()
+    assert "fedpull" in names.methods() and "their-net" in names.models() and "nothing" in names.data_sets()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_example_is_listed_shown_and_keeps_the_contract(installed: Path) -> 
     listed = call(installed, "undrift.cli", "list", "--family", "drift")
     assert " fedmemory " in listed
     assert "undrift-example adds methods: fedmemory; blocks: memory; models: stripes-net; data: stripes" in listed
-    assert "# fedmemory" in call(installed, "undrift.cli", "show", "fedmemory")
+    assert "# fedmemory" in call(installed, "undrift.cli", "show", "fedmemory", "--markdown")
     call(installed, "pytest", "-q", "-p", "no:cacheprovider", str(installed / "source" / "tests"))
     call(installed, "undrift.compose.cards", "cards", "--package", "undrift-example")
     assert (installed / "work" / "cards" / "fedmemory.md").is_file()

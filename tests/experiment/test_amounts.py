@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.experiment import Config, resume, start
+from undrift.experiment.folder import RunError
 from undrift.experiment.setup import prepare
 from undrift.experiment.strict import ConfigError
 
@@ -86,7 +87,7 @@ def test_a_run_resumes_to_the_bit(tiny: Path, tmp_path: Path) -> None:  # noqa: 
     down = [row["bytes_down"] / model - 2 * (row["clients"] + row["rejected"]) for row in rows]
     assert down == pytest.approx([2] * 4)  # two models each for four clients, one for the two other candidates
     trace.write_text("{}")
-    with pytest.raises(ConfigError, match=r"trace.json has changed since the run began"):
+    with pytest.raises(RunError, match=r"availability: .*trace.json: the file has changed or is missing"):
         resume(tmp_path / "halves", rounds=5)
 
 

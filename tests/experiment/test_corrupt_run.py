@@ -125,10 +125,10 @@ def test_refusals(partition: str, message: str) -> None:
 
 
 def test_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from undrift.experiment import setup
+    from undrift.experiment import loading
 
-    load = setup.load
-    monkeypatch.setattr(setup, "load", lambda name: replace(load(name), kind="text", symbols=3))
+    load = loading.load
+    monkeypatch.setattr(loading, "load", lambda name: replace(load(name), kind="text", symbols=3))
     with pytest.raises(ConfigError, match="corrupt: only images can be corrupted, fashion-mnist is text"):
         prepare(settings(model="lstm"))
 

@@ -73,7 +73,7 @@ def test_a_resume_elsewhere_says_where_the_data_are(here: Path, monkeypatch: pyt
 def test_another_partition_file_is_refused(here: Path) -> None:
     start(Config.build(SMALL | {"partition": "file:clients.json", "rounds": 1}), here / "run")
     (here / "clients.json").write_text(json.dumps([[0, 1], [2, 3]]))
-    with pytest.raises(RunError, match="data"):
+    with pytest.raises(RunError, match=r"partition: clients\.json: the file has changed"):
         resume(here / "run", rounds=2)
 
 
@@ -151,5 +151,5 @@ def test_default_models_fit_the_size() -> None:
 
     assert default_model(load("digits"), Config().algorithm()) == "mlp"
     assert default_model(load("digits", resize=16), Config().algorithm()) == "small-cnn"
-    with pytest.raises(ConfigError, match="model 'cnn' does not read tables"):
+    with pytest.raises(ConfigError, match="model 'cnn' reads image data and these are table data; try 'mlp'"):
         prepare(Config.build({"data": "houses.csv(target='price')", "partition": "iid", "model": "cnn"}))
