@@ -4,7 +4,7 @@ PYTHON ?= python
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,examples]' -c constraints.txt
+	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,onnx,examples]' -c constraints.txt
 
 check: lint types test  ## everything that must pass before a commit
 
