@@ -52,6 +52,8 @@ def test_the_same_script_goes_on_or_returns_the_result(tmp_path: Path) -> None:
     assert again.sha256 == whole.sha256 and again.trained
     ended = start(task=loaders(), folder=tmp_path / "cut", resume=True, **SETTINGS)
     assert ended.sha256 == whole.sha256 and not ended.trained
+    with pytest.raises(RunError, match="the task noisy rows is not the run's: it differs in its clients"):
+        start(task=lines(clients=3, name="noisy rows"), folder=tmp_path / "cut", resume=True, **SETTINGS)
     with pytest.raises(RunError, match=r"holds a run with other settings \(local.lr: 0.05 there, 0.1 given\)"):
         start(
             task=loaders(), folder=tmp_path / "cut", resume=True, **{**SETTINGS, "local": {"lr": 0.1, "batch_size": 4}}

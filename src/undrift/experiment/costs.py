@@ -48,8 +48,8 @@ def costs(own: Mapping[int, Any], theirs: Mapping[int, Any], targets: Iterable[T
     Returns:
         For each: `target`; `accuracy` (of another metric `value`), its mean over the seeds; `seeds`, how many have one,
         and `reached`, how many reached it; the means of rounds, gradients, bytes and seconds; `pairs`, in how many
-        seeds the baseline reached it too, `ratio`, the cost in units of the baseline's for the same target, and `speedup`,
-        its reciprocal; `share`, the cost in units of the baseline's whole run.
+        seeds the baseline reached it too, `ratio`, the cost in units of the baseline's for the same target, and
+        `speedup`, its reciprocal; `share`, the cost in units of the baseline's whole run.
     """
     return [_cost(own, theirs, target) for target in (*targets, None)]
 

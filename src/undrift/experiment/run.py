@@ -91,6 +91,8 @@ def start(
     config = named_config(task, settings) if config is None else config
     path = Path(folder)
     if resume and (path / "config.toml").is_file():
+        if made is not None and finished(config, path):
+            same_task(path, task_record(made, config.subject))
         return _again(config, path, partial(prepare, config, task=made), watch)
     check_free(path)
     setup = prepare(config, task=made) if setup is None else setup
