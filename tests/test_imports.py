@@ -43,6 +43,7 @@ CORE = [
     "oracle",
     "samples",
     "evaluation",
+    "compact",
     "tensor_task",
     "view",
     "exact",

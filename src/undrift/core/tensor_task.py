@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
 
 BATCH = 200
@@ -73,6 +74,11 @@ class TensorTask:
             strict=True,
         ):
             object.__setattr__(self, field, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sent to workers without memory that is not the task's."""
+        state: dict[str, Any] = compact(vars(self))
+        return state
 
     @property
     def population(self) -> int:
