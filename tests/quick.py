@@ -22,6 +22,7 @@ ROOT = Path(undrift.__file__).parent
 TESTS = (
     # the core
     "test_golden::test_hashes_are_those_written_down",
+    "test_compact::test_rows_are_sent_once_each",
     "test_client::test_an_error_names_round_client_step_and_block",
     "test_contract::test_filter_keeps_the_contract",
     "test_contract::test_contract_catches",

@@ -45,6 +45,7 @@ CORE = [
     "oracle",
     "samples",
     "evaluation",
+    "compact",
     "tensor_task",
     "view",
     "exact",

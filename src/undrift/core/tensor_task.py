@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
 
 BATCH = 200
@@ -79,6 +80,11 @@ class TensorTask:
         named = self.inputs if isinstance(self.inputs, dict) else {"": self.inputs}
         shape = ", ".join(f"{name} {tuple(x.shape[1:])}".strip() for name, x in named.items())
         return f"TensorTask({make}, {len(self.targets):,} examples of shape {shape}, {self.population} clients)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sent to workers without memory that is not the task's."""
+        state: dict[str, Any] = compact(vars(self))
+        return state
 
     @property
     def population(self) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
 from undrift.core.tensor_task import BATCH, called, initial_model, one_each
 from undrift.data.batching import Collate, Source, common_size, read, source
@@ -81,6 +82,20 @@ class LoaderTask:
     def __repr__(self) -> str:
         examples = sum(len(own.dataset) for own in self.sources)
         return f"LoaderTask({self.population} clients, {examples} examples)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sent to workers without memory that is not the task's."""
+        seen = dict[int, Any]()
+
+        def sent(own: Source | None) -> Source | None:
+            return None if own is None else own._replace(dataset=compact(own.dataset, seen))
+
+        held = {
+            "sources": tuple(map(sent, self.sources)),
+            "test": sent(self.test),
+            "tests": tuple(map(sent, self.tests)),
+        }
+        return vars(self) | held
 
     @property
     def population(self) -> int:
