@@ -4,8 +4,8 @@ from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config
 from undrift.experiment.export import export
 from undrift.experiment.inspect import look
-from undrift.experiment.run import Outcome, resume, start
-from undrift.experiment.saved import SavedRun, load_run
+from undrift.experiment.run import resume, start
+from undrift.experiment.saved import Outcome, SavedRun, load_run
 from undrift.experiment.statistics import to_markdown
 from undrift.experiment.strict import ConfigError
 

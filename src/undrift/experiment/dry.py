@@ -12,7 +12,8 @@ from undrift.data.partition import listed, parse
 from undrift.data.schemes import Corrupt
 from undrift.experiment.config import Config, OutputConfig
 from undrift.experiment.named import parts
-from undrift.experiment.run import Outcome, start
+from undrift.experiment.run import start
+from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import Setup, prepare
 from undrift.experiment.strict import ConfigError
 

@@ -1,7 +1,6 @@
 """One run, from its start or its last checkpoint to its end."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,7 @@ from undrift.experiment.judge import best as best_of
 from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
 from undrift.experiment.recorded import check_references, keep, used
-from undrift.experiment.saved import SavedRun
+from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
@@ -38,33 +37,6 @@ Watch = Callable[[dict[str, Any]], None]
 
 class StalledError(RunError):
     """No upload was accepted for many rounds, so the model did not change."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a run.
-
-    Args:
-        folder: its folder.
-        summary: the content of summary.json, which has the SHA-256 of the server's final state.
-        trained: whether there was a round left to train.
-    """
-
-    folder: Path
-    summary: dict[str, Any]
-    trained: bool = True
-
-    def __repr__(self) -> str:
-        return repr(SavedRun(self.folder)).replace("SavedRun", "Outcome", 1)
-
-    def _repr_html_(self) -> str:
-        """The settings and the result, for notebooks."""
-        return SavedRun(self.folder)._repr_html_()
-
-    @property
-    def sha256(self) -> str:
-        """The hash of every bit of the final state."""
-        return str(self.summary["sha256"])
 
 
 def start(

@@ -118,3 +118,30 @@ def load_run(folder: str | Path) -> SavedRun:
     """
     check_run(Path(folder))
     return SavedRun(Path(folder))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run.
+
+    Args:
+        folder: its folder.
+        summary: the content of summary.json, which has the SHA-256 of the server's final state.
+        trained: whether there was a round left to train.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    trained: bool = True
+
+    def __repr__(self) -> str:
+        return repr(SavedRun(self.folder)).replace("SavedRun", "Outcome", 1)
+
+    def _repr_html_(self) -> str:
+        """The settings and the result, for notebooks."""
+        return SavedRun(self.folder)._repr_html_()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of every bit of the final state."""
+        return str(self.summary["sha256"])
