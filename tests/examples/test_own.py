@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from functools import cache
@@ -51,6 +52,11 @@ def installed(name: str) -> bool:
     return here and (name not in ("gpt", "lora") or any(x.name == "shakespeare" and x.available for x in available()))
 
 
+def blocks(language: str) -> list[str]:
+    """The code of README.md."""
+    return re.findall(rf"```{language}\n(.*?)```", (OWN / "README.md").read_text(), flags=re.DOTALL)
+
+
 @cache
 def environment() -> dict[str, str]:
     """For processes of their own: this package, and a torchvision that can be imported by packages that do so."""
@@ -64,12 +70,11 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder with the images that README.md writes."""
+    """A working folder with the images and the table that README.md writes."""
     home = tmp_path_factory.mktemp("own")
     if installed("images"):
-        code = re.search(r"```python\n(.*?)```", (OWN / "README.md").read_text(), flags=re.DOTALL)
-        assert code is not None
-        subprocess.run([sys.executable, "-c", code[1]], cwd=home, timeout=120, check=True)
+        for code in blocks("python"):
+            subprocess.run([sys.executable, "-c", code], cwd=home, timeout=120, check=True)
     return home
 
 
@@ -80,8 +85,8 @@ def runs(home: Path) -> dict[str, dict[str, Any]]:
     command = [sys.executable, str(SUPPORT / "own_runs.py"), str(home), *names]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = {told["script"]: told for told in map(json.loads, done.stdout.splitlines())}
-    return {name: told | {"stderr": done.stderr[-3000:]} for name, told in found.items()}
+    found = {outcome["script"]: outcome for outcome in map(json.loads, done.stdout.splitlines())}
+    return {name: outcome | {"stderr": done.stderr[-3000:]} for name, outcome in found.items()}
 
 
 @pytest.fixture
@@ -170,3 +175,27 @@ def test_one_hash_on_every_engine(name: str, engine: str, run: dict[str, Any], h
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split()[0] == run["sha256"][0]
+
+
+def test_two_of_them_from_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last commands of README.md; runs of them on Ray, resumed or repeated give the same bits."""
+    if not installed("images"):
+        pytest.skip("pillow and scikit-learn are not installed")
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(str(OWN))
+    (home / "compare.toml").write_text(blocks("toml")[-1])
+    commands = [shlex.split(line)[1:] for line in blocks("bash")[-1].splitlines()]
+    assert [command[0] for command in commands] == ["run", "run", "compare"]
+    for command, metric in zip(commands[:2], ("accuracy", "mse"), strict=True):
+        whole, part = f"{metric}-whole", f"{metric}-part"
+        for arguments in (
+            [*command, "--out", whole],
+            [*command[:-1], "2", "--out", part],
+            ["resume", part, "--rounds", "4"],
+        ):
+            done = CliRunner().invoke(app, arguments)
+            assert done.exit_code == 0, done.output
+        first, second = read_summary(home / whole), read_summary(home / part)
+        assert first is not None and second is not None and first["sha256"] == second["sha256"] and metric in first
+    done = CliRunner().invoke(app, [*commands[2], "--out", "compared"])
+    assert done.exit_code == 0 and "scaffold" in done.stdout, done.output

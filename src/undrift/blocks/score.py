@@ -93,7 +93,7 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """The steepness of a score; whatever a client claims, it is not negative."""
         return max(0.0, score.h) * max(0.0, 1 - self.kappa * min(max(score.c, -1.0), 1.0))
 
-    def told(self, score: Score) -> dict[str, float]:
+    def as_report(self, score: Score) -> dict[str, float]:
         """A score as it is reported."""
         return {"steepness": self.steepness(score), "agreement": score.c}
 

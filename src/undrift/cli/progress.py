@@ -103,7 +103,7 @@ class Progress:
         self.bar.update(self.task, completed=before + self.done, status=self.status, description=at)
         self.log(EVERY)
 
-    def told(self, step: str) -> None:
+    def show_step(self, step: str) -> None:
         """Show what is being done."""
         self.step = step
         self.bar.update(self.task, status="  ".join(filter(None, [self.status, escape(step)])))
@@ -132,7 +132,7 @@ class _Steps(logging.Handler):
         self.progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
-        (self.progress.begin if hasattr(record, "trial") else self.progress.told)(record.getMessage())
+        (self.progress.begin if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
 
 
 def judged_in(folder: Path | None, config: Config) -> Column:

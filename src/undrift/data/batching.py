@@ -106,8 +106,8 @@ def common_size(sources: Sequence[Source]) -> int | None:
     """The batch size that the loaders fix; None without loaders."""
     sizes = {source.size: f"clients[{i}]" for i, source in reversed(list(enumerate(sources))) if source.size}
     if len(sizes) > 1:
-        told = " and ".join(f"{size} at {place}" for size, place in sizes.items())
-        raise ValueError(f"clients: the DataLoaders must have one batch_size, that of the run, got {told}")
+        listed = " and ".join(f"{size} at {place}" for size, place in sizes.items())
+        raise ValueError(f"clients: the DataLoaders must have one batch_size, that of the run, got {listed}")
     return next(iter(sizes), None)
 
 

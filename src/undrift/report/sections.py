@@ -67,14 +67,14 @@ def sections(material: Material) -> list[Section]:
     """All parts that have something to show, or a command that would produce it."""
     learning = tuple(training.learning(material))
     split, clients = tuple(training.partitions(material)), tuple(training.fairness(material))
-    told = tuple(block_reports(material))
+    reported = tuple(block_reports(material))
     parts = [
         Section("summary", "Summary", _facts(material), (summary(material),)),
         Section("curves", "Learning curves", "How fast each method learns, by what it costs.", (), learning),
         Section("target", "Rounds to a target", "What it takes to be good enough.", (reach(material),)),
         Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
         Section("clients", "Clients", "A mean hides whom a model fails: here is every client.", (), clients),
-        Section("blocks", "Blocks", "What the parts of each method did in every round.", (), told),
+        Section("blocks", "Blocks", "What the parts of each method did in every round.", (), reported),
         *(_seen(material, *section) for section in _LENS),
     ]
     return _distinct([part for part in parts if part.tables or part.figures or part.missing])

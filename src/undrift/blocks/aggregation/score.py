@@ -47,7 +47,7 @@ class _Scored(Scoring[Score, Score]):
 
     def report(self, state: Score, up: Score, kept: None, end: End) -> dict[str, float]:
         """The score, unless the perturbation reports it."""
-        return {} if end.peer("perturbation", Scored) else self.told(state)
+        return {} if end.peer("perturbation", Scored) else self.as_report(state)
 
     def weight(self, examples: int, score: Score) -> float:
         """The weight; a claimed score can make it 1 + beta times the number of examples at most."""

@@ -153,14 +153,14 @@ class Tally:
             _check_visits(part, part.total.clients)
             return part, gate.merge(part.total, self.total)
         part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
-        told = [visit for visit in part.visits if visit.client == clients[0] and isfinite(visit.seconds)]
+        matching = [visit for visit in part.visits if visit.client == clients[0] and isfinite(visit.seconds)]
         part.visits = []
         if not answer.tensors:
             return part, None
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
         refused = gate.admit(upload, self.total)
         measured = gate.measured.get(clients[0], (0.0, 0.0))
-        seconds, reports = (told[0].seconds, told[0].reports) if told else (0.0, {})
+        seconds, reports = (matching[0].seconds, matching[0].reports) if matching else (0.0, {})
         part.visits = [Visit(clients[0], upload.examples, upload.loss, seconds, *measured, upload.gradients, reports)]
         return part, refused
 
