@@ -48,7 +48,7 @@ def adapter(folder: str) -> None:
 def code(work: Callable[[], object]) -> int:
     """How a process ended that did something; its error is printed."""
 
-    def told() -> None:
+    def result() -> None:
         try:
             work()
         except BaseException:
@@ -56,7 +56,7 @@ def code(work: Callable[[], object]) -> int:
             sys.stderr.flush()
             raise
 
-    return wait(forked(told))
+    return wait(forked(result))
 
 
 def main() -> None:
@@ -76,15 +76,15 @@ def main() -> None:
             script(name, killed)
 
         began = time.perf_counter()
-        told: dict[str, object] = {"script": name, "code": code(partial(script, name, whole))}
-        told["seconds"] = round(time.perf_counter() - began, 2)
-        told["killed"] = code(doomed)
-        told["rows"] = len(Path(killed, "metrics.jsonl").read_text().splitlines())
-        told["again"] = code(partial(script, name, killed))
-        told["sha256"] = [(read_summary(Path(folder)) or {}).get("sha256") for folder in (whole, killed)]
+        result: dict[str, object] = {"script": name, "code": code(partial(script, name, whole))}
+        result["seconds"] = round(time.perf_counter() - began, 2)
+        result["killed"] = code(doomed)
+        result["rows"] = len(Path(killed, "metrics.jsonl").read_text().splitlines())
+        result["again"] = code(partial(script, name, killed))
+        result["sha256"] = [(read_summary(Path(folder)) or {}).get("sha256") for folder in (whole, killed)]
         if name == "lora":
-            told["adapter"] = code(partial(adapter, whole))
-        print(json.dumps(told), flush=True)
+            result["adapter"] = code(partial(adapter, whole))
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

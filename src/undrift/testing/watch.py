@@ -102,10 +102,10 @@ def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
             if old != new:
                 raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
         _declared(where, block, verb, out)
-        told = out if verb in ("report", "report_server") else {}
+        report = out if verb in ("report", "report_server") else {}
         for view in (x for x in args if isinstance(x, Gathered)):
-            told = view._reported
-        _reported(where, block, told)
+            report = view._reported
+        _reported(where, block, report)
         return out
 
     return watched
@@ -157,11 +157,11 @@ def _declared(where: str, block: AnyBlock, verb: str, out: Any) -> None:
         raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
 
 
-def _reported(where: str, block: AnyBlock, told: Any) -> None:
+def _reported(where: str, block: AnyBlock, report: Any) -> None:
     """What is reported has declared names and finite numbers."""
-    if not isinstance(told, Mapping):
-        raise ContractError(f"{where} returned {told!r}: report a dict of names and numbers")
-    for name, values in told.items():
+    if not isinstance(report, Mapping):
+        raise ContractError(f"{where} returned {report!r}: report a dict of names and numbers")
+    for name, values in report.items():
         if not declared(name, block.reports):
             raise ContractError(f"{where} reports {name!r}: declare it, reports = ({name!r}, ...)")
         for x in values if isinstance(values, Sequence) else (values,):

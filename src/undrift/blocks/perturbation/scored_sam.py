@@ -56,4 +56,4 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
 
     def report(self, state: _Scored, up: None, kept: None, end: End) -> dict[str, float]:
         """The client's radius and the score that it follows from."""
-        return {"radius": state.sam.rho, **self.told(state.score)}
+        return {"radius": state.sam.rho, **self.as_report(state.score)}
