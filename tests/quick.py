@@ -30,7 +30,7 @@ TESTS = (
     "test_verbs_report::test_fedscam_reports_its_score_once_and_its_weights",
     "test_imports::test_no_files_import_in_a_circle",
     "test_schedule::test_values_by_hand",
-    "test_participation::test_a_trace_by_hand",
+    "test_availability::test_a_trace_by_hand",
     "test_selection::test_candidates_are_drawn_by_examples",
     "test_unequal_work::test_fednova_reaches_the_optimum_where_fedavg_does_not",
     "test_wire::test_damage_is_found",

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from undrift.core.random import derive
 from undrift.util.references import Reference
 
-Amount: TypeAlias = float | str | Sequence[float] | Callable[[int, int], float]
+Amount: TypeAlias = int | float | str | Sequence[float] | Callable[[int, int], float]
 """How much of something each client has or does: see the module."""
 
 FORMS = 'write a number, a list with one number per client, "uniform:1-5" or a reference "mypackage.work:f"'
@@ -33,11 +33,11 @@ _LAW = re.compile(r"uniform:\s*(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(,\s*once
 class _Law:
     """A uniform law between two bounds, both included if it draws whole numbers."""
 
-    low: float
-    high: float
+    low: int | float
+    high: int | float
     once: bool
 
-    def draw(self, seed: int, client: int, round: int, name: str) -> float:
+    def draw(self, seed: int, client: int, round: int, name: str) -> int | float:
         bits = derive(seed, *(() if self.once else (round,)), client, f"work/{name}")
         if isinstance(self.low, int) and isinstance(self.high, int):
             return self.low + bits % (self.high - self.low + 1)
@@ -70,7 +70,7 @@ def checked(name: str, value: Any, *, whole: bool = False) -> Any:
     return value if callable(value) else _number(name, value, whole, positive=True)
 
 
-def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whole: bool = False) -> float:
+def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whole: bool = False) -> int | float:
     """The amount of a client in a round, 0 or more.
 
     Args:
@@ -141,7 +141,7 @@ def _function(name: str, text: str) -> Callable[[int, int], float]:
     return found  # type: ignore[no-any-return]  # whatever it returns is checked
 
 
-def _number(name: str, x: Any, whole: bool, *, positive: bool = False) -> float:
+def _number(name: str, x: Any, whole: bool, *, positive: bool = False) -> int | float:
     """A finite number of 0 or more, an integer if it is whole."""
     x = x.item() if hasattr(x, "item") else x
     if isinstance(x, bool) or not isinstance(x, int | float):
