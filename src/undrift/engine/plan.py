@@ -1,0 +1,108 @@
+"""How many workers share a machine's devices, from one visit's measured memory and time."""
+
+from dataclasses import asdict, dataclass
+from math import floor
+from typing import Any
+
+_SHARE = 0.9  # of the free memory: what the allocator cannot use stays free
+_CONTEXT = {"cuda": 500_000_000, "cpu": 400_000_000}  # bytes of a process itself: driver's context; Python with torch
+_WORTH = 0.05  # seconds of training a round below which a further worker costs more than it does
+_MOST = 8  # workers on one device: beyond, they wait for each other
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One visit, measured.
+
+    Args:
+        device: where.
+        client: who; the client with the most examples.
+        steps: how many local steps were taken.
+        seconds: how long the whole visit would take, from the seconds of these steps.
+        bytes: the most memory that model, data and training took; None if the device does not tell.
+    """
+
+    device: str
+    client: int
+    steps: int
+    seconds: float
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many workers there are, and their share of a GPU.
+
+    Args:
+        device: the kind of device they train on.
+        workers: how many in all.
+        gpus: each worker's share of a GPU, for Ray; 0 without GPUs.
+        reason: what limits the number, for people.
+    """
+
+    device: str
+    workers: int
+    gpus: float = 0.0
+    reason: str = "as given"
+
+    def row(self) -> dict[str, Any]:
+        """The plan as an object for JSON."""
+        return asdict(self)
+
+
+def plan_workers(
+    probe: Probe, free: int | None, *, devices: int = 1, processors: int = 1, cohort: int = 10, workers: int | None = None
+) -> Plan:
+    """Choose the number of workers, or check the number that is given.
+
+    As many workers as the free memory of a device takes, but no more than processors, than clients in a round, than
+    eight on a device, and than have 50 ms of training each in a round.
+
+    Args:
+        probe: one visit, measured on the device.
+        free: bytes that are free on each device; None if unknown, which limits nothing.
+        devices: how many devices of the kind there are.
+        processors: how many processors the workers may use.
+        cohort: clients in a round.
+        workers: the number in all, if it is given.
+    """
+    kind = probe.device.partition(":")[0]
+    need = None if probe.bytes is None else probe.bytes + _CONTEXT.get(kind, 0)
+    fits = None if need is None or free is None else floor(_SHARE * free / max(need, 1))
+    if fits == 0:
+        raise ValueError(
+            f"device {probe.device}: a worker needs {_gb(need)} GB and {_gb(free)} GB are free: end other programs on "
+            "it, or take a smaller model or local.batch_size"
+        )
+    if workers is not None:
+        each = -(-workers // devices)
+        if fits is not None and each > fits:
+            raise ValueError(
+                f"device {probe.device}: {each} workers on one device need {_gb(each * (need or 0))} GB and "
+                f"{_gb(free)} GB are free: set workers to {fits * devices} or fewer, or to auto"
+            )
+        return Plan(probe.device, workers, _share(kind, each), "as given")
+    limits = {
+        "clients in a round": cohort,
+        "work in a round": max(1, floor(cohort * probe.seconds / _WORTH)),
+        "processors": processors,
+    }
+    if fits is not None:
+        limits["memory"] = fits * devices
+    if kind != "cpu":
+        limits[f"{_MOST} on a device"] = _MOST * devices
+    reason, count = min(limits.items(), key=lambda limit: limit[1])
+    count = max(count, 1)
+    if count > devices:  # equally many on each device
+        count -= count % devices
+    return Plan(probe.device, count, _share(kind, -(-count // devices)), reason)
+
+
+def _share(kind: str, each: int) -> float:
+    """A worker's share of a GPU, rounded down to the four digits that Ray counts; Ray knows no other devices."""
+    return floor(10_000 / each) / 10_000 if kind == "cuda" else 0.0
+
+
+def _gb(count: int | None) -> str:
+    """Bytes in GB."""
+    return f"{(count or 0) / 1e9:.1f}"
