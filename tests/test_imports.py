@@ -40,6 +40,7 @@ CORE = [
     "schedule",
     "local",
     "types",
+    "place",
     "task",
     "participation",
     "oracle",

@@ -53,6 +53,8 @@ class Simulation:
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
         availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
         sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
+        device: where clients are trained, as "cuda", "cuda:1" or "mps".
+        resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -69,6 +71,8 @@ class Simulation:
     backend: Backend | None = None
     availability: Trace | None = None
     sampling: Weights = "uniform"
+    device: str = "cpu"
+    resident: float = 0.5
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
@@ -78,7 +82,9 @@ class Simulation:
         fixed = None if self.probability is not None else self.cohort or self.task.population
         algorithm.selection.check_size(fixed)
         self.local.check_population(self.task.population)
-        self.job = Job(self.algorithm, self.task, self.local, self.seed, self.bound, self.depth)
+        self.job = Job(
+            self.algorithm, self.task, self.local, self.seed, self.bound, self.depth, self.device, self.resident
+        )
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
 

@@ -17,6 +17,7 @@ from torch import nn
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate, Reason
+from undrift.core.place import place_of
 from undrift.core.random import generator
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, ReadsOnce, Task
@@ -38,6 +39,8 @@ class Job:
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         depth: how many rounds back the server's checkpoints reach; clients' states on disk are kept for as long.
+        device: where a worker trains, as "cuda" or "cuda:1": see `place_of`.
+        resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
     """
 
     algorithm: Algorithm
@@ -46,6 +49,8 @@ class Job:
     seed: int = 0
     bound: float | None = None
     depth: int = 0
+    device: str = "cpu"
+    resident: float = 0.5
 
 
 class Worker:
@@ -55,13 +60,15 @@ class Worker:
         job: what all workers share.
         store: where the clients' states are kept; None keeps them in memory.
 
-    `failure` holds the exception of the first client whose training failed, until `serve` returns it.
+    `place` is where it trains. `failure` holds the exception of the first client whose training failed, until `serve`
+    returns it.
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
         self.job = job
         self.store = MemoryStore() if store is None else store
-        self.model = bind(job.task.model().train())
+        self.place = place_of(job.device, job.resident)
+        self.model = bind(self.place.to(job.task.model().train()))
         self.failure: Exception | None = None
         self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 

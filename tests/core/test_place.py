@@ -1,0 +1,45 @@
+"""Places: the one way to a device and back."""
+
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from undrift.core.place import HOST, Place, devices, home, place_of
+from undrift.core.types import Broadcast
+
+Pair = namedtuple("Pair", "inputs targets")
+
+
+def test_no_device_is_the_host() -> None:
+    assert place_of() == place_of("cpu") == place_of(torch.device("cpu")) == HOST
+    assert HOST.host and HOST.exact and "cpu" in devices()
+    assert not Place(torch.device("mps")).exact
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta"])
+def test_a_device_that_is_not_here_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=f"device: '{device}' cannot be used here: .*; this machine has cpu"):
+        place_of(device)
+
+
+def test_the_share_of_memory_is_a_share() -> None:
+    with pytest.raises(ValueError, match="resident must be a share from 0 to 1"):
+        place_of("cpu", 1.5)
+
+
+def test_what_is_here_is_not_copied() -> None:
+    x = torch.ones(3)
+    module = nn.Linear(1, 1)
+    assert home(x) is x and home(module) is module
+    sent = home(Broadcast(1, x, x, x, {"drift": Pair(x, 2.0), "momentum": None}))
+    assert sent.params is x and sent.parts["momentum"] is None
+    assert isinstance(sent.parts["drift"], Pair) and sent.parts["drift"][0] is x
+    batch = home((x, [x, "text"], {"a": x}))
+    assert batch[0] is x and batch[1][1] == "text" and batch[2]["a"] is x
+    assert next(HOST.ahead([batch])) is batch
+
+
+def test_the_host_keeps_no_second_copy() -> None:
+    assert not HOST.fits(torch.ones(2))
