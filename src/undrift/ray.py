@@ -1,5 +1,6 @@
 """Simulation on Ray: `Simulation(..., backend=RayBackend())`."""
 
-from undrift.engine.ray import Pool, RayBackend
+from undrift.engine.pool import Pool, fitting_pool
+from undrift.engine.ray import RayBackend
 
-__all__ = ["Pool", "RayBackend"]
+__all__ = ["Pool", "RayBackend", "fitting_pool"]

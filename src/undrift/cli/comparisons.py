@@ -8,7 +8,8 @@ import typer
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.names import check_spelling, completing, methods
-from undrift.cli.runs import Data, Device, Engine, Partition, Preset, Workers, settings, slug, with_preset
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
+from undrift.cli.runs import Data, Partition, Preset, settings, slug, with_preset
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; an existing one is resumed.")]
@@ -22,6 +23,8 @@ def compare_methods(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
     columns: Annotated[
         list[str] | None, typer.Option(help="accuracy or cost; repeat it for both. Default: the file's.")
     ] = None,
@@ -45,7 +48,7 @@ def compare_methods(
         values = merged(_based(read_toml(file), preset), {"table": {"columns": columns or None}})
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
-        given = {"name": engine, "workers": workers, "device": device}
+        given = placed(engine, workers, device, gpus, deterministic)
         trials = comparison.trials(given)
         with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
             table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
@@ -87,6 +90,8 @@ def tune_method(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
     as_json: AsJson = False,
 ) -> None:
     """Tune the learning rate, and optionally one argument of a method.
@@ -112,7 +117,7 @@ def tune_method(
         base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         base.pop("method", None)
-        engines = {"engine": {"name": engine, "workers": workers, "device": device}}
+        engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))

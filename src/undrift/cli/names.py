@@ -39,6 +39,7 @@ MODELS = (
 )
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 ENGINES = ("local", "ray", "flower")
+DEVICES = ("auto", "cpu", "cuda", "mps")
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
 
 

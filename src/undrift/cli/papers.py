@@ -9,7 +9,7 @@ import typer
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.comparisons import AsJson
-from undrift.cli.runs import Device, Engine, Workers
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 
 if TYPE_CHECKING:
     from undrift.experiment.config import Config
@@ -29,6 +29,8 @@ def run_paper(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the experiment behind a table or figure of a paper.
@@ -58,7 +60,7 @@ def run_paper(
             _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
-        given = {"name": engine, "workers": workers, "device": device}
+        given = placed(engine, workers, device, gpus, deterministic)
         rounds = sum(trial.config.rounds for trial in built.trials(given))
         with stoppable("the same command"), Progress(rounds) as progress:
             lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, given)

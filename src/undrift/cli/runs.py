@@ -11,7 +11,8 @@ import typer
 
 from undrift.cli import names
 from undrift.cli.app import app, reported, stoppable
-from undrift.cli.names import ENGINES, PARTITIONS, completing, methods, models
+from undrift.cli.names import PARTITIONS, completing, methods, models
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 
 if TYPE_CHECKING:
     from undrift.experiment import Outcome
@@ -30,16 +31,10 @@ Partition = Annotated[
         autocompletion=completing(PARTITIONS),
     ),
 ]
-Engine = Annotated[
-    str | None,
-    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(ENGINES)),
-]
 Preset = Annotated[
     str | None,
     typer.Option(help="papers, fedfft, fedfsa, ...: the values of a paper; other settings override them."),
 ]
-Workers = Annotated[int | None, typer.Option(help="How many workers the engine starts.")]
-Device = Annotated[str | None, typer.Option(help="cpu; GPUs are not supported yet.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as an object.")]
 
 
@@ -99,6 +94,8 @@ def run(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run, new or empty; default runs/...")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -126,7 +123,7 @@ def run(
         "seed": seed,
         "target": target[0] if target and len(target) == 1 else target or None,
         "local": {"lr": lr, "epochs": None if epochs is None else _value(epochs), "batch_size": batch_size},
-        "engine": {"name": engine, "workers": workers, "device": device},
+        "engine": placed(engine, workers, device, gpus, deterministic),
     }
     from undrift.cli.progress import Progress
     from undrift.experiment import Config, start
@@ -150,6 +147,8 @@ def resume_run(
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
     as_json: AsJson = False,
 ) -> None:
     """Resume a run from its last intact checkpoint, bit for bit.
@@ -162,7 +161,7 @@ def resume_run(
     from undrift.experiment.folder import RunError, check_run
     from undrift.experiment.recorded import check_references
 
-    given = {"rounds": rounds, "name": engine, "workers": workers, "device": device}
+    given = {"rounds": rounds, **placed(engine, workers, device, gpus, deterministic)}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
         check_run(folder)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -106,8 +107,7 @@ def resolve(device: str = "auto") -> str:
 def devices() -> list[Found]:
     """The devices of this machine that a worker can train on, the CPU first."""
     plug_in()
-    extra = torch._C._get_privateuse1_backend_name()  # its name is "privateuseone" if there is none
-    kinds = ["cuda", "mps", "xpu", *([] if extra == "privateuseone" else [extra])]
+    kinds = ["cuda", "mps", "xpu", *([] if _extra() == "privateuseone" else [_extra()])]
     names = ["cpu", *(f"{kind}:{i}" if _count(kind) > 1 else kind for kind in kinds for i in range(_count(kind)))]
     return [Found(name, title(name), memory(name)) for name in names]
 
@@ -216,7 +216,7 @@ def _count(kind: str) -> int:
 
 
 def _extra() -> str:
-    """The name of the backend that was registered from outside PyTorch."""
+    """The name of the backend that was registered from outside PyTorch; "privateuseone" if there is none."""
     return str(torch._C._get_privateuse1_backend_name())
 
 
@@ -238,9 +238,13 @@ def _missing(kind: str) -> str:
 
 def _host_memory() -> Memory:
     """The memory of this machine."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    free = os.sysconf("SC_AVPHYS_PAGES") if "SC_AVPHYS_PAGES" in os.sysconf_names else os.sysconf("SC_PHYS_PAGES")
-    return Memory(page * os.sysconf("SC_PHYS_PAGES"), page * free)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        free = total
+    return Memory(total, free)
 
 
 def _resident_peak() -> int:

@@ -22,6 +22,7 @@ from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
 from undrift.engine.backend import Backend, InProcess
+from undrift.engine.device import resolve
 from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.partial import Partial
@@ -53,8 +54,9 @@ class Simulation:
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
         availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
         sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
-        device: where clients are trained, as "cuda", "cuda:1" or "mps".
+        device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
+        deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -73,6 +75,7 @@ class Simulation:
     sampling: Weights = "uniform"
     device: str = "cpu"
     resident: float = 0.5
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
@@ -82,8 +85,17 @@ class Simulation:
         fixed = None if self.probability is not None else self.cohort or self.task.population
         algorithm.selection.check_size(fixed)
         self.local.check_population(self.task.population)
+        self.device = resolve(self.device)
         self.job = Job(
-            self.algorithm, self.task, self.local, self.seed, self.bound, self.depth, self.device, self.resident
+            self.algorithm,
+            self.task,
+            self.local,
+            self.seed,
+            self.bound,
+            self.depth,
+            self.device,
+            self.resident,
+            self.deterministic,
         )
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)

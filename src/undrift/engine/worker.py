@@ -23,6 +23,7 @@ from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
+from undrift.engine.device import plug_in, use_deterministic
 from undrift.engine.partial import Partial, Visit
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
@@ -41,6 +42,7 @@ class Job:
         depth: how many rounds back the server's checkpoints reach; clients' states on disk are kept for as long.
         device: where a worker trains, as "cuda" or "cuda:1": see `place_of`.
         resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
+        deterministic: make workers choose deterministic kernels: see `use_deterministic`.
     """
 
     algorithm: Algorithm
@@ -51,6 +53,7 @@ class Job:
     depth: int = 0
     device: str = "cpu"
     resident: float = 0.5
+    deterministic: bool = False
 
 
 class Worker:
@@ -65,6 +68,9 @@ class Worker:
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
+        if job.deterministic:
+            use_deterministic()
+        plug_in()
         self.job = job
         self.store = MemoryStore() if store is None else store
         self.place = place_of(job.device, job.resident)

@@ -8,7 +8,7 @@ OUT/table.json, OUT/table.md       the results so far
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,11 +19,12 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config
+from undrift.experiment.devices import Workers
 from undrift.experiment.expand import expand
 from undrift.experiment.results import result
 from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
 from undrift.experiment.run import complete, finished
-from undrift.experiment.setup import Setup, check_names, prepare, variant, workers
+from undrift.experiment.setup import Setup, check_names, prepare, variant
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, split_targets
@@ -201,7 +202,7 @@ def compare(
     for trial in trials:
         if sheet.knows(trial):
             notify(trial, None)
-    with workers(missing[0].config) if missing else nullcontext() as pool:
+    with Workers() as pool:
 
         @lru_cache(maxsize=1)
         def shared(setting: str, seed: int) -> Setup:

@@ -28,6 +28,7 @@ from undrift.core.schedule import Schedule
 from undrift.data import Augment
 from undrift.engine.failures import Failures
 from undrift.experiment.amounts import Availability, Sampling, WorkAmount, amount_of, check_participation
+from undrift.experiment.devices import EngineConfig
 from undrift.experiment.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
@@ -93,15 +94,6 @@ class LocalConfig(Strict):
         if self.schedule is None:
             return self
         return self.model_copy(update={"schedule": str(Schedule.parse(self.schedule).ending(rounds))})
-
-
-class EngineConfig(Strict):
-    """Where the run is executed; this does not affect results."""
-
-    name: Literal["local", "ray", "flower"] = "local"
-    workers: Annotated[int, Field(ge=1, le=4096)] = 2
-    device: Literal["cpu"] = "cpu"
-    address: str | None = None
 
 
 class OutputConfig(Strict):

@@ -2,6 +2,7 @@
 
 config.toml        the complete settings
 environment.json   versions and machine, from its last start
+engine.json        device, workers and the measured visit that their number is based on, from its last start
 references.json    code, data and files from outside the package that the run uses, with hashes; if there are any
 init.json          where the initial weights come from, with their hash, if init is set
 partition.json     examples per client and class, and a hash of who has which examples

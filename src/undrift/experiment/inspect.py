@@ -15,7 +15,8 @@ from undrift.core.types import ServerState
 from undrift.engine.simulation import Simulation
 from undrift.experiment.best import Round, chosen_round, homes
 from undrift.experiment.checkpoint import Checkpoints
-from undrift.experiment.config import Config, EngineConfig
+from undrift.experiment.config import Config
+from undrift.experiment.devices import EngineConfig
 from undrift.experiment.folder import RunError, check_run, same_data, same_init
 from undrift.experiment.initial import describe_init
 from undrift.experiment.recorded import check_references

@@ -1,6 +1,7 @@
 """One run, from its start or its last checkpoint to its end."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +18,7 @@ from undrift.engine.record import Record
 from undrift.experiment.best import BEST, KeepBest
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
+from undrift.experiment.devices import other_device, settled, warn_other
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.initial import describe_init
 from undrift.experiment.judge import best as best_of
@@ -77,6 +79,7 @@ def start(
             same_task(path, task_record(made, config.subject))
         return _again(config, path, partial(prepare, config, task=made), watch)
     check_free(path)
+    _settled(config)  # raises here if the device is missing, before data are loaded
     setup = prepare(config, task=made) if setup is None else setup
     with RunFolder.create(path, setup.config) as run:
         run.audit.write("start", config=setup.config.identity())
@@ -90,7 +93,8 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         folder: the run's folder.
         watch: called with every row.
         task: the run's task, if it was made in Python.
-        changes: settings to change: `rounds`, and those of `engine`, which do not affect results.
+        changes: settings to change: `rounds`, and those of `engine`, which do not affect results; another kind of
+            device changes their bits, and a warning says so.
     """
     folder = Path(folder)
     with RunFolder.open(folder) as run:
@@ -102,6 +106,10 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
+        why = other_device(run.config.engine, _settled(config).engine)
+        if why is not None:
+            warn_other(folder, why)
+            run.audit.write("device", before=run.config.engine.device, now=config.engine.device, detail=why)
         return _go(run, prepare(config, task=task), watch)
 
 
@@ -151,7 +159,18 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         start(config, folder, watch, setup)
         return
     with RunFolder.open(folder) as run:
+        why = other_device(run.config.engine, _settled(config).engine)
+        if why is not None:
+            raise RunError(
+                f"{folder}: {why}, so that its bits would not be those of an uninterrupted run; leave the device as it "
+                f"was, or accept it with: undrift resume {folder} --device {config.engine.device}"
+            )
         _go(run, setup, watch)
+
+
+def _settled(config: Config) -> Config:
+    """The settings with a device that exists."""
+    return config.model_copy(update={"engine": settled(config.engine)})
 
 
 def _changes(there: Config, given: Config) -> list[str]:
@@ -167,7 +186,8 @@ def _changes(there: Config, given: Config) -> list[str]:
 
 def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     """Train until the last round."""
-    config = setup.config
+    config = _settled(setup.config)
+    setup = replace(setup, config=config)
     torch.set_num_threads(1)
     if setup.partition is None:
         same_task(run.path, task_record(setup.task, config.subject))
@@ -177,7 +197,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))
     write(run.path / "config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
-    with engine(setup, run.path / "clients") as simulation:
+    with engine(setup, run.path / "clients", partial(run.note, "engine.json")) as simulation:
         first = simulation.start()
         checkpoints = partial(
             Checkpoints, algorithm=setup.algorithm, size=len(first.params), identity=config.identity()

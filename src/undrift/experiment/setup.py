@@ -22,7 +22,9 @@ from undrift.data.partition import Partition, has_clients, parse, partition
 from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
+from undrift.engine.worker import Job
 from undrift.experiment.config import Config
+from undrift.experiment.devices import Workers, engine_record, plan_of
 from undrift.experiment.initial import begun, check_init
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
@@ -46,7 +48,7 @@ class Setup:
         task: the model, its loss and the clients' data.
         partition: who has which examples; None for a task of one's own.
         local: the settings all clients share.
-        pool: Ray workers that outlive the run; None starts workers for this run only.
+        pool: Ray workers that outlive the run, see `Workers`; None starts workers for this run only.
         able: what the task measures.
     """
 
@@ -55,8 +57,22 @@ class Setup:
     task: Task
     partition: Partition | None
     local: Local
-    pool: Any = None
+    pool: Workers | None = None
     able: Abilities = Abilities()
+
+    @property
+    def job(self) -> Job:
+        """What its workers share, as long as no state is stored."""
+        config = self.config
+        return Job(
+            self.algorithm,
+            self.task,
+            self.local,
+            config.seed,
+            config.bound,
+            device=config.engine.device,
+            deterministic=config.engine.deterministic,
+        )
 
     @property
     def title(self) -> str:
@@ -143,7 +159,7 @@ def _of_task(config: Config, task: Task) -> Setup:
     return _judged(config, task, None, abilities(task))
 
 
-def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Any = None) -> Setup:
+def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Workers | None = None) -> Setup:
     """The run, with the goal by which it is judged."""
     algorithm, local = config.algorithm(), config.local.local()
     goal = judged(config.goal, task, able, algorithm.personalized or algorithm.keeps_buffers(local))
@@ -210,27 +226,38 @@ def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
 
 
 @contextmanager
-def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
-    """The simulation of a run on the backend it names, closed at the end; `states` is the clients' state folder."""
+def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
+    """The simulation of a run on the backend it names, closed at the end.
+
+    Args:
+        setup: the run; its engine is settled.
+        states: the clients' state folder.
+        note: called with what engine.json has.
+    """
     config = setup.config
+    size = cohort_size(config.cohort, setup.task.population)
     with ExitStack() as stack:
+        plan, probe = plan_of(config.engine, setup.job, size)
+        if note is not None:
+            note(engine_record(config.engine, plan, probe))
         backend: Backend
         if config.engine.name == "local":
             backend = InProcess(root=states)
         elif config.engine.name == "ray":
             from undrift.engine.ray import RayBackend
 
-            backend = RayBackend(setup.pool or stack.enter_context(workers(config)), root=states)
+            held = setup.pool or stack.enter_context(Workers())
+            backend = RayBackend(held.fitting(plan, config.engine.address), root=states)
         else:
             from undrift.engine.flower.backend import FlowerBackend
 
-            backend = FlowerBackend(config.engine.workers, root=states)
+            backend = FlowerBackend(plan.workers, root=states, gpus=plan.gpus)
         yield stack.enter_context(
             Simulation(
                 setup.algorithm,
                 setup.task,
                 setup.local,
-                cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
+                cohort=None if config.probability else size,
                 probability=config.probability,
                 seed=config.seed,
                 bound=config.bound,
@@ -239,20 +266,10 @@ def engine(setup: Setup, states: Path) -> Iterator[Simulation]:
                 backend=backend,
                 availability=config.availability,
                 sampling=config.sampling,
+                device=config.engine.device,
+                deterministic=config.engine.deterministic,
             )
         )
-
-
-@contextmanager
-def workers(config: Config) -> Iterator[Any]:
-    """Ray workers for the runs of a config, or None if its engine is not Ray."""
-    if config.engine.name != "ray":
-        yield None
-        return
-    from undrift.engine.ray import Pool
-
-    with Pool(config.engine.workers, address=config.engine.address) as pool:
-        yield pool
 
 
 def environment() -> dict[str, str | int]:

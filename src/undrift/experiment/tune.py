@@ -21,11 +21,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config, Scalar
+from undrift.experiment.devices import Workers
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL, measured, run_judged_by
 from undrift.experiment.run import StalledError, complete
-from undrift.experiment.setup import Setup, prepare, variant, workers
+from undrift.experiment.setup import Setup, prepare, variant
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
@@ -212,7 +213,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
             raise RefusedError(str(error)) from error
 
         def ready() -> Setup:
-            shared[:] = shared or [replace(prepare(config), pool=stack.enter_context(workers(config)))]
+            shared[:] = shared or [replace(prepare(config), pool=stack.enter_context(Workers()))]
             return variant(shared[0], config)
 
         with suppress(StalledError):  # its rows say that it diverged

@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+import torch
+
 from undrift.core.types import Broadcast
 from undrift.engine.backend import DiskBackend
 from undrift.engine.flower.client_app import build_app
@@ -20,6 +22,7 @@ from undrift.engine.flower.orders import Orders
 from undrift.engine.flower.receive import LATE, Roster, receive
 from undrift.engine.flower.records import Answer
 from undrift.engine.partial import Partial
+from undrift.engine.plan import check_kind, check_shares
 from undrift.engine.worker import Job
 
 try:
@@ -54,15 +57,23 @@ class FlowerBackend(DiskBackend):
         deadline: seconds after which a round is closed with the clients that replied; the record lists the others as
             absent.
         root: folder for the clients' states; None creates a temporary one, deleted by `close`.
+        gpus: each SuperNode's share of a GPU, Flower's client resource num_gpus: 0.25 puts four on each; 0 uses none.
     """
 
-    def __init__(self, workers: int = 2, deadline: float = 3600.0, root: str | Path | None = None) -> None:
+    def __init__(
+        self, workers: int = 2, deadline: float = 3600.0, root: str | Path | None = None, gpus: float = 0.0
+    ) -> None:
         super().__init__(root)
         if workers < 1:
             raise ValueError(f"FlowerBackend: workers must be 1 or more, got {workers}")
         if not 0 < deadline < float("inf"):
             raise ValueError(f"FlowerBackend: deadline must be a positive number of seconds, got {deadline}")
-        self.workers, self.deadline = workers, deadline
+        if gpus:
+            try:
+                check_shares(workers, gpus, torch.cuda.device_count())
+            except ValueError as error:
+                raise ValueError(f"FlowerBackend: {error}") from None
+        self.workers, self.deadline, self.gpus = workers, deadline, gpus
         self._requests: Queue[_Request | None] = Queue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -74,6 +85,10 @@ class FlowerBackend(DiskBackend):
             raise ValueError(
                 f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
+        try:
+            check_kind(job.device, self.gpus)
+        except ValueError as error:
+            raise ValueError(f"FlowerBackend: {error}") from None
         super().open(job)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
@@ -140,7 +155,10 @@ class FlowerBackend(DiskBackend):
         log = logging.getLogger("flwr")
         level = log.level
         log.setLevel(logging.WARNING)  # its messages about rounds are in the records, too
-        resources: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": self.workers}}
+        resources: Any = {
+            "client_resources": {"num_cpus": 1, "num_gpus": self.gpus},
+            "init_args": {"num_cpus": self.workers},
+        }
         try:
             from flwr.simulation import run_simulation
 

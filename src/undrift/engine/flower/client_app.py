@@ -29,6 +29,7 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.random import generator
 from undrift.core.types import Local
 from undrift.core.wire import WireError
+from undrift.engine.device import resolve
 from undrift.engine.flower.node import answer_losses, check_same, serve, state_folder
 from undrift.engine.flower.records import LOSSES, Order, asked_population, claim, refusal
 from undrift.engine.worker import Job, Worker
@@ -60,7 +61,8 @@ def client_app(
 
     Args:
         job: the method and the task, or a function that creates them on first use, so that a node loads only its own
-            data; `local`, `seed` and `bound` come from the server.
+            data; `local`, `seed` and `bound` come from the server. It trains on `device` of the node config, if that
+            is set, else on the job's.
         clients: the clients that this node hosts.
         root: folder for the clients' states; None takes `state-dir` of the node config, or a temporary folder.
         threads: torch threads; one by default, so that all nodes compute the same bits. None does not change them.
@@ -160,13 +162,14 @@ class OpenVisit:
         """Train the client with the method and return the reply; the model then has the trained values.
 
         Args:
-            model: a model with the server's architecture; its values are overwritten.
+            model: a model with the server's architecture, on the device to train on; its values are overwritten.
             loss: the mean loss of (model, batch).
             batches: all `steps(examples)` batches of the round, or a function that returns one epoch.
             examples: how many training examples the client has.
         """
         task = _OwnTask(self.client, model, loss, batches, examples)
-        job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound)
+        place = next((p.device for p in model.parameters()), "cpu")
+        job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound, device=str(place))
         worker = Worker.on_disk(job, self.folder)
         try:
             return serve(worker, self.order, self.message)
@@ -242,7 +245,8 @@ def _resident(
             torch.set_num_threads(threads)
         while len(_workers) >= _RESIDENT:
             del _workers[next(iter(_workers))]
-        ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound)
+        device = resolve(str(context.node_config.get("device", made.device)))
+        ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound, device=device)
         _workers[key] = Worker.on_disk(ordered, folder)
     return _workers[key]
 

@@ -1,0 +1,177 @@
+"""Ray workers: a pool of restartable actors, each with a worker on a processor or a share of a GPU."""
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.core import wire
+from undrift.core.types import Broadcast
+from undrift.engine.device import MODULE, plug_in
+from undrift.engine.plan import check_shares
+from undrift.engine.probe import choose
+from undrift.engine.worker import Job, Worker
+
+try:
+    import ray
+    from ray.exceptions import RayActorError
+except ImportError as error:  # pragma: no cover
+    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+_RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
+
+
+class _Actor:
+    """A worker in its own process; a restarted one gets its job from the next call."""
+
+    def __init__(self, threads: int, path: list[str], module: str | None = None) -> None:
+        sys.path += [folder for folder in path if folder not in sys.path]
+        torch.set_num_threads(threads)
+        if module is not None:
+            os.environ[MODULE] = module
+        plug_in()
+        self.key: tuple[str, str] | None = None
+
+    def pid(self) -> int:
+        """The process ID."""
+        return os.getpid()
+
+    def gpus(self) -> str | None:
+        """The GPUs that Ray assigned to this worker."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    def serve(
+        self, held: list[Any], root: str, sent: Arrays, clients: list[int], accepted: dict[int, int], cohort: int
+    ) -> tuple[Arrays, str]:
+        """Train some clients of a round."""
+        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten()
+        return as_arrays(tensors), summary
+
+    def losses(
+        self,
+        held: list[Any],
+        root: str,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        batches: int | None,
+    ) -> dict[int, float]:
+        """The losses of some clients before a round."""
+        return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
+
+    def _open(self, held: list[Any], root: str) -> Worker:
+        """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
+        key = (held[0].hex(), root)
+        if key != self.key:
+            job: Job = ray.get(held[0])
+            self.worker = Worker.on_disk(job, Path(root))
+            self.key = key
+        return self.worker
+
+    def _read(self, sent: Arrays) -> Broadcast:
+        """What the server sent."""
+        return wire.restore(Broadcast, self.worker.job.algorithm, as_tensors(sent), self.worker.model.layout.size)
+
+
+class Pool:
+    """Ray workers that several simulations can use one after the other; a context manager that ends them.
+
+    Args:
+        workers: how many actors; this does not affect results.
+        threads: torch threads per worker; one by default, so that results do not depend on the number of workers.
+        address: a cluster's address; None uses the Ray instance of this process, or starts one on this machine.
+        gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
+            counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
+    """
+
+    def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
+        if workers < 1:
+            raise ValueError(f"Pool: workers must be 1 or more, got {workers}")
+        processors, there = resources(address)
+        try:
+            check_shares(workers, gpus, there)
+        except ValueError as error:
+            raise ValueError(f"Pool: {error}") from None
+        self.gpus = gpus
+        actor: Any = ray.remote(_Actor)
+        actor = actor.options(
+            num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0
+        )
+        path = [os.path.abspath(folder) for folder in sys.path]  # people's own modules are imported by name there
+        self.actors: list[Any] = [actor.remote(threads, path, os.environ.get(MODULE)) for _ in range(workers)]
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the workers; Ray itself keeps running."""
+        for actor in self.actors:
+            ray.kill(actor)
+        self.actors = []
+
+    def assigned(self) -> list[str | None]:
+        """The GPUs that Ray assigned to each worker, as in `CUDA_VISIBLE_DEVICES`."""
+        return list(ray.get([actor.gpus.remote() for actor in self.actors]))
+
+    def pids(self) -> list[int]:
+        """The process IDs of the workers."""
+        return [self.pid(actor) for actor in self.actors]
+
+    def pid(self, actor: Any) -> int:
+        """The process ID of a worker; if it has just died, waits for the new process."""
+        deadline = monotonic() + _RESTART
+        while True:
+            try:
+                return int(ray.get(actor.pid.remote()))
+            except RayActorError:
+                if monotonic() > deadline:
+                    raise
+                sleep(0.1)
+
+
+def resources(address: str | None = None) -> tuple[float, int]:
+    """How many processors and GPUs Ray has; it is started if it is not running in this process.
+
+    Args:
+        address: a cluster's address; None starts Ray on this machine.
+    """
+    if not ray.is_initialized():
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return found.get("CPU", 1.0), int(found.get("GPU", 0))
+
+
+def fitting_pool(job: Job, cohort: int | None = None, address: str | None = None) -> Pool:
+    """A pool with as many workers as a measured visit says: see `plan_workers`.
+
+    Args:
+        job: the method, the task and the device.
+        cohort: clients in a round; None takes all.
+        address: a cluster's address; None starts Ray on this machine.
+    """
+    processors, there = resources(address)
+    plan, _ = choose(job, job.task.population if cohort is None else cohort, int(processors), gpus=there)
+    return Pool(plan.workers, address=address, gpus=plan.gpus)
+
+
+def as_arrays(tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    """Tensors as arrays, which Ray shares between processes without copying."""
+    return {name: x.detach().cpu().numpy() for name, x in tensors.items()}
+
+
+def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    """Arrays as tensors; those from the object store are shared and must not be written to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return {name: torch.from_numpy(x) for name, x in arrays.items()}

@@ -1,0 +1,162 @@
+"""Where a run is executed: the settings of the engine, its workers, and the record of both in the run's folder."""
+
+import os
+import warnings
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from undrift.engine.device import check_name, kind_of, resolve, title
+from undrift.engine.plan import Plan, Probe, check_kind
+from undrift.engine.probe import choose
+from undrift.engine.worker import Job
+from undrift.experiment.strict import ConfigError, Strict
+
+
+class EngineConfig(Strict):
+    """Where the run is executed; this does not affect results, except that bits are those of one kind of device.
+
+    Args:
+        name: the engine.
+        workers: how many workers; "auto" measures one visit and chooses.
+        device: "auto", "cpu", "cuda", "cuda:1", "mps", or one that `UNDRIFT_DEVICE_MODULE` registers.
+        address: the address of a Ray cluster.
+        gpus: each worker's share of a GPU; None shares the GPUs equally.
+        deterministic: choose deterministic kernels: see docs/accelerators.md.
+    """
+
+    name: Literal["local", "ray", "flower"] = "local"
+    workers: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = 2
+    device: Annotated[str, AfterValidator(check_name)] = "cpu"
+    address: str | None = None
+    gpus: Annotated[float, Field(gt=0, le=1)] | None = None
+    deterministic: bool = False
+
+
+def settled(engine: EngineConfig) -> EngineConfig:
+    """The settings with a device that exists in place of "auto"; raises if they cannot work here.
+
+    Args:
+        engine: the settings of the engine.
+    """
+    try:
+        device = resolve(engine.device)
+        if engine.name == "local" and engine.gpus is not None:
+            raise ValueError(f"gpus={engine.gpus:g}: the local engine has one worker on one device; set name to ray")
+        if engine.name != "local":
+            own = float(kind_of(device) == "cuda")
+            check_kind(device, own if engine.gpus is None else engine.gpus)
+    except ValueError as error:
+        raise ConfigError(f"engine: {error}") from None
+    return engine.model_copy(update={"device": device})
+
+
+def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | None]:
+    """The workers of a run, and the visit that was measured if their number depends on one.
+
+    Args:
+        engine: the settings of the engine, settled.
+        job: the method, the task and the device.
+        cohort: clients in a round.
+    """
+    if engine.name == "local":
+        return Plan(engine.device, 1), None
+    given = None if engine.workers == "auto" else engine.workers
+    shared = kind_of(engine.device) == "cuda" and engine.gpus is None
+    if given is not None and not shared:
+        return Plan(engine.device, given, engine.gpus or 0.0), None
+    processors, gpus = _processors(), None
+    if engine.name == "ray":
+        from undrift.engine.pool import resources
+
+        found, gpus = resources(engine.address)
+        processors = int(found)
+    plan, probe = choose(job, cohort, processors, workers=given, gpus=gpus)
+    if engine.gpus is not None:
+        plan = Plan(plan.device, plan.workers, engine.gpus, plan.reason)
+    return plan, probe
+
+
+class Workers:
+    """The Ray workers of one run or of several, started by the first that needs them; a context manager."""
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def fitting(self, plan: Plan, address: str | None) -> Any:
+        """The pool for a plan: the one there is, unless its workers are too many for the memory of this run.
+
+        Args:
+            plan: the number of workers and their share of a GPU.
+            address: the address of a Ray cluster.
+        """
+        from undrift.engine.pool import Pool
+
+        if self.pool is not None and len(self.pool.actors) > plan.workers and plan.reason == "memory":
+            self._stop()
+        if self.pool is None:
+            self.pool = Pool(plan.workers, address=address, gpus=plan.gpus)
+        return self.pool
+
+    def _stop(self) -> None:
+        if self.pool is not None:
+            self.pool.stop()
+            self.pool = None
+
+
+def engine_record(engine: EngineConfig, plan: Plan, probe: Probe | None) -> dict[str, Any]:
+    """What engine.json has: the device, the choice of workers and what it was based on.
+
+    Args:
+        engine: the settings of the engine, settled.
+        plan: its workers.
+        probe: the visit that was measured, if one was.
+    """
+    return {
+        "name": engine.name,
+        "device": engine.device,
+        "title": title(engine.device),
+        "deterministic": engine.deterministic,
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "plan": plan.row(),
+        "probe": None if probe is None else asdict(probe),
+    }
+
+
+def other_device(before: EngineConfig, now: EngineConfig) -> str | None:
+    """Why a resumed run has other bits than an uninterrupted one; None if nothing changed that they depend on.
+
+    Args:
+        before: the settings with which it was trained so far.
+        now: those to go on with.
+    """
+    if kind_of(before.device) != kind_of(now.device):
+        return f"it was trained on {before.device} and would go on on {now.device}"
+    if before.deterministic and not now.deterministic:
+        return "it was trained with deterministic kernels and would go on without"
+    return None
+
+
+def warn_other(folder: object, why: str) -> None:
+    """Warn that a resumed run does not have the bits of an uninterrupted one.
+
+    Args:
+        folder: the run's folder.
+        why: what `other_device` returned.
+    """
+    warnings.warn(
+        f"{folder}: {why}: the result is close to that of an uninterrupted run, but not equal bit for bit",
+        stacklevel=3,
+    )
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
