@@ -15,6 +15,7 @@ from rich.table import Table
 from undrift.cli.plugins import by_package, survey
 from undrift.cli.tables import open_console
 from undrift.data import available
+from undrift.engine.device import devices
 
 _EXTRAS = {
     "ray": "ray",
@@ -39,6 +40,14 @@ def examine() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "devices": [
+            {
+                "name": item.name,
+                "title": item.title,
+                "memory_gb": None if item.memory is None else round(item.memory.total / 1e9, 1),
+            }
+            for item in devices()
+        ],
         "engines": ["local", *(name for name, package in _ENGINES.items() if _version(package))],
         "extras": {extra: _version(package) for extra, package in _EXTRAS.items()},
         "data": [item._asdict() for item in available()],
@@ -77,6 +86,9 @@ def show_machine(found: dict[str, Any]) -> None:
     console, engines = open_console(), found["engines"]
     console.print(f"undrift {found['undrift']}, Python {found['python']}, torch {found['torch']}")
     console.print(f"{found['processors']} processors, {found['memory_gb']:.0f} GB of memory, {found['gpus']} GPUs")
+    for item in found["devices"][1:]:
+        size = "" if item["memory_gb"] is None else f", {item['memory_gb']:.0f} GB"
+        console.print(f"device {item['name']}: {item['title']}{size}; check it: undrift doctor --device {item['name']}")
     console.print(
         f"engines: {', '.join(engines)}" + ("" if len(engines) == 3 else "  (pip install 'undrift\\[ray,flower]')")
     )

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from undrift.cli.app import app, reported
-from undrift.cli.names import PARTITIONS, check_spelling, completing, data_sets
+from undrift.cli.names import PARTITIONS, check_spelling, completing, data_sets, methods
+from undrift.cli.places import Device
 
 
 @app.command("partition")
@@ -55,15 +56,48 @@ def draw_partition(
 
 @app.command()
 def doctor(
+    device: Device = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --device: a method to check; repeat it. Default: all.", autocompletion=completing(methods)
+        ),
+    ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="With --device: deterministic kernels; two runs must be equal.")
+    ] = False,
+    measure: Annotated[bool, typer.Option(help="With --device: measure steps, memory and Ray.")] = True,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Measure a visit of this run and show how many workers fit.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --device: the report's path; default undrift-DEVICE (.json and .md).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of tables.")] = False,
 ) -> None:
     """Show what is installed, which data sets are available and what this machine can run.
 
-    Example: undrift doctor
+    With --device, train every method on it for two rounds, compare with the
+    CPU, and write a report that can be attached to an issue. With --config,
+    measure one visit of a run and show how many workers fit.
+
+    Example: undrift doctor --device cuda
     """
     from undrift.cli.machine import examine, show_machine
 
-    found = examine()
+    if config is not None or device is not None:
+        from undrift.cli.accelerators import examine_device, examine_run
+
+        with reported("doctor"):
+            if config is not None:
+                examine_run(config, device, as_json)
+                return
+            failed = examine_device(device or "auto", method, deterministic, measure, out, as_json)
+        if failed:
+            raise typer.Exit(1)
+        return
+    with reported("doctor"):
+        found = examine()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
     else:

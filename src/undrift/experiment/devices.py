@@ -66,7 +66,7 @@ def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | 
     shared = kind_of(engine.device) == "cuda" and engine.gpus is None
     if given is not None and not shared:
         return Plan(engine.device, given, engine.gpus or 0.0), None
-    processors, gpus = _processors(), None
+    processors, gpus = processors(), None
     if engine.name == "ray":
         from undrift.engine.pool import resources
 
@@ -157,6 +157,6 @@ def warn_other(folder: object, why: str) -> None:
     )
 
 
-def _processors() -> int:
+def processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,324 @@
+"""Checks a device: every method trains on it as on the CPU, and what a step and an engine cost there."""
+
+import json
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from undrift.algorithms import ALGORITHMS, make
+from undrift.core.place import place_of
+from undrift.core.random import generator
+from undrift.core.server import open_run, send
+from undrift.core.tensor_task import TensorTask
+from undrift.core.types import Local
+from undrift.core.vector import bind
+from undrift.core.wire import fingerprint
+from undrift.engine.device import resolve, synchronize, title, use_deterministic
+from undrift.engine.plan import Plan, Probe
+from undrift.engine.probe import choose
+from undrift.engine.simulation import Simulation
+from undrift.engine.worker import Job, Worker
+from undrift.models import SmallCNN
+from undrift.testing.rounds import LOCAL
+from undrift.testing.tasks import clinic
+from undrift.util.version import __version__
+
+_EXAMPLES, _CLIENTS = 500, 4
+
+
+@dataclass(frozen=True)
+class MethodCheck:
+    """How a method fared on a device.
+
+    Args:
+        method: its name.
+        difference: the distance of the device's model from the CPU's, over the CPU's distance from the start.
+        equal: whether the server's states are equal bit for bit.
+        repeats: whether two runs on the device are equal bit for bit.
+        seconds: of a run on the device.
+        error: why it could not be trained; empty if it was.
+    """
+
+    method: str
+    difference: float = 0.0
+    equal: bool = False
+    repeats: bool = False
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """What `check_device` found.
+
+    Args:
+        device: the device's name.
+        title: the name of its model.
+        tolerance: the largest difference from the CPU that passes.
+        deterministic: whether kernels were deterministic.
+        float64: "device" if exact sums are made there, else "host".
+        methods: a check of every method.
+        ratios: what a step and an engine cost: see docs/accelerators.md.
+        plan: the workers that a measured visit of the ratios' model allows here.
+        probe: that visit.
+        environment: versions and machine.
+    """
+
+    device: str
+    title: str
+    tolerance: float
+    deterministic: bool
+    float64: str
+    methods: tuple[MethodCheck, ...]
+    ratios: dict[str, float] = field(default_factory=dict)
+    plan: Plan | None = None
+    probe: Probe | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why methods did not pass, by name."""
+        found = {}
+        for check in self.methods:
+            if check.error:
+                found[check.method] = check.error
+            elif not check.difference <= self.tolerance:
+                found[check.method] = f"differs from the CPU by {check.difference:.1e}, more than {self.tolerance:.0e}"
+            elif self.deterministic and not check.repeats:
+                found[check.method] = "two runs with deterministic kernels are not equal"
+        return found
+
+    def json(self) -> str:
+        """The report as JSON."""
+        return json.dumps({**asdict(self), "failures": self.failures}, indent=2)
+
+    def markdown(self) -> str:
+        """The report as Markdown, to attach to an issue."""
+        failures, tried = self.failures, len(self.methods)
+        lines = [
+            f"# Undrift on {self.device} ({self.title})",
+            "",
+            f"{tried - len(failures)} of {tried} methods pass: within {self.tolerance:.0e} of the CPU"
+            + (", and equal in two runs." if self.deterministic else "."),
+            f"{sum(c.equal for c in self.methods)} have the CPU's bits, {sum(c.repeats for c in self.methods)} have "
+            f"equal bits in two runs, {'with' if self.deterministic else 'without'} deterministic kernels. "
+            f"Exact sums are made on the {self.float64}.",
+            "",
+            *(f"- {name}: {value}" for name, value in self.environment.items()),
+        ]
+        if self.ratios:
+            lines += ["", "| ratio | value |", "|---|---:|", *(f"| {k} | {x:.2f} |" for k, x in self.ratios.items())]
+        if self.plan is not None and self.probe is not None:
+            size = "unknown" if self.probe.bytes is None else f"{self.probe.bytes / 1e6:.0f} MB"
+            lines += [
+                "",
+                f"A visit of the ratios' model: {self.probe.seconds:.3f} s, memory {size}. Workers: "
+                f"{self.plan.workers}, gpus {self.plan.gpus:g} each (limit: {self.plan.reason}).",
+            ]
+        lines += [
+            "",
+            "| method | difference | CPU's bits | two runs equal | seconds | |",
+            "|---|---:|---|---|---:|---|",
+        ]
+        for c in self.methods:
+            cells = [c.method, f"{c.difference:.1e}", _yes(c.equal), _yes(c.repeats), f"{c.seconds:.2f}"]
+            lines.append(f"| {' | '.join(cells)} | {failures.get(c.method, '')} |")
+        return "\n".join(lines) + "\n"
+
+
+def check_device(
+    device: str = "auto",
+    methods: Sequence[str] | None = None,
+    *,
+    rounds: int = 2,
+    tolerance: float = 1e-2,
+    deterministic: bool = False,
+    measure: bool = True,
+    engines: bool = True,
+    watch: Callable[[MethodCheck], None] | None = None,
+) -> DeviceReport:
+    """Train methods for some rounds on a device and on the CPU, compare them, and measure what the device costs.
+
+    Args:
+        device: the device's name; see `resolve`.
+        methods: names or compositions; None takes all of `undrift list`.
+        rounds: how many.
+        tolerance: the largest difference from the CPU, as a share of the way that training went.
+        deterministic: choose deterministic kernels, and demand that two runs are equal bit for bit.
+        measure: measure ratios and a visit.
+        engines: also measure Ray, if it is installed; needs `measure`.
+        watch: called with every check.
+    """
+    device, checks = resolve(device), []
+    with _kernels(deterministic):
+        for name in ALGORITHMS if methods is None else methods:
+            checks.append(_check(name, device, rounds))
+            if watch is not None:
+                watch(checks[-1])
+        ratios, plan, probe = dict[str, float](), None, None
+        if measure:
+            job = _job(device)
+            plan, probe = choose(job, _CLIENTS, torch.multiprocessing.cpu_count())
+            ratios = step_ratios(device) | (engine_ratios(job, plan) if engines else {})
+    float64 = "device" if place_of(device).exact else "host"
+    found = tuple(checks)
+    return DeviceReport(
+        device, title(device), tolerance, deterministic, float64, found, ratios, plan, probe, _environment()
+    )
+
+
+def step_ratios(device: str, repetitions: int = 5) -> dict[str, float]:
+    """What a client's visit costs on a device: medians of ratios of seconds.
+
+    `visit_over_bare` compares FedAvg's visit with a bare loop of PyTorch on the same device, `fedsam_over_fedavg` and
+    `specgrad_over_fedavg` methods, and `device_over_cpu` the device with one thread of the CPU.
+
+    Args:
+        device: the device's name.
+        repetitions: how many times each is measured, in turn.
+    """
+    runs = {name: _visit(_job(device, name)) for name in ("fedavg", "fedsam", "specgrad")}
+    runs |= {"bare": _bare(device), "cpu": _visit(_job("cpu"))}
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repetitions + 1):
+        for name, run in runs.items():
+            seconds = _seconds(run, "cpu" if name == "cpu" else device)
+            taken[name] += [seconds] * (turn > 0)  # the first one warms up
+    pairs = {
+        "visit_over_bare": ("fedavg", "bare"),
+        "fedsam_over_fedavg": ("fedsam", "fedavg"),
+        "specgrad_over_fedavg": ("specgrad", "fedavg"),
+        "device_over_cpu": ("fedavg", "cpu"),
+    }
+    return {
+        name: median(a / b for a, b in zip(taken[one], taken[other], strict=True))
+        for name, (one, other) in pairs.items()
+    }
+
+
+def engine_ratios(job: Job, plan: Plan, rounds: int = 3) -> dict[str, float]:
+    """The seconds of a round on Ray's workers over those in one process; empty without Ray.
+
+    Args:
+        job: what is trained.
+        plan: the workers.
+        rounds: how many rounds are measured after the first.
+    """
+    try:
+        import ray
+
+        from undrift.engine.pool import Pool
+        from undrift.engine.ray import RayBackend
+    except ImportError:
+        return {}
+    running, taken = ray.is_initialized(), list[float]()
+    simulate = partial(Simulation, job.algorithm, job.task, job.local, device=job.device)
+    try:
+        with Pool(plan.workers, gpus=plan.gpus) as pool:
+            for backend in (RayBackend(pool), None):
+                with simulate(backend=backend) as simulation:
+                    state = simulation.run(1)
+                    taken.append(_seconds(partial(simulation.run, rounds, state), job.device))
+    finally:
+        if not running:
+            ray.shutdown()
+    return {"ray_over_local": taken[0] / taken[1]}
+
+
+def _check(name: str, device: str, rounds: int) -> MethodCheck:
+    """One method on a device and on the CPU."""
+    try:
+        algorithm = make(name)
+        task = clinic(algorithm).without_noise()  # the streams of random numbers differ between devices
+        simulate = partial(Simulation, algorithm, task, LOCAL, cohort=5, seed=7, failures="raise")
+        reference = simulate()
+        start, expected = reference.start(), reference.run(rounds)
+        begun = perf_counter()
+        state = simulate(device=device).run(rounds)
+        seconds = perf_counter() - begun
+        again = simulate(device=device).run(rounds)
+    except Exception as error:
+        return MethodCheck(name, error=f"{type(error).__name__}: {error}".splitlines()[0][:300])
+    way = float((expected.params - start.params).double().norm())
+    apart = float((state.params - expected.params).double().norm())
+    return MethodCheck(
+        name,
+        apart / way if way else apart,
+        fingerprint(state) == fingerprint(expected),
+        fingerprint(state) == fingerprint(again),
+        seconds,
+    )
+
+
+def _job(device: str, method: str = "fedavg") -> Job:
+    """A small convolutional network on random images."""
+    draw = torch.Generator().manual_seed(0)
+    inputs = torch.randn(_EXAMPLES * _CLIENTS, 1, 28, 28, generator=draw)
+    targets = torch.randint(10, (len(inputs),), generator=draw)
+    task = TensorTask(SmallCNN, inputs, targets, torch.arange(len(inputs)).split(_EXAMPLES))
+    return Job(make(method), task, Local(lr=0.01), device=device)
+
+
+def _visit(job: Job) -> Callable[[], object]:
+    """A client's visit, from the broadcast to the sum."""
+    broadcast = send(job.algorithm, open_run(job.algorithm, bind(job.task.model())))
+    return partial(Worker(job).serve, broadcast, [0], {}, 1)
+
+
+def _bare(device: str) -> Callable[[], None]:
+    """The same epoch of SGD, as one would write it without a library."""
+    job, place = _job(device), place_of(device)
+    model = place.to(job.task.model().train())
+    batches = place.to(list(job.task.batches(0, job.local.batch_size, generator(0, 0, 0, "batches"))))
+
+    def epoch() -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=job.local.lr)
+        for batch in batches:
+            optimizer.zero_grad()
+            job.task.loss(model, batch).backward()
+            optimizer.step()
+
+    return epoch
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
+    """How long something takes on a device."""
+    synchronize(device)
+    begun = perf_counter()
+    run()
+    synchronize(device)
+    return perf_counter() - begun
+
+
+@contextmanager
+def _kernels(deterministic: bool) -> Iterator[None]:
+    """Deterministic kernels inside, as before outside."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if deterministic and not before:
+        use_deterministic()
+    try:
+        yield
+    finally:
+        if deterministic and not before:
+            use_deterministic(False)
+
+
+def _environment() -> dict[str, str]:
+    """Versions and machine."""
+    return {
+        "undrift": __version__,
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda or torch.version.hip or "none"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def _yes(true: bool) -> str:
+    return "yes" if true else "no"
