@@ -261,7 +261,7 @@ def _job(device: str, method: str = "fedavg") -> Job:
     draw = torch.Generator().manual_seed(0)
     inputs = torch.randn(_EXAMPLES * _CLIENTS, 1, 28, 28, generator=draw)
     targets = torch.randint(10, (len(inputs),), generator=draw)
-    task = TensorTask(SmallCNN, inputs, targets, torch.arange(len(inputs)).split(_EXAMPLES))
+    task = TensorTask(SmallCNN, inputs, targets, torch.split(torch.arange(len(inputs)), _EXAMPLES))
     return Job(make(method), task, Local(lr=0.01), device=device)
 
 
@@ -281,7 +281,7 @@ def _bare(device: str) -> Callable[[], None]:
         optimizer = torch.optim.SGD(model.parameters(), lr=job.local.lr)
         for batch in batches:
             optimizer.zero_grad()
-            job.task.loss(model, batch).backward()
+            torch.autograd.backward(job.task.loss(model, batch))
             optimizer.step()
 
     return epoch
