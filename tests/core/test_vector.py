@@ -54,11 +54,11 @@ def test_the_backward_pass_ends_before_tensors_that_are_frozen() -> None:
     frozen[-1] = True  # one element of the last bias: its tensor is not frozen as a whole
     passed: list[bool] = []
     module[0].weight.register_hook(lambda _: passed.append(True))
-    part = bound.gradient(module(inputs).square().sum(), frozen=frozen)
+    part = bound.gradient(module(inputs).square().sum(), wanted=bound.moving(~frozen))
     last = bound.layout.mask(lambda name, _: name.startswith("3"))
     assert torch.equal(part, torch.where(last, whole, 0.0)) and not passed
-    everything = torch.ones_like(frozen)
-    assert not bound.gradient(module(inputs).square().sum(), frozen=everything).any()
+    nothing = bound.moving(torch.zeros_like(frozen))
+    assert not bound.gradient(module(inputs).square().sum(), wanted=nothing).any()
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,9 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """Score the client at the model it received."""
         looked = list(islice(start.data("batches"), self.batches))
         first = start.gradient_at(start.w0, looked[0]).clone()
-        others = [float(torch.linalg.vector_norm(start.gradient_at(start.w0, batch))) for batch in looked[1:]]
-        h = (float(torch.linalg.vector_norm(first)) + sum(others)) / len(looked)
+        others = [torch.linalg.vector_norm(start.gradient_at(start.w0, batch)) for batch in looked[1:]]
+        norm, *norms = torch.stack([torch.linalg.vector_norm(first), *others]).tolist()
+        h = (norm + sum(norms)) / len(looked)
         if rho > 0:
             first = start.gradient_at(start.w0 + unit(first) * (0.5 * rho / (1 + alpha * h)), looked[0])
         # The step u goes downhill, and so must the client's own.

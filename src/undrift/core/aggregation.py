@@ -14,6 +14,7 @@ from torch import Tensor
 
 from undrift.core.block import Block
 from undrift.core.exact import ExactSum, NamedSums
+from undrift.core.place import home
 from undrift.core.types import ClientT, Cohort, SentT, ServerT, StateT, Upload, UpT, WeightedSums
 from undrift.core.vector import Vector
 from undrift.core.view import Gathered
@@ -146,8 +147,10 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         return [upload for upload, _ in self.entries]
 
     def add(self, upload: Upload, up: UpT, weight: float) -> None:
-        """Keep a copy: a worker writes the displacement of its next client over this one."""
-        self.entries.append((replace(upload, delta=upload.delta.clone()), up))
+        """Keep a copy on the host: a worker writes the displacement of its next client over this one."""
+        kept = home(upload)
+        kept = replace(kept, delta=kept.delta.clone()) if kept.delta is upload.delta else kept
+        self.entries.append((kept, home(up)))
         if self.unweighted:
             self.sums.add("sum", upload.delta)
 

@@ -12,7 +12,7 @@ from undrift.core.block import AnyBlock, Personalization
 from undrift.core.loop import descend
 from undrift.core.oracle import Oracle
 from undrift.core.report import collect
-from undrift.core.samples import examples_of
+from undrift.core.samples import examples_of, mean_of
 from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
 from undrift.core.view import End, Start, Step
@@ -144,10 +144,10 @@ def starting_loss(
     _load(model, w0, broadcast, state)
     oracle = Oracle(model, loss, random)
     try:
-        pairs = [(oracle.loss_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
+        pairs = [(oracle.forward_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
+        return mean_of(pairs)
     except Exception as error:
         raise ClientError(f"round {broadcast.round + 1}, client {client}, its loss as a candidate: {error}") from error
-    return sum(value * count for value, count in pairs) / sum(count for _, count in pairs)
 
 
 @dataclass(frozen=True)

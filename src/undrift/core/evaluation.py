@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 import torch
 from torch import Tensor, nn
 
-from undrift.core.samples import examples_of
+from undrift.core.place import home, placed_with
+from undrift.core.samples import examples_of, weighted_sum
 from undrift.util.names import suggest
 from undrift.util.references import Reference
 
@@ -239,23 +240,23 @@ def evaluate(
     updated = {name: metric for name, metric in metrics.items() if isinstance(metric, Updated)}
     whole = {name: f for name, f in metrics.items() if name not in updated and f is not perplexity}
     outputs, targets = list[Any](), list[Any]()
-    total, count = torch.zeros((), dtype=torch.float64), 0
+    losses, counts = list[Tensor](), list[int]()
     for metric in updated.values():
         metric.reset()
     with evaluating(model), torch.inference_mode():
-        for batch in batches:
-            judged, examples = judge(model, batch), examples_of(batch)
-            total += examples * judged.loss.double().cpu()
-            count += examples
+        for batch in placed_with(model).ahead(batches):
+            judged = judge(model, batch)
+            losses.append(judged.loss.detach().reshape(()))
+            counts.append(examples_of(batch))
             for metric in updated.values():
-                metric.update(judged.outputs, judged.targets)
+                metric.update(*home((judged.outputs, judged.targets)))
             if whole:
                 outputs.append(judged.outputs)
                 targets.append(judged.targets)
-        if not count:
+        if not sum(counts):
             return {}
-        joined = (_joined(outputs), _joined(targets)) if whole else (None, None)
-        row = {LOSS: float(total / count)}
+        joined = home((_joined(outputs), _joined(targets))) if whole else (None, None)
+        row = {LOSS: weighted_sum(losses, counts) / sum(counts)}
         for name, any_metric in metrics.items():
             row.update(_value(name, any_metric, joined, row[LOSS]))
     return row

@@ -20,11 +20,16 @@ _CHUNK = 1 << 15  # elements at a time: the temporaries stay in the processor's 
 
 
 class ExactSum:
-    """The exact sum of tensors of one shape."""
+    """The exact sum of tensors of one shape.
 
-    def __init__(self, size: int) -> None:
-        self.coarse = torch.zeros(size, dtype=torch.float64)
-        self.fine = torch.zeros(size, dtype=torch.float64)
+    Args:
+        size: their length.
+        device: where it is made, one that has float64; None is the CPU.
+    """
+
+    def __init__(self, size: int, device: torch.device | None = None) -> None:
+        self.coarse = torch.zeros(size, dtype=torch.float64, device=device)
+        self.fine = torch.zeros_like(self.coarse)
         self._pending = 0
 
     @classmethod
@@ -54,11 +59,10 @@ class ExactSum:
 
     def _add_chunks(self, x: Tensor, weight: float) -> None:
         """Add weight * x, as much at a time as fits into the processor's cache."""
-        whole = torch.empty(min(_CHUNK, len(x)), dtype=torch.float64)
+        size = _CHUNK if x.device.type == "cpu" else len(x)
+        whole = torch.empty(min(size, len(x)), dtype=torch.float64, device=x.device)
         rest = torch.empty_like(whole)
-        chunks = zip(
-            torch.split(x, _CHUNK), torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True
-        )
+        chunks = zip(torch.split(x, size), torch.split(self.coarse, size), torch.split(self.fine, size), strict=True)
         for part, coarse, fine in chunks:
             r, w = rest[: len(part)].copy_(part), whole[: len(part)]
             if weight != 1.0:
@@ -77,7 +81,7 @@ class ExactSum:
 
     def carry(self) -> None:
         """Move whole multiples of 2^-10 from the fine part to the coarse one, so that it never grows."""
-        spare = torch.empty(min(_CHUNK, len(self.fine)), dtype=torch.float64)
+        spare = torch.empty_like(self.fine[:_CHUNK])
         for coarse, fine in zip(torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True):
             _carry(coarse, fine, spare[: len(fine)])
         self._pending = 0
@@ -96,7 +100,7 @@ class NamedSums:
     def add(self, name: str, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x to one of them."""
         if name not in self.sums:
-            self.sums[name] = ExactSum(len(x))
+            self.sums[name] = ExactSum(len(x), x.device)
         self.sums[name].add(x, weight)
 
     def merge(self, other: "NamedSums") -> None:
@@ -105,6 +109,11 @@ class NamedSums:
             if name not in self.sums:
                 self.sums[name] = ExactSum(len(total.fine))
             self.sums[name].merge(total)
+
+    def home(self) -> None:
+        """Move them to the host."""
+        for total in self.sums.values():
+            total.coarse, total.fine = total.coarse.cpu(), total.fine.cpu()
 
     def value(self, name: str) -> Tensor:
         """One of them, rounded once to double precision."""

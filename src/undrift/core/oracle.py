@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from undrift.core.random import Streams, seed_streams, set_streams, streams
 from undrift.core.vector import Bound, Vector
 
 
@@ -37,7 +38,9 @@ class Oracle:
         self._fresh, self._here = True, model.w
         self._has_buffers = len(model.buffers) + len(model.counts) > 0
         self._offset_point: Vector | None = None
-        self._stream: Tensor | None = None
+        self._stream: Streams | None = None
+        self._masks: list[tuple[Tensor, Tensor, tuple[nn.Parameter, ...]]] = []
+        self._wanted: tuple[nn.Parameter, ...] | None = None
         self._hooks: list[RemovableHandle] = []
 
     def next(self, step: int, batch: Any) -> None:
@@ -45,8 +48,18 @@ class Oracle:
         self.step, self.batch, self._fresh = step, batch, True
 
     def freeze(self, active: Tensor | None) -> None:
-        """Let only some coordinates move in this step; None moves all."""
-        self.frozen = None if active is None else ~active.to(self.model.w.device)
+        """Let only some coordinates move in this step; None moves all.
+
+        The last two vectors are kept on the model's device: give the same ones again, and nothing is copied.
+        """
+        if active is None:
+            self.frozen = self._wanted = None
+            return
+        known = next((kept for kept in self._masks if kept[0] is active), None)
+        if known is None:
+            known = active, ~active.to(self.model.w.device), self.model.moving(active.cpu())
+            self._masks = [*self._masks[-1:], known]
+        _, self.frozen, self._wanted = known
 
     def gradient(self, offset: Vector | None = None) -> Vector:
         """One forward and one backward pass at `w + offset`, on the current batch; `w` itself is not touched."""
@@ -61,7 +74,7 @@ class Oracle:
             self._go(point)
             loss = self.loss(self.batch)
             extra = None if self.penalty is None else self.penalty()
-            gradient = model.gradient(loss if extra is None else loss + extra, reuse=True, frozen=self.frozen)
+            gradient = model.gradient(loss if extra is None else loss + extra, reuse=True, wanted=self._wanted)
             self.gradients += 1
         finally:
             self._go(model.w)
@@ -74,20 +87,20 @@ class Oracle:
         return gradient if self.frozen is None else gradient.masked_fill_(self.frozen, 0)
 
     def gradient_at(self, point: Vector, batch: Any, of: Callable[[Tensor], Tensor] | None = None) -> Vector:
-        """The gradient of `of` the data loss on a batch at a point, a new vector."""
+        """The gradient of `of` the data loss on a batch at a point, a new vector on the point's device."""
         with self._beside(point), torch.enable_grad():
             loss = self.loss(batch)
             self.gradients += 1
-            return self.model.gradient(loss if of is None else of(loss))
+            return self.model.gradient(loss if of is None else of(loss)).to(point.device)
 
-    def loss_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> float:
+    def forward_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> Tensor:
         """The data loss on a batch at a point; `evaluate` puts the model into its evaluation mode."""
         modes = [(part, part.training) for part in self.model.module.modules()] if evaluate else []
         with self._beside(point), torch.no_grad():
             try:
                 for part, _ in modes:
                     part.training = False
-                return float(self.loss(batch))
+                return self.loss(batch).detach()
             finally:
                 for part, training in modes:
                     part.training = training
@@ -118,20 +131,22 @@ class Oracle:
 
         Passes beside training draw from one stream of their own, so that the model's path does not depend on them.
         """
-        model, here, outer = self.model, self._here, torch.get_rng_state()
+        model, here, device = self.model, self._here, self.model.w.device
+        outer = streams(device)
         saved = (model.buffers.clone(), model.counts.clone()) if self._has_buffers else None
         if self._stream is None:
-            self._stream = self.random("aside").get_state()  # this name is part of the stream's seed
-        torch.set_rng_state(self._stream)
+            seed_streams(device, self.random("aside").initial_seed())  # this name is part of the stream's seed
+        else:
+            set_streams(device, self._stream)
         try:
-            self._go(point)
+            self._go(point.to(device))
             yield
         finally:
             self._go(here)
             if saved is not None:
                 self._restore(*saved)
-            self._stream = torch.get_rng_state()
-            torch.set_rng_state(outer)
+            self._stream = streams(device)
+            set_streams(device, outer)
 
     def _go(self, point: Vector) -> None:
         """Make a vector the model's weights."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.types import Broadcast, ClientState, ServerState, Upload
+from undrift.core.vector import SINGLE
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Place:
     @property
     def exact(self) -> bool:
         """Whether the device has float64, so that exact sums are made there; otherwise they are made on the host."""
-        return self.device.type != "mps"
+        return self.device.type not in SINGLE
 
     def to(self, x: T) -> T:
         """Move something here; what is here already is not copied.
@@ -107,6 +108,11 @@ def place_of(device: str | torch.device | None = None, resident: float = 0.5) ->
             f"device: {str(device)!r} cannot be used here: {why[:200]}; this machine has {', '.join(devices())}"
         ) from None
     return Place(found.device, resident)
+
+
+def placed_with(module: nn.Module) -> Place:
+    """The place of a model, to move batches to it; the host if the model has no parameters."""
+    return next((Place(p.device) for p in module.parameters()), HOST)
 
 
 def devices() -> list[str]:

@@ -1,12 +1,18 @@
 """All randomness of a run: one generator for each seed, round, client and purpose, and the choice of the cohort."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Generator
+from torch import Generator, Tensor
+
+Streams = tuple[Tensor, ...]
+"""The state of the CPU's global random stream and, if there is another device, of that device's own."""
 
 
 def derive(seed: int, *names: int | str) -> int:
@@ -18,6 +24,48 @@ def derive(seed: int, *names: int | str) -> int:
 def generator(seed: int, round: int, client: int, purpose: str) -> Generator:
     """The generator of one client in one round for one purpose; never a global one."""
     return torch.Generator().manual_seed(derive(seed, round, client, purpose))
+
+
+def streams(device: torch.device) -> Streams:
+    """The states of the global random streams that a model on a device draws from: the CPU's and the device's."""
+    if device.type == "cpu":
+        return (torch.get_rng_state(),)
+    module = torch.get_device_module(device)
+    return torch.get_rng_state(), module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+
+
+def set_streams(device: torch.device, states: Streams) -> None:
+    """Set the streams of a device to what `streams` returned."""
+    torch.set_rng_state(states[0])
+    if device.type != "cpu":
+        module = torch.get_device_module(device)
+        module.set_rng_state(*states[1:]) if device.type == "mps" else module.set_rng_state(states[1], device)
+
+
+def seed_streams(device: torch.device, seed: int) -> None:
+    """Seed the streams of a device; only between `streams` and `set_streams`, as `seeded` does."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        module: Any = torch.get_device_module(device)
+        with module.device(device) if hasattr(module, "device") else nullcontext():
+            module.manual_seed(seed)
+
+
+@contextmanager
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed the streams of a device for a while; their states come back.
+
+    Args:
+        device: where the model is.
+        seed: of all its streams.
+    """
+    with torch.random.fork_rng(devices=[]):
+        before = streams(device)
+        seed_streams(device, seed)
+        try:
+            yield
+        finally:
+            set_streams(device, before)
 
 
 def cohort(seed: int, round: int, population: int, size: int) -> list[int]:

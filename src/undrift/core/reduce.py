@@ -69,6 +69,13 @@ class Total:
         if other.counts is not None:
             self.counts = other.counts if self.counts is None else torch.maximum(self.counts, other.counts)
 
+    def home(self) -> "Total":
+        """This total with all its tensors on the host; uploads that a rule gathers are there already."""
+        self.common.home()
+        self.rule.sums.home()
+        self.counts = None if self.counts is None else self.counts.cpu()
+        return self
+
     def flatten(self, write: Write) -> dict[str, Tensor]:
         """The total as named tensors, for the wire.
 

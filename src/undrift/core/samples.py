@@ -1,6 +1,6 @@
 """Someone's data, a client's or the server's, and losses and gradients on them beside training."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +50,22 @@ class Samples:
 
         Evaluation mode uses the running statistics of the moment, wherever the point.
         """
-        return self._oracle.loss_at(point, batch, evaluate=evaluate)
+        return float(self._oracle.forward_at(point, batch, evaluate=evaluate))
+
+    def forward_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> Tensor:
+        """The same as a tensor on the model's device: a step that needs no number does not wait for the device.
+
+        Args:
+            point: where.
+            batch: on what.
+            evaluate: whether the model is in its evaluation mode.
+        """
+        return self._oracle.forward_at(point, batch, evaluate=evaluate)
 
     def mean_loss_at(self, point: Vector) -> float:
         """The mean data loss over all data at a point."""
-        pairs = [(self.loss_at(point, batch), examples_of(batch)) for batch in self.data("whole")]
-        return sum(loss * count for loss, count in pairs) / sum(count for _, count in pairs)
+        pairs = [(self.forward_at(point, batch), examples_of(batch)) for batch in self.data("whole")]
+        return mean_of(pairs)
 
     def mean_gradient_at(self, point: Vector) -> Vector:
         """The gradient of the mean data loss over all data at a point, a new vector."""
@@ -65,6 +75,30 @@ class Samples:
             total.add_(self.gradient_at(point, batch), alpha=count)
             examples += count
         return total.div_(examples)
+
+
+def mean_of(pairs: Sequence[tuple[Tensor, int]]) -> float:
+    """The mean of losses by the examples they belong to, read from the device at once.
+
+    Args:
+        pairs: each loss, a tensor without axes, and how many examples it is the mean of.
+    """
+    losses = torch.stack([loss for loss, _ in pairs]).tolist()
+    whole = sum(loss * count for loss, (_, count) in zip(losses, pairs, strict=True))
+    return float(whole) / sum(count for _, count in pairs)
+
+
+def weighted_sum(losses: Sequence[Tensor], weights: Sequence[float]) -> float:
+    """The sum of losses times weights, one after the other in double precision, read from the device at once.
+
+    Args:
+        losses: tensors without axes, one at least.
+        weights: of each.
+    """
+    total = 0.0
+    for loss, weight in zip(torch.stack(list(losses)).tolist(), weights, strict=True):
+        total += weight * loss
+    return total
 
 
 def examples_of(batch: Any) -> int:

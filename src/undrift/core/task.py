@@ -5,12 +5,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
+from undrift.core.place import Place
+
 
 class Task(Protocol):
     """A model, its loss and the data of each client; everything an engine needs besides the algorithm.
 
     What a task can do besides are protocols of their own: `Evaluates`, `EvaluatesClients`,
-    `CountsLabels`, `HasProxy`, `ReadsOnce`.
+    `CountsLabels`, `HasProxy`, `Placed`, `ReadsOnce`. Batches may be on the host: a worker moves them to its device.
     """
 
     @property
@@ -64,6 +66,14 @@ class HasProxy(Protocol):
 
     def proxy(self) -> Iterator[Any]:
         """The batches on which the server judges models, the same at every call: never a client's data."""
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A task that can keep its training data on a worker's device."""
+
+    def placed(self, place: Place) -> Task:
+        """The same task with its training data at a place, or itself if they do not fit there: see `Place.fits`."""
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Tasks on tensors: inputs and targets in memory, and one list of indices per client."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
+from undrift.core.place import Place
 
 BATCH = 200
 """Examples in a batch of an evaluation."""
@@ -91,6 +93,16 @@ class TensorTask:
         """How many clients there are."""
         return len(self.clients)
 
+    def placed(self, place: Place) -> "TensorTask":
+        """The task with inputs and targets at a place, or itself if they do not fit there."""
+        data = {"inputs": self.inputs, "targets": self.targets}
+        if not place.fits(data):
+            return self
+        moved = copy(self)
+        for name, value in data.items():
+            object.__setattr__(moved, name, place.to(value))
+        return moved
+
     def model(self) -> nn.Module:
         """A new model with the initial weights."""
         return initial_model(self.make, self.seed)
@@ -113,7 +125,7 @@ class TensorTask:
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Any, Any]]:
         """One epoch of a client's data, shuffled; the last short batch is kept."""
         own = self.clients[client]
-        order = own[torch.randperm(len(own), generator=generator)]
+        order = own[torch.randperm(len(own), generator=generator)].to(self.targets.device)
         for chosen in torch.split(order, size):
             yield rows(self.inputs, chosen), self.targets[chosen]
 

@@ -78,6 +78,15 @@ def unit(v: Tensor) -> Tensor:
     return v / (norm + 1e-12)
 
 
+SINGLE = {"mps"}
+"""The types of device that have no float64."""
+
+
+def double(x: Tensor) -> Tensor:
+    """A tensor in double precision; on the host if its device has none."""
+    return (x.cpu() if x.device.type in SINGLE else x).double()
+
+
 class Bound(NamedTuple):
     """A module whose parameters and buffers are views of flat vectors.
 
@@ -97,19 +106,21 @@ class Bound(NamedTuple):
         for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
             parameter.data = value
 
-    def gradient(self, loss: Tensor, *, reuse: bool = False, frozen: Tensor | None = None) -> Vector:
+    def moving(self, active: Tensor) -> tuple[nn.Parameter, ...]:
+        """The parameters of which an element is active, by a boolean vector: ask once per vector, on the host."""
+        parts = zip(self.parameters, self.layout.split(active), strict=True)
+        return tuple(p for p, own in parts if bool(own.any()))
+
+    def gradient(self, loss: Tensor, *, reuse: bool = False, wanted: tuple[nn.Parameter, ...] | None = None) -> Vector:
         """The gradient of a loss; zero where the loss does not depend on a parameter.
 
         Args:
             loss: what to differentiate.
             reuse: write it into `g`, which the next such call overwrites, instead of a new vector.
-            frozen: true where the gradient is not needed; in tensors that are all frozen it is zero, and the backward
-                pass ends before them.
+            wanted: the parameters whose gradient is needed, see `moving`; in the others it is zero, and the backward
+                pass ends before them. None wants all.
         """
-        wanted = self.parameters
-        if frozen is not None:
-            parts = zip(self.parameters, self.layout.split(frozen), strict=True)
-            wanted = tuple(p for p, own in parts if not own.all())
+        wanted = self.parameters if wanted is None else wanted
         slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
         found = {id(p): x for p, x in zip(wanted, slopes, strict=True)}
         zero = self.w.new_zeros(())

@@ -74,7 +74,7 @@ class View(Samples):
         pairs = [batch if isinstance(batch, tuple | list) else () for batch in self.data("labels")]
         second = [pair[1] if len(pair) > 1 else None for pair in pairs]
         labels = [x for x in second if isinstance(x, Tensor) and x.dim() == 1 and x.dtype == torch.int64]
-        return torch.bincount(torch.cat(labels)) if labels and len(labels) == len(second) else None
+        return torch.bincount(torch.cat(labels).cpu()) if labels and len(labels) == len(second) else None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

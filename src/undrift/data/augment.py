@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
+from undrift.core.place import Place
 from undrift.util.literals import bracketed, called, split, written
 
 WIDEST = 256
@@ -87,10 +88,12 @@ class Augment:
         offsets = torch.randint(2 * self.crop + 1, (2, count, 1), generator=generator)
         if self.crop_probability < 1:
             offsets = torch.where(_drawn(count, self.crop_probability, generator), offsets, self.crop)
-        top, left = offsets
-        rows, columns = top + torch.arange(height), left + torch.arange(width)
+        flips = _drawn(count, self.flip_probability, generator) if self.flip else torch.zeros(count, 1)
+        top, left, flipped = Place(images.device).to(torch.stack([*offsets, flips.to(offsets.dtype)]))
+        down, across = (torch.arange(size, device=images.device) for size in (height, width))
+        rows, columns = top + down, left + across
         if self.flip:
-            columns = torch.where(_drawn(count, self.flip_probability, generator), columns.flip(1), columns)
+            columns = torch.where(flipped.bool(), columns.flip(1), columns)
         padded = self._padded(images, mean)
         cells = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
         return padded.flatten(2).gather(2, cells.view(count, 1, -1).expand(-1, channels, -1)).view(images.shape)

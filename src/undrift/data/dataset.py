@@ -1,10 +1,12 @@
 """A loaded data set: two splits as tensors in memory, and their properties."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from undrift.core.place import Place
 
 LARGEST = 1024
 """The largest size in pixels that images can be resized to."""
@@ -110,9 +112,34 @@ class Dataset:
         targets = self.train.targets
         return self.classes or (1 if targets.ndim == 1 else targets.shape[1])
 
+    def placed(self, place: Place) -> "Dataset":
+        """The same data with the training set at a place, or itself if that does not fit there.
+
+        Args:
+            place: of a worker.
+        """
+        train = self.train
+        if not place.fits((train.inputs, train.targets)):
+            return self
+        moved = replace(train, inputs=place.to(train.inputs), targets=place.to(train.targets))
+        return replace(self, train=moved)
+
+    def scaling(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scale and shift of ((x / 255) - mean) / std as one product and one sum, on a device, moved there once.
+
+        Args:
+            device: where the images are.
+        """
+        if device not in self._scalings:
+            self._scalings[device] = Place(device).to(self._scaling())
+        return self._scalings[device]
+
     @cached_property
-    def scaling(self) -> tuple[Tensor, Tensor]:
-        """Scale and shift of ((x / 255) - mean) / std as one product and one sum."""
+    def _scalings(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
+
+    def _scaling(self) -> tuple[Tensor, Tensor]:
+        """The same on the host."""
         mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
         scale, shift = 1 / (255 * std), -mean / std
         return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.place import placed_with
+from undrift.core.samples import weighted_sum
 from undrift.data.dataset import Split
 
 BATCH = 200
@@ -45,21 +47,21 @@ def answers(
         chosen: the indices of the examples to use; None takes all.
     """
     chosen = torch.arange(len(split)) if chosen is None else chosen
-    right = torch.empty(len(chosen), dtype=torch.bool)
-    loss = torch.zeros((), dtype=torch.float64)
-    training = module.training
+    right, losses, training = list[Tensor](), list[Tensor](), module.training
+    parts = torch.split(chosen, BATCH) if len(chosen) else ()
+    batches = ((prepare(split.inputs[part]), split.targets[part]) for part in parts)
     module.eval()
     try:
         with torch.inference_mode():
-            for start in range(0, len(chosen), BATCH):
-                part = chosen[start : start + BATCH]
-                targets = split.targets[part]
-                logits = module(prepare(split.inputs[part]))
-                right[start : start + BATCH] = logits.argmax(1) == targets
-                loss += cross_entropy(logits, targets, reduction="sum").double()
+            for inputs, targets in placed_with(module).ahead(batches):
+                logits = module(inputs)
+                right.append(logits.argmax(1) == targets)
+                losses.append(cross_entropy(logits, targets, reduction="sum"))
     finally:
         module.train(training)
-    return right, float(loss / len(chosen)) if len(chosen) else float("nan")
+    if not right:
+        return torch.empty(0, dtype=torch.bool), float("nan")
+    return torch.cat(right).cpu(), weighted_sum(losses, [1] * len(losses)) / len(chosen)
 
 
 def apportion(counts: Tensor, seats: int) -> Tensor:

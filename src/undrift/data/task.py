@@ -1,7 +1,7 @@
 """The task on a data set: batches for training, the official test set, and each client's own test set."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import interpolate
 
 from undrift.core.evaluation import Judged, Metric, evaluate, named_metrics
+from undrift.core.place import Place
 from undrift.core.random import derive
 from undrift.core.tensor_task import initial_model
 from undrift.data.augment import Augment
@@ -85,6 +86,10 @@ class DataTask:
         """How many clients there are."""
         return len(self.clients)
 
+    def placed(self, place: Place) -> "DataTask":
+        """The same task with the training set at a place, if it fits there."""
+        return replace(self, dataset=self.dataset.placed(place))
+
     def model(self) -> nn.Module:
         """A new model with the initial weights."""
         return initial_model(self.make, self.seed)
@@ -104,7 +109,7 @@ class DataTask:
         The order depends only on the generator; augmentation does not change it.
         """
         own, augment = self.training(client), Augment.parse(self.augment)
-        order = own[torch.randperm(len(own), generator=generator)]
+        order = own[torch.randperm(len(own), generator=generator)].to(self.dataset.train.targets.device)
         draws = augment.derived(generator)
         for chosen in torch.split(order, size) if len(order) else ():
             inputs = augment(self.dataset.train.inputs[chosen], draws, self.dataset.mean)
@@ -126,7 +131,7 @@ class DataTask:
         """
         if self.dataset.kind != "image":
             return inputs.long() if self.dataset.kind == "text" else inputs
-        scale, shift = self.dataset.scaling
+        scale, shift = self.dataset.scaling(inputs.device)
         images = (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
         if images.shape[1:] == self.dataset.shape:
             return images

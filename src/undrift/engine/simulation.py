@@ -13,6 +13,7 @@ from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.oracle import Oracle
 from undrift.core.participation import Participation, Trace, Weights
+from undrift.core.place import Place, place_of
 from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.report import Reported
@@ -115,6 +116,11 @@ class Simulation:
         """Close the backend: end the workers it started."""
         self._backend.close()
 
+    @cached_property
+    def place(self) -> Place:
+        """Where this process evaluates models."""
+        return place_of(self.device, self.resident)
+
     @property
     def worker(self) -> Worker:
         """A worker in this process that can read the clients' states."""
@@ -214,11 +220,11 @@ class Simulation:
                 f"aggregation={type(self.job.algorithm.aggregation).__name__} needs proxy data at the server: "
                 f"give the task a method proxy(); {type(task).__name__} has none"
             )
-        model, random = self._server_model, partial(generator, self.seed, broadcast.round, -1)
+        model, place, random = self._server_model, self.place, partial(generator, self.seed, broadcast.round, -1)
         model.buffers.copy_(broadcast.buffers)
         model.counts.copy_(broadcast.counts)
         oracle = Oracle(model, partial(self.task.loss, model.module), random)
-        return Samples(random=random, _oracle=oracle, _epoch=lambda _: task.proxy())
+        return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
 
     @cached_property
     def _layout(self) -> Layout:
@@ -228,7 +234,7 @@ class Simulation:
     @cached_property
     def _server_model(self) -> Bound:
         """The server's own model, to evaluate others on proxy data."""
-        return bind(self.task.model().train())
+        return bind(self.place.to(self.task.model().train()))
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
@@ -258,8 +264,8 @@ class Simulation:
         return sorted(found)
 
     def module(self, state: ServerState) -> nn.Module:
-        """A new model with a state's weights, ready to evaluate."""
-        bound = bind(self.task.model().eval())
+        """A new model with a state's weights on the simulation's device, ready to evaluate."""
+        bound = bind(self.place.to(self.task.model().eval()))
         bound.w.copy_(state.params)
         bound.buffers.copy_(state.buffers)
         bound.counts.copy_(state.counts)

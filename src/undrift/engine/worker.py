@@ -12,15 +12,15 @@ from time import perf_counter
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Generator, nn
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate, Reason
-from undrift.core.place import place_of
-from undrift.core.random import generator
+from undrift.core.place import home, place_of
+from undrift.core.random import generator, seeded
 from undrift.core.server import opened, send
-from undrift.core.task import CountsLabels, ReadsOnce, Task
+from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
 from undrift.engine.device import plug_in, use_deterministic
@@ -63,8 +63,8 @@ class Worker:
         job: what all workers share.
         store: where the clients' states are kept; None keeps them in memory.
 
-    `place` is where it trains. `failure` holds the exception of the first client whose training failed, until `serve`
-    returns it.
+    `place` is where it trains, `task` the job's with its data there if they fit. `failure` holds the exception of the
+    first client whose training failed, until `serve` returns it.
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
@@ -75,6 +75,7 @@ class Worker:
         self.store = MemoryStore() if store is None else store
         self.place = place_of(job.device, job.resident)
         self.model = bind(self.place.to(job.task.model().train()))
+        self.task = job.task.placed(self.place) if isinstance(job.task, Placed) and not self.place.host else job.task
         self.failure: Exception | None = None
         self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 
@@ -96,11 +97,13 @@ class Worker:
         """
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
-        partial = Partial(gate.total())
+        partial, sent = Partial(gate.total()), self.place.to(broadcast)
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
             started, reported = perf_counter(), dict[str, float]()
-            upload = self.visit(client, broadcast, accepted.get(client), gate, self._scratch, reported)
+            upload = self._attempt(client, sent, accepted.get(client), gate, self._scratch, reported)
+            if upload is not None and not self.place.exact:
+                upload = home(upload)
             if upload is not None and gate.admit(upload, partial.total) is None:
                 seconds = perf_counter() - started
                 measured = gate.measured[client]
@@ -108,6 +111,7 @@ class Worker:
                     Visit(client, upload.examples, upload.loss, seconds, *measured, upload.gradients, reported)
                 )
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
+        partial.total.home()
         return partial
 
     def visit(
@@ -122,7 +126,20 @@ class Worker:
         """Train one client from the state of its last accepted round; its new state is provisional.
 
         A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
+        The upload is on the host.
         """
+        return home(self._attempt(client, self.place.to(broadcast), accepted, gate, out, reported))
+
+    def _attempt(
+        self,
+        client: int,
+        broadcast: Broadcast,
+        accepted: int | None,
+        gate: Gate,
+        out: Vector | None,
+        reported: dict[str, float] | None,
+    ) -> Upload | None:
+        """The same with everything at the worker's place."""
         try:
             return self._visit(client, broadcast, accepted, gate, out, reported)
         except (ClientError, StoreError) as error:
@@ -149,10 +166,10 @@ class Worker:
             deadline = "" if local.deadline is None else f"the deadline is {local.deadline:g} s"
             gate.reject(client, Reason.IDLE, deadline)
             return None
-        state = None if accepted is None else self.store.load(client, accepted)
+        state = None if accepted is None else self.place.to(self.store.load(client, accepted))
         upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
         if kept.parts or kept.buffers is not None:
-            self.store.save(client, broadcast.round, kept, accepted)
+            self.store.save(client, broadcast.round, home(kept), accepted)
         return upload
 
     def losses(
@@ -166,15 +183,16 @@ class Worker:
             accepted: for each client with state, the last round in which its upload was accepted.
             batches: how many batches each takes; None takes all.
         """
-        job, found = self.job, dict[int, float]()
+        job, found, broadcast = self.job, dict[int, float](), self.place.to(broadcast)
         for client in clients:
             random = partial(generator, job.seed, broadcast.round, client)
-            state = self.store.load(client, accepted[client]) if client in accepted else None
+            state = self.place.to(self.store.load(client, accepted[client])) if client in accepted else None
+            batched = self.place.ahead(self.task.batches(client, job.local.batch_size, random("selection")))
             found[client] = starting_loss(
                 job.algorithm,
                 self.model,
-                partial(job.task.loss, self.model.module),
-                islice(job.task.batches(client, job.local.batch_size, random("selection")), batches),
+                partial(self.task.loss, self.model.module),
+                islice(batched, batches),
                 broadcast,
                 state,
                 client=client,
@@ -196,7 +214,7 @@ class Worker:
         if epochs and examples:
             tuner = replace(job, algorithm=tuning(algorithm), local=job.local.whole(epochs))
             begun = opened(tuner.algorithm, ServerState(state.round, w, buffers, state.counts, {}))
-            self._train(client, examples, send(tuner.algorithm, begun), None, tuner, None)
+            self._train(client, examples, self.place.to(send(tuner.algorithm, begun)), None, tuner, None)
         else:
             self.model.w.copy_(w)
             self.model.buffers.copy_(buffers)
@@ -216,15 +234,17 @@ class Worker:
         """Train one client with its own random generators."""
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
-        batches = partial(job.task.batches, client, job.local.batch_size)
         task, local = job.task, job.local
+
+        def batches(order: Generator) -> Iterator[Any]:
+            return self.place.ahead(self.task.batches(client, local.batch_size, order))
+
         steps = local.step_count(examples, client, broadcast.round, job.seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(random("model").initial_seed())
+        with seeded(self.place.device, random("model").initial_seed()):
             return train(
                 job.algorithm,
                 self.model,
-                partial(job.task.loss, self.model.module),
+                partial(self.task.loss, self.model.module),
                 _passes(lambda: batches(order), local, examples, steps),
                 broadcast,
                 state,

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from undrift.core.algorithm import Algorithm
+from undrift.core.place import Place
 from undrift.models import Variational
 
 
@@ -52,6 +53,10 @@ class Quadratics:
         w = torch.cat([p.reshape(-1) for p in model.parameters()])
         away = w - self.optima[batch]
         return away @ self.curvatures[batch] @ away / 2
+
+    def placed(self, place: Place) -> "Quadratics":
+        """The same losses at a place."""
+        return replace(self, curvatures=place.to(list(self.curvatures)), optima=place.to(list(self.optima)))
 
     def examples(self, client: int) -> int:
         """How many examples a client claims."""

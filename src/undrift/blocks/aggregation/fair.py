@@ -8,7 +8,7 @@ import torch
 from undrift.core.aggregation import Summing
 from undrift.core.block import Needs
 from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector
+from undrift.core.vector import Vector, double
 from undrift.core.view import End, Start
 
 
@@ -50,7 +50,7 @@ class QFair(Summing[None, None, None, Fair, float]):
         """The weight, and the local bound on the curvature of the objective times the learning rate."""
         # In tensors an overflow is an infinity, which the gate rejects, and no error that ends the run.
         loss = torch.tensor(state, dtype=torch.float64)
-        weight, square = loss**self.q, end.delta.double().square().sum().cpu()
+        weight, square = loss**self.q, double(end.delta).square().sum().cpu()
         return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / end.lr)), None
 
     def weigh(self, upload: Upload, up: Fair) -> float:

@@ -14,7 +14,7 @@ def last_loss(end: End) -> float:
     These are the last steps, as many as a pass has; of a visit shorter than one pass, all steps.
     """
     last = min(end.epoch_steps, end.steps)
-    losses, sizes = torch.stack(end.losses[-last:]).double().cpu(), end.batch_sizes[-last:]
+    losses, sizes = torch.stack(end.losses[-last:]).cpu().double(), end.batch_sizes[-last:]
     return float(losses @ torch.tensor(sizes, dtype=torch.float64)) / sum(sizes)
 
 

@@ -21,7 +21,7 @@ class Loss(NamedTuple):
 
 def training_loss(end: End) -> float:
     """The mean loss over all examples of all steps, each measured before its step; short batches count less."""
-    losses, sizes = torch.stack(end.losses).double().cpu(), end.batch_sizes
+    losses, sizes = torch.stack(end.losses).cpu().double(), end.batch_sizes
     return float((losses * torch.tensor(sizes, dtype=torch.float64)).sum()) / sum(sizes)
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from undrift.core.types import Upload
-from undrift.core.vector import Vector
+from undrift.core.vector import SINGLE, Vector, double
 
 
 def norm(v: Tensor) -> float:
     """The length of a vector, summed in double precision."""
-    return float(torch.linalg.vector_norm(v, dtype=torch.float64))
+    return float(torch.linalg.vector_norm(double(v) if v.device.type in SINGLE else v, dtype=torch.float64))
 
 
 def blend(uploads: Sequence[Upload], shares: Sequence[float]) -> Vector:

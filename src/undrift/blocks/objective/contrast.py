@@ -81,7 +81,7 @@ class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
 
     def _features_at(self, point: Vector, state: _Contrasted, step: Step) -> Tensor:
         """The features of the batch at another point, in evaluation mode."""
-        step.loss_at(point, step.batch, evaluate=True)
+        step.forward_at(point, step.batch, evaluate=True)
         return self._features(state, step)
 
     def _features(self, state: _Contrasted, step: Step) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.block import Personalization
-from undrift.core.samples import examples_of
+from undrift.core.samples import examples_of, mean_of
 from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start
@@ -119,7 +119,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
             slope = start.gradient_at(point, batch, of=note)[top] * (start.w0[top] - own)
             weights.sub_(slope, alpha=self.rate).clamp_(0, 1)
             sizes.append(examples_of(batch))
-        return sum(float(loss) * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
+        return mean_of(list(zip(losses, sizes, strict=True)))
 
 
 def _top(layers: int, layout: Layout) -> slice:

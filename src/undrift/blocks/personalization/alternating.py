@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from undrift.blocks.personalization.part import epochs, mask
+from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
 from undrift.core.block import Needs
 from undrift.core.view import Step
@@ -41,6 +41,5 @@ class Alternating(Private):
 
     def active(self, step: Step) -> Tensor:
         """The private part in the first phase, the shared part in the second."""
-        own = mask("Alternating", self.names, step.layout)
         turn = step.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
-        return own if step.step < turn else ~own
+        return (mask if step.step < turn else others)("Alternating", self.names, step.layout)

@@ -24,12 +24,14 @@ def check(block: str, part: Part) -> None:
 
 
 @lru_cache(maxsize=64)
-def mask(block: str, part: Part, layout: Layout) -> Tensor:
-    """A boolean vector, true on the part; every pattern must name something.
+def mask(block: str, part: Part, layout: Layout, device: torch.device | None = None) -> Tensor:
+    """A boolean vector, true on the part, on a device (None is the CPU); every pattern must name something.
 
     The last module is the one of the last tensor: its tensors lie in a row and share their name up to the last dot, as
     "classifier.4.weight" and "classifier.4.bias" do. It is the linear head of every model here.
     """
+    if device is not None and device.type != "cpu":
+        return mask(block, part, layout).to(device)
     if isinstance(part, str):
         out = torch.zeros(layout.size, dtype=torch.bool)
         out[layout.layers[-1] if part == "last" else slice(None)] = True
@@ -38,6 +40,12 @@ def mask(block: str, part: Part, layout: Layout) -> Tensor:
         if not any(fnmatchcase(name, pattern) for name in layout.names):
             raise ValueError(f"{block}: no tensor is named {pattern!r}; the model has {', '.join(layout.names)}")
     return layout.mask(lambda name, _: any(fnmatchcase(name, pattern) for pattern in part))
+
+
+@lru_cache(maxsize=64)
+def others(block: str, part: Part, layout: Layout) -> Tensor:
+    """A boolean vector, true on all but the part."""
+    return ~mask(block, part, layout)
 
 
 def epochs(block: str, name: str, value: int) -> None:

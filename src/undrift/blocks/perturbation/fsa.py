@@ -12,7 +12,7 @@ from torch import Tensor
 from undrift.blocks.perturbation.sam import SAM, _First, radius
 from undrift.core.block import Perturbation
 from undrift.core.types import Array
-from undrift.core.vector import Layout, Vector
+from undrift.core.vector import Layout, Vector, double
 from undrift.core.view import End, Start, Step
 
 CHOICES = ("largest", "smallest", "random")
@@ -130,7 +130,7 @@ def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> f
 
     A tensor whose values are all alike cannot be scaled; its change is not a number.
     """
-    old, new = (x.double() if measure == "raw" else _scaled(x.double()) for x in (before, after))
+    old, new = (double(x) if measure == "raw" else _scaled(double(x)) for x in (before, after))
     return float((new - old).square().mean())
 
 

@@ -54,18 +54,19 @@ class ProximalAscent(Perturbation):
     def perturb(self, state: None, step: Step) -> Vector | None:
         """The gradient of the proximal loss, scaled to the radius."""
         # At w0 the gradient of the distance is zero, and rounding must not be scaled up to the radius.
-        if self.rho == 0 or torch.equal(step.w, step.w0):
+        if self.rho == 0 or (step.step == 0 and torch.equal(step.w, step.w0)):
             return None
         moved = step.w - step.w0
         away = moved if self.distance == "weights" else self._away(step)
         if self.names != "all":
-            away = torch.where(mask("ProximalAscent", self.names, step.layout).to(away.device), away, 0)
+            away = torch.where(mask("ProximalAscent", self.names, step.layout, away.device), away, 0)
         offset = unit(away).mul_(self.rho)
+        offset = torch.where(moved.any(), offset, 0)  # a client may stay at w0 or return there
         return offset.mul_(step.layout.map(_shares, moved)) if self.adaptive else offset
 
     def _away(self, step: Step) -> Vector:
         """The gradient of the distance between the scores at `w` and those of the received model."""
-        step.loss_at(step.w0, step.batch)
+        step.forward_at(step.w0, step.batch)
         target = softmax(self._scores(step) / self.temperature, dim=1)
 
         def distance(_: Tensor) -> Tensor:
