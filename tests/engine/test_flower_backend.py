@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import util
 from math import gcd
 from pathlib import Path
 
@@ -169,6 +170,13 @@ def test_options_that_cannot_work_are_refused_by_name(monkeypatch: pytest.Monkey
         FlowerBackend(root=MemoryStore())
     with pytest.raises(ValueError, match=r"FlowerBackend: seed must fit into 64 bits .*, got 18446744073709551616"):
         Simulation(make("fedavg"), Clinic(), seed=2**64, backend=FlowerBackend())
+    with pytest.raises(ValueError, match=r"FlowerBackend: gpus must be a worker's share of one GPU"):
+        FlowerBackend(gpus=2)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"FlowerBackend: 3 workers with gpus=0.5 need 2 GPUs and Ray has 1"):
+        FlowerBackend(3, gpus=0.5)
+    with pytest.raises(ValueError, match=r"FlowerBackend: gpus=0.5: the run is on device cpu"):
+        Simulation(make("fedavg"), Clinic(), backend=FlowerBackend(2, gpus=0.5))
     monkeypatch.setattr("ray.is_initialized", lambda: True)
     with (
         Simulation(make("fedavg"), Clinic(), backend=FlowerBackend()) as simulation,
@@ -196,7 +204,8 @@ class Failing(Clinic):
 torch.set_num_threads(1)
 local, before, told = Local(lr=0.05, epochs=1, batch_size=4), set(threading.enumerate()), {}
 backend = FlowerBackend(3, root=Path(sys.argv[1]))
-with Simulation(make("scaffold"), Clinic(), local, probability=0.5, seed=3, backend=backend) as simulation:
+given = {"probability": 0.5, "seed": 3, "device": sys.argv[2]}
+with Simulation(make("scaffold"), Clinic(), local, **given, backend=backend) as simulation:
     state = simulation.run(2)
     told["scaffold"] = fingerprint(simulation.run(1, state))
 with Simulation(make("fedavg"), Failing(), local, cohort=5, seed=3, backend=FlowerBackend(2)) as simulation:
@@ -221,10 +230,13 @@ print("RESULT", json.dumps(told), flush=True)
 
 @pytest.mark.xdist_group("ray")  # shares a worker with test_ray.py
 def test_flowers_own_simulation(tmp_path: Path) -> None:
+    """Workers on another device have the CPU's bits, too."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    device = {"UNDRIFT_DEVICE_MODULE": "pretend"} if util.find_spec("pretend") else {}
+    paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *os.environ.get("PYTHONPATH", "").split(":")])
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "states")],
-        env={**os.environ, **quiet, "FLWR_HOME": str(tmp_path / "flwr")},
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), "pretend" if device else "cpu"],
+        env={**os.environ, **quiet, **device, "FLWR_HOME": str(tmp_path / "flwr"), "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -1,10 +1,12 @@
 """Ray equals the reference to the bit, on any number of workers, and survives workers that are killed."""
 
+import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,12 +18,15 @@ from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
 from undrift.core.gate import Reason
+from undrift.engine.plan import Plan
 from undrift.engine.store import MemoryStore
+from undrift.engine.worker import Job
 from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
+from undrift.testing.device import engine_ratios
 
 ray = pytest.importorskip("ray")
-from undrift.ray import Pool, RayBackend  # noqa: E402
+from undrift.ray import Pool, RayBackend, fitting_pool  # noqa: E402
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -38,7 +43,7 @@ ALGORITHMS = ["fedavg", "scaffold", "mofedsam", "fedlesam-d", "fedfft-d", "specg
 def started():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    ray.init(num_cpus=16, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
 
@@ -212,3 +217,41 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
     start(settings(2, name="ray", workers=1), tmp_path / "one")
     on_two, elsewhere = resume(tmp_path / "two", rounds=3), resume(tmp_path / "one", rounds=3, name="local")
     assert {on_two.sha256, elsewhere.sha256} == {local.sha256}
+
+
+def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeypatch) -> None:  # noqa: F811
+    pytest.importorskip("pretend")
+    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "pretend")
+    algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
+    expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)
+    with (
+        Pool(2) as pool,
+        Simulation(algorithm, Clinic(), LOCAL, **given, device="pretend", backend=RayBackend(pool)) as simulation,
+    ):
+        assert fingerprint(simulation.run(2)) == fingerprint(expected)
+    engine = {"name": "ray", "workers": "auto", "device": "pretend"}
+    local = start(Config.build({**RUN, "rounds": 1}), tmp_path / "local")
+    there = start(Config.build({**RUN, "rounds": 1, "engine": engine}), tmp_path / "there")
+    assert there.sha256 == local.sha256
+    noted = json.loads((tmp_path / "there" / "engine.json").read_text())
+    assert (noted["device"], noted["name"], noted["plan"]["device"]) == ("pretend", "ray", "pretend")
+    assert noted["probe"]["seconds"] > 0 and 1 <= noted["plan"]["workers"] <= 4 and noted["plan"]["reason"]
+
+
+def test_every_worker_has_its_share_of_a_gpu(started) -> None:
+    with Pool(4, gpus=0.5) as pool:
+        assert Counter(pool.assigned()) == {"0": 2, "1": 2}
+        refused = r"RayBackend: gpus=0.5: the run is on device cpu, .*; set device to cuda, or leave gpus out"
+        with pytest.raises(ValueError, match=refused):
+            Simulation(make("fedavg"), Clinic(), backend=RayBackend(pool))
+    with pytest.raises(ValueError, match=r"Pool: 3 workers with gpus=1 need 3 GPUs and Ray has 2: set workers to 2"):
+        Pool(3, gpus=1.0)
+    with pytest.raises(ValueError, match=r"Pool: gpus must be a worker's share of one GPU, from 0 to 1, got 2"):
+        Pool(1, gpus=2.0)
+
+
+def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
+    job = Job(make("fedavg"), Clinic(), LOCAL)
+    with fitting_pool(job, cohort=1) as pool:
+        assert len(pool.actors) == 1
+    assert engine_ratios(job, Plan("cpu", 1), rounds=1)["ray_over_local"] > 0
