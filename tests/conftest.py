@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import pretend  # noqa: F401  a device, which must be there before the first backward pass of a process
 import quick
 
 torch.set_num_threads(1)
