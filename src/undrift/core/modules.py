@@ -23,6 +23,15 @@ def plain_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != _WRAPPED)
 
 
+def plain(module: nn.Module) -> nn.Module:
+    """The module that `torch.compile` was given.
+
+    Args:
+        module: the model, compiled or not.
+    """
+    return getattr(module, _WRAPPED, module)
+
+
 def plain_state(module: nn.Module) -> dict[str, Tensor]:
     """The state dict of a module, with the names it has without `torch.compile`.
 
@@ -30,6 +39,16 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
         module: the model; the tensors are its own, not copies.
     """
     return {plain_name(name): x for name, x in module.state_dict().items()}
+
+
+def plain_copy(module: nn.Module) -> dict[str, Tensor]:
+    """The same with copies of the tensors, each contiguous and in its own memory, as files of tensors want them.
+
+    Args:
+        module: the model.
+    """
+    copied = torch.contiguous_format
+    return {name: x.detach().clone(memory_format=copied) for name, x in plain_state(module).items()}
 
 
 def load_plain(module: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -181,7 +181,9 @@ class Bound(NamedTuple):
         owned = [p for p in self.module.parameters() if p.requires_grad]
         pieces = zip(self.layout.split(self.w), self.own, strict=True)
         lives = [view if own is None else own for view, own in pieces]
-        whole = len(owned) == len(lives) and all(p.data_ptr() == x.data_ptr() for p, x in zip(owned, lives, strict=True))
+        whole = len(owned) == len(lives) and all(
+            p.data_ptr() == x.data_ptr() for p, x in zip(owned, lives, strict=True)
+        )
         if not whole:
             raise RuntimeError(
                 "the model's parameters are no longer views of the flat vector "

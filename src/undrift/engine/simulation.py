@@ -197,8 +197,7 @@ class Simulation:
                 f"give the task a method proxy(); {type(task).__name__} has none"
             )
         model, random = self._server_model, partial(generator, self.seed, broadcast.round, -1)
-        model.buffers.copy_(broadcast.buffers)
-        model.counts.copy_(broadcast.counts)
+        model.restore(broadcast.buffers, broadcast.counts)
         oracle = Oracle(model, partial(self.task.loss, model.module), random)
         return Samples(random=random, _oracle=oracle, _epoch=lambda _: task.proxy())
 
@@ -242,7 +241,5 @@ class Simulation:
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights, ready to evaluate."""
         bound = bind(self.task.model().eval())
-        bound.w.copy_(state.params)
-        bound.buffers.copy_(state.buffers)
-        bound.counts.copy_(state.counts)
+        bound.load(state.params, state.buffers, state.counts)
         return bound.module
