@@ -33,7 +33,10 @@ FACES = {"__init__", "ray", "flower"}
 
 CORE = [
     "report",
+    "modules",
+    "buffers",
     "vector",
+    "precision",
     "random",
     "work",
     "presets",

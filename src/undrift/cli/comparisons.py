@@ -9,7 +9,7 @@ import typer
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.names import check_spelling, completing, methods
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
-from undrift.cli.runs import Data, Partition, Preset, settings, slug, with_preset
+from undrift.cli.runs import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; an existing one is resumed.")]
@@ -20,6 +20,7 @@ def compare_methods(
     file: Annotated[Path, typer.Argument(help="A TOML file with methods, seeds and settings.")],
     out: Out = None,
     preset: Preset = None,
+    precision: PrecisionName = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -45,7 +46,7 @@ def compare_methods(
     from undrift.experiment.strict import merged, read_toml
 
     with reported("compare", RunError):
-        values = merged(_based(read_toml(file), preset), {"table": {"columns": columns or None}})
+        values = merged(_based(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = placed(engine, workers, device, gpus, deterministic)
@@ -81,6 +82,7 @@ def tune_method(
     rounds: Annotated[int | None, typer.Option(help="How many rounds each trial runs.")] = None,
     seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
     preset: Preset = None,
+    precision: PrecisionName = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
     ] = None,
@@ -118,7 +120,7 @@ def tune_method(
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         base.pop("method", None)
         engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
-        tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset), what)
+        tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
         with stoppable("the same command"), Progress(None) as progress:
@@ -129,10 +131,17 @@ def tune_method(
         show_grid(summary, tuning, folder)
 
 
-def _based(values: dict[str, Any], preset: str | None) -> dict[str, Any]:
-    """A comparison or a tuning with the preset of a flag in its base."""
+def _based(values: dict[str, Any], preset: str | None, precision: str | None) -> dict[str, Any]:
+    """A comparison or a tuning with the preset and the precision of flags in its base."""
+    from undrift.experiment.strict import merged
+
     base = values.get("base", {})
-    return {**values, "base": with_preset(base, preset)} if isinstance(base, dict) else values
+    if not isinstance(base, dict):
+        return values
+    return {
+        **values,
+        "base": merged(with_preset(base, preset), {"local": {"precision": precision}} if precision else {}),
+    }
 
 
 def _grid(texts: list[str]) -> dict[str, Any]:

@@ -35,6 +35,9 @@ Preset = Annotated[
     str | None,
     typer.Option(help="papers, fedfft, fedfsa, ...: the values of a paper; other settings override them."),
 ]
+PrecisionName = Annotated[
+    str | None, typer.Option(help="fp32, bf16 or fp16: what clients' passes compute in.", metavar="[fp32|bf16|fp16]")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as an object.")]
 
 
@@ -83,6 +86,7 @@ def run(
         typer.Option(help="Passes over a client's data in a round: 5, 0.5, uniform:1-5, mypackage.work:f."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
+    precision: PrecisionName = None,
     target: Annotated[
         list[float] | None,
         typer.Option(help="Accuracy (or metric) to reach; the summary has the round. Repeat it for several."),
@@ -122,7 +126,12 @@ def run(
         "frozen": frozen or None,
         "seed": seed,
         "target": target[0] if target and len(target) == 1 else target or None,
-        "local": {"lr": lr, "epochs": None if epochs is None else _value(epochs), "batch_size": batch_size},
+        "local": {
+            "lr": lr,
+            "epochs": None if epochs is None else _value(epochs),
+            "batch_size": batch_size,
+            "precision": precision,
+        },
         "engine": placed(engine, workers, device, gpus, deterministic),
     }
     from undrift.cli.progress import Progress

@@ -63,7 +63,7 @@ def train(
     blocks, states = dict(algorithm.slots()), dict[str, Any]()
     w0 = algorithm.personalization.start(broadcast.params, state.parts.get("personalization"), model.layout)
     _load(model, w0, broadcast, state)
-    oracle = Oracle(model, loss, random)
+    oracle = Oracle(model, loss, random, local.precision)
     common: dict[str, Any] = {
         "w0": w0,
         "layout": model.layout,
@@ -98,7 +98,7 @@ def train(
         ) from error
     finally:
         oracle.release()
-    keeps = algorithm.keeps_buffers(local)
+    keeps, (buffers, counts) = algorithm.keeps_buffers(local), model.statistics()
     uploads = {slot: _share(algorithm, up, model) for slot, (up, _) in ends.items() if blocks[slot].Up is not None}
     kept = {slot: keep for slot, (_, keep) in ends.items() if blocks[slot].Client is not None}
     upload = Upload(
@@ -109,11 +109,11 @@ def train(
         steps=start.steps,
         loss=float(oracle.total) / start.steps,
         gradients=gradients,
-        buffers=model.buffers[:0].clone() if keeps else model.buffers.clone(),
-        counts=model.counts[:0].clone() if keeps else model.counts.clone(),
+        buffers=buffers[:0] if keeps else buffers,
+        counts=counts[:0] if keeps else counts,
         parts=uploads,
     )
-    return upload, ClientState(kept, model.buffers.clone() if keeps else None)
+    return upload, ClientState(kept, buffers if keeps else None)
 
 
 def starting_loss(
@@ -169,9 +169,7 @@ def tuning(algorithm: Algorithm) -> Algorithm:
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:
     """Put the start of a round into the worker's model."""
     model.check()
-    model.w.copy_(w0)
-    model.buffers.copy_(broadcast.buffers if state.buffers is None else state.buffers)
-    model.counts.copy_(broadcast.counts)
+    model.load(w0, broadcast.buffers if state.buffers is None else state.buffers, broadcast.counts)
 
 
 def _reports(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from undrift.core.precision import Precision, check_precision
 from undrift.core.presets import PAPERS, preset
 from undrift.core.schedule import Schedule
 from undrift.core.work import Amount, amount, check_population, checked
@@ -34,6 +35,8 @@ class Local:
         deadline: simulated seconds after which a client's local work is cut off; it needs `speed`. None has no
             deadline.
         speed: a client's local steps per simulated second; an amount.
+        precision: what the passes through the model compute in: "fp32", or "bf16" or "fp16" by autocast; the model, its
+            gradient and all sums are float32 in each case.
     """
 
     lr: float = 0.1
@@ -49,6 +52,7 @@ class Local:
     drop_last: bool = False
     deadline: float | None = None
     speed: Amount | None = None
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
         positive = {"lr": self.lr, "decay": self.decay, "batch_size": self.batch_size}
@@ -60,6 +64,7 @@ class Local:
             raise ValueError(f"Local: weight_decay must be 0 or more, got {self.weight_decay}")
         if self.buffers not in ("average", "keep"):
             raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
+        check_precision("Local", self.precision)
         for name in AMOUNTS:
             if (value := getattr(self, name)) is not None or name == "epochs":
                 object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps"))

@@ -53,8 +53,6 @@ def descend(
         grad = a.local_optimizer.direction(grad, states["local_optimizer"], step)
         if decoupled:
             grad = grad.add(w, alpha=decoupled)
-        if oracle.frozen is not None:
-            grad = grad.masked_fill(oracle.frozen, 0)
-        w.add_(grad, alpha=-step.lr)
+        w.add_(oracle.allowed(grad), alpha=-step.lr)
     if count != step.steps:
         raise ValueError(f"expected {step.steps} batches for {step.examples} examples, got {count}")

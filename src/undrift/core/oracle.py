@@ -8,6 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from undrift.core.modules import eager, plain_name
+from undrift.core.precision import LossScale, Precision, autocast, full
 from undrift.core.random import Streams, seed_streams, set_streams, streams
 from undrift.core.vector import Bound, Vector
 
@@ -23,10 +25,19 @@ class Oracle:
         model: the bound model.
         loss: the mean loss of the model on a batch.
         random: gives a generator for a purpose.
+        precision: what the passes compute in; points, gradients and losses are float32 in each case.
     """
 
-    def __init__(self, model: Bound, loss: Callable[[Any], Tensor], random: Callable[[str], Generator]) -> None:
-        self.model, self.loss, self.random = model, loss, random
+    def __init__(
+        self,
+        model: Bound,
+        loss: Callable[[Any], Tensor],
+        random: Callable[[str], Generator],
+        precision: Precision = "fp32",
+    ) -> None:
+        self.model, self.loss, self.random, self.precision = model, loss, random, precision
+        half = precision == "fp16" or any(p.dtype == torch.float16 for p in model.parameters)
+        self.scale = LossScale(model.w.device) if half else None
         self.batch: Any = None
         self.step = 0
         self.penalty: Callable[[], Tensor | None] | None = None
@@ -46,6 +57,8 @@ class Oracle:
     def next(self, step: int, batch: Any) -> None:
         """Go on to a step and its batch."""
         self.step, self.batch, self._fresh = step, batch, True
+        if self.scale is not None:
+            self.scale.begin()
 
     def freeze(self, active: Tensor | None) -> None:
         """Let only some coordinates move in this step; None moves all.
@@ -69,29 +82,35 @@ class Oracle:
             if self._offset_point is None:
                 self._offset_point = torch.empty_like(model.w)
             point = torch.add(model.w, offset, out=self._offset_point)
-        saved = None if self._fresh or not self._has_buffers else (model.buffers.clone(), model.counts.clone())
+        saved = None if self._fresh or not self._has_buffers else model.statistics()
         try:
             self._go(point)
-            loss = self.loss(self.batch)
+            loss = self._loss(self.batch)
             extra = None if self.penalty is None else self.penalty()
-            gradient = model.gradient(loss if extra is None else loss + extra, reuse=True, wanted=self._wanted)
+            gradient = self._slope(loss if extra is None else loss + extra, reuse=True, wanted=self._wanted)
             self.gradients += 1
         finally:
             self._go(model.w)
         if saved is not None:
-            self._restore(*saved)
+            model.restore(*saved)
         if self._fresh:
             self.losses.append(loss.detach())
             self.total += self.losses[-1]
         self._fresh = False
         return gradient if self.frozen is None else gradient.masked_fill_(self.frozen, 0)
 
+    def allowed(self, grad: Vector) -> Vector:
+        """The part of a step that is taken: nothing where the model is frozen, or if a gradient was not finite."""
+        if self.frozen is not None:
+            grad = grad.masked_fill(self.frozen, 0)
+        return grad if self.scale is None else torch.where(self.scale.finite, grad, 0.0)
+
     def gradient_at(self, point: Vector, batch: Any, of: Callable[[Tensor], Tensor] | None = None) -> Vector:
         """The gradient of `of` the data loss on a batch at a point, a new vector on the point's device."""
         with self._beside(point), torch.enable_grad():
-            loss = self.loss(batch)
+            loss = self._loss(batch)
             self.gradients += 1
-            return self.model.gradient(loss if of is None else of(loss)).to(point.device)
+            return self._slope(loss if of is None else of(loss)).to(point.device)
 
     def forward_at(self, point: Vector, batch: Any, *, evaluate: bool = False) -> Tensor:
         """The data loss on a batch at a point; `evaluate` puts the model into its evaluation mode."""
@@ -100,25 +119,30 @@ class Oracle:
             try:
                 for part, _ in modes:
                     part.training = False
-                return self.loss(batch).detach()
+                return self._loss(batch).detach()
             finally:
                 for part, training in modes:
                     part.training = training
 
     def tap(self, layer: str, *, inputs: bool = False) -> None:
         """Note what a layer gives out, or takes in, in every forward pass from now on, in `seen`."""
-        modules = dict(self.model.module.named_modules())
-        if layer not in modules:
+        modules = {plain_name(name): part for name, part in self.model.module.named_modules()}
+        if plain_name(layer) not in modules:
             raise ValueError(f"tap: the model has no layer {layer!r}; it has {', '.join(filter(None, modules))}")
 
         def note(_: nn.Module, taken: tuple[Any, ...], output: Any = None) -> None:
-            self.seen[layer] = (taken[0] if taken else None) if inputs else output
+            value = (taken[0] if taken else None) if inputs else output
+            self.seen[layer] = full(value) if isinstance(value, Tensor) else value
 
-        hooks = modules[layer]
+        hooks = modules[plain_name(layer)]
         self._hooks.append(hooks.register_forward_pre_hook(note) if inputs else hooks.register_forward_hook(note))
 
     def release(self) -> None:
-        """End all notes and forget the penalty, which holds the view that holds this: nothing waits to be collected."""
+        """End all notes and forget the penalty, which holds the view that holds this: nothing waits to be collected.
+
+        The module has the model of the last step.
+        """
+        self._go(self.model.w)
         self.penalty = None
         for hook in self._hooks:
             hook.remove()
@@ -133,7 +157,7 @@ class Oracle:
         """
         model, here, device = self.model, self._here, self.model.w.device
         outer = streams(device)
-        saved = (model.buffers.clone(), model.counts.clone()) if self._has_buffers else None
+        saved = model.statistics() if self._has_buffers else None
         if self._stream is None:
             seed_streams(device, self.random("aside").initial_seed())  # this name is part of the stream's seed
         else:
@@ -144,17 +168,26 @@ class Oracle:
         finally:
             self._go(here)
             if saved is not None:
-                self._restore(*saved)
+                model.restore(*saved)
             self._stream = streams(device)
             set_streams(device, outer)
 
     def _go(self, point: Vector) -> None:
-        """Make a vector the model's weights."""
-        if point is not self._here:
+        """Make a vector the model's weights; copies of them are written anew, since the vector may have changed."""
+        if point is not self._here or self.model.copies:
             self.model.place(point)
             self._here = point
 
-    def _restore(self, buffers: Tensor, counts: Tensor) -> None:
-        """Put running statistics back; a backward pass still to come does not read them, so it need not know."""
-        self.model.buffers.data.copy_(buffers)
-        self.model.counts.data.copy_(counts)
+    def _loss(self, batch: Any) -> Tensor:
+        """The loss of a batch, in the precision of the passes; float32 itself."""
+        with autocast(self.precision, self.model.w.device):
+            if not self._hooks:
+                return full(self.loss(batch))
+            with eager(self.model.module):
+                return full(self.loss(batch))
+
+    def _slope(self, loss: Tensor, *, reuse: bool = False, wanted: tuple[nn.Parameter, ...] | None = None) -> Vector:
+        """The gradient of a loss, scaled where float16 needs it; one that is then not finite is zero."""
+        if self.scale is None:
+            return self.model.gradient(loss, reuse=reuse, wanted=wanted)
+        return self.scale.unscale(self.model.gradient(loss * self.scale.scale, reuse=reuse, wanted=wanted))

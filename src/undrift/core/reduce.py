@@ -144,7 +144,7 @@ class Total:
             moved = delta if total is None else total
             tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
             steep = slope(paced, moved, w0, tail, self.local.weight_decay, gathered.cohort.size)
-        buffers = (self.common.value("buffers") / (self.weight() or 1.0)).to(dtype)
+        buffers = self.common.value("buffers") / (self.weight() or 1.0)
         assert self.counts is not None
         return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts), kept
 

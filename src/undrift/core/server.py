@@ -85,7 +85,7 @@ def close(
     return ServerState(
         round=state.round + 1,
         params=params,
-        buffers=summed.buffers if averaged else state.buffers,
+        buffers=summed.buffers.to(state.buffers.dtype) if averaged else state.buffers,
         counts=summed.counts if averaged else state.counts,
         parts=parts,
         accepted={**state.accepted, **dict.fromkeys(total.clients, state.round)}

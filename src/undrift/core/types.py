@@ -133,7 +133,7 @@ class Summed:
         delta: the mean displacement by the weights of the aggregation.
         sum: the unweighted sum of displacements (only if a block uses it).
         slope: the unweighted sum of the clients' slopes, see `slope` (only if a block uses it).
-        buffers: the mean running statistics; `counts` their largest counters.
+        buffers: the mean running statistics, in double precision; `counts` their largest counters.
         parts: the unweighted sums of the blocks' uploads.
     """
 

@@ -1,14 +1,17 @@
 """A model as one vector: the layout that names its slices, and the binding that makes a module live in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, groupby
 from math import prod
 from typing import Annotated, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
+
+from undrift.core.buffers import Buffers
+from undrift.core.modules import load_plain, plain_name
 
 Vector: TypeAlias = Annotated[Tensor, "vector"]
 """A one-dimensional tensor as long as the model's trainable parameters."""
@@ -88,9 +91,12 @@ def double(x: Tensor) -> Tensor:
 
 
 class Bound(NamedTuple):
-    """A module whose parameters and buffers are views of flat vectors.
+    """A module whose parameters and buffers are views of flat vectors, or copies in the module's own form.
 
-    `g` is the room for a gradient that may be overwritten by the next; without it every gradient is a new vector.
+    The vector `w` is float32, or float64 if the model has such parameters, and holds every tensor in the logical order
+    of its axes. A parameter of another dtype or memory format, bfloat16 or channels-last, has memory of its own, which
+    `place` writes from the vector; `own` has it. `g` is the room for a gradient that may be overwritten by the next;
+    without it every gradient is a new vector.
     """
 
     module: nn.Module
@@ -100,11 +106,62 @@ class Bound(NamedTuple):
     g: Vector | None
     buffers: Tensor
     counts: Tensor
+    own: tuple[Tensor | None, ...]
+    others: Buffers
+
+    @property
+    def copies(self) -> bool:
+        """Whether some parameters are copies: a change of `w` reaches them through `place`."""
+        return any(own is not None for own in self.own)
 
     def place(self, v: Vector) -> None:
-        """Make the parameters views of `v`, without a copy."""
-        for parameter, value in zip(self.parameters, self.layout.split(v), strict=True):
-            parameter.data = value
+        """Make the parameters views of `v`, without a copy; those that are copies are written from it."""
+        for parameter, value, own in zip(self.parameters, self.layout.split(v), self.own, strict=True):
+            if own is None:
+                parameter.data = value
+            else:
+                own.copy_(value)
+
+    def load(self, w: Vector, buffers: Tensor, counts: Tensor) -> None:
+        """Give the module a model's values, and buffers that do not travel their first ones.
+
+        Args:
+            w: the parameters.
+            buffers: the running statistics.
+            counts: their integer counters.
+        """
+        self.w.copy_(w)
+        if self.copies:
+            self.place(self.w)
+        self.restore(buffers, counts)
+        self.others.reset()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Load a state dict into the module and the vectors; what does not travel starts from it, too.
+
+        Args:
+            state: every tensor of the model, by the names it has with or without `torch.compile`.
+        """
+        load_plain(self.module, state)
+        for parameter, value in zip(self.parameters, self.layout.split(self.w), strict=True):
+            value.copy_(parameter.detach())
+        self.others.adopt()
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Copies of the running statistics and their counters as they are now."""
+        self.others.pull()
+        return self.buffers.clone(), self.counts.clone()
+
+    def restore(self, buffers: Tensor, counts: Tensor) -> None:
+        """Put running statistics back; a backward pass still to come does not read them, so it need not know.
+
+        Args:
+            buffers: the running statistics.
+            counts: their integer counters.
+        """
+        self.buffers.data.copy_(buffers)
+        self.counts.data.copy_(counts)
+        self.others.push()
 
     def moving(self, active: Tensor) -> tuple[nn.Parameter, ...]:
         """The parameters of which an element is active, by a boolean vector: ask once per vector, on the host."""
@@ -126,15 +183,17 @@ class Bound(NamedTuple):
         zero = self.w.new_zeros(())
         pairs = ((found.get(id(p)), p) for p in self.parameters)
         return torch.cat(
-            [zero.expand(p.numel()) if x is None else x.reshape(-1) for x, p in pairs],
+            [zero.expand(p.numel()) if x is None else x.reshape(-1).to(zero.dtype) for x, p in pairs],
             out=self.g if reuse else None,
         )
 
     def check(self) -> None:
         """Refuse to go on when the module no longer lives in the vector."""
         owned = [p for p in self.module.parameters() if p.requires_grad]
-        whole = len(owned) == len(self.parameters) and all(
-            p.data_ptr() == w.data_ptr() for p, w in zip(owned, self.layout.split(self.w), strict=True)
+        pieces = zip(self.layout.split(self.w), self.own, strict=True)
+        lives = [view if own is None else own for view, own in pieces]
+        whole = len(owned) == len(lives) and all(
+            p.data_ptr() == x.data_ptr() for p, x in zip(owned, lives, strict=True)
         )
         if not whole:
             raise RuntimeError(
@@ -147,7 +206,7 @@ def layout_of(module: nn.Module) -> Layout:
     """Names, shapes and owners of a module's trainable parameters."""
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     owners = tuple(type(module.get_submodule(name.rpartition(".")[0])).__name__ for name, _ in named)
-    return Layout(tuple(name for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
+    return Layout(tuple(plain_name(name) for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
 
 
 def bind(module: nn.Module, at: Vector | None = None) -> Bound:
@@ -157,39 +216,38 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
     per process.
 
     Args:
-        module: the model; all its trainable parameters have one dtype and one device.
+        module: the model, compiled or not; all its trainable parameters lie on one device.
         at: a vector to live in instead of one of its own, without a copy: its values become the module's.
     """
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    if not named:
+    parameters = tuple(p for p in module.parameters() if p.requires_grad)
+    if not parameters:
         raise ValueError(f"bind: {type(module).__name__} has no trainable parameter")
-    kinds = {(p.dtype, p.device) for _, p in named}
-    if len(kinds) > 1:
+    devices = sorted({str(p.device) for p in parameters})
+    if len(devices) > 1:
         raise ValueError(
-            f"bind: all trainable parameters must share one dtype and device, found {sorted(map(str, kinds))}"
+            f"bind: the trainable parameters lie on several devices, {', '.join(devices)}; "
+            f"move the whole model to one of them, for example with model.to({devices[-1]!r})"
         )
-    w = torch.cat([p.detach().reshape(-1) for _, p in named]) if at is None else at.to(named[0][1])
-    buffers, counts = _bind_buffers(module, w, floating=True), _bind_buffers(module, w, floating=False)
+    if any(p.is_complex() for p in parameters):
+        raise ValueError("bind: a parameter is complex; store it as real numbers, with torch.view_as_real")
+    dtype = reduce(torch.promote_types, (p.dtype for p in parameters), torch.float32)
+    if at is None:
+        w = torch.cat([p.detach().reshape(-1).to(dtype) for p in parameters])
+    else:
+        w = at.to(parameters[0].device, dtype)
+    others = Buffers(module, w.device, dtype)
+    own = tuple(None if p.dtype == dtype and p.is_contiguous() else p.data for p in parameters)
     # The room for a gradient is left untouched: a model that only evaluates never takes the memory.
-    bound = Bound(module, layout_of(module), tuple(p for _, p in named), w, torch.empty_like(w), buffers, counts)
+    bound = Bound(
+        module,
+        layout_of(module),
+        parameters,
+        w,
+        torch.empty_like(w),
+        others.floating,
+        others.counts,
+        own,
+        others,
+    )
     bound.place(w)
     return bound
-
-
-def _bind_buffers(module: nn.Module, w: Vector, *, floating: bool) -> Tensor:
-    """Make the floating (or the integer) buffers of a module views of one tensor, and return that tensor."""
-    places = [
-        (owner, name, buffer)
-        for owner in module.modules()
-        for name, buffer in owner.named_buffers(recurse=False)
-        if buffer.is_floating_point() == floating and name not in owner._non_persistent_buffers_set
-    ]
-    dtype = w.dtype if floating else torch.int64
-    if not places:
-        return torch.empty(0, dtype=dtype, device=w.device)
-    flat = torch.cat([buffer.detach().reshape(-1).to(dtype) for _, _, buffer in places])
-    start = 0
-    for owner, name, buffer in places:
-        owner._buffers[name] = flat[start : start + buffer.numel()].view(buffer.shape)
-        start += buffer.numel()
-    return flat

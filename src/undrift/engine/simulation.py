@@ -221,8 +221,7 @@ class Simulation:
                 f"give the task a method proxy(); {type(task).__name__} has none"
             )
         model, place, random = self._server_model, self.place, partial(generator, self.seed, broadcast.round, -1)
-        model.buffers.copy_(broadcast.buffers)
-        model.counts.copy_(broadcast.counts)
+        model.restore(broadcast.buffers, broadcast.counts)
         oracle = Oracle(model, partial(self.task.loss, model.module), random)
         return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
 
@@ -266,7 +265,5 @@ class Simulation:
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights on the simulation's device, ready to evaluate."""
         bound = bind(self.place.to(self.task.model().eval()))
-        bound.w.copy_(state.params)
-        bound.buffers.copy_(state.buffers)
-        bound.counts.copy_(state.counts)
+        bound.load(state.params, state.buffers, state.counts)
         return bound.module

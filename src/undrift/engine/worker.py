@@ -216,9 +216,7 @@ class Worker:
             begun = opened(tuner.algorithm, ServerState(state.round, w, buffers, state.counts, {}))
             self._train(client, examples, self.place.to(send(tuner.algorithm, begun)), None, tuner, None)
         else:
-            self.model.w.copy_(w)
-            self.model.buffers.copy_(buffers)
-            self.model.counts.copy_(state.counts)
+            self.model.load(w, buffers, state.counts)
         return self.model.module
 
     def _train(

@@ -45,7 +45,7 @@ ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(tex
 
 _LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
-_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed")
+_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""
@@ -72,6 +72,7 @@ class LocalConfig(Strict):
     drop_last: bool = Local.drop_last
     deadline: Positive | None = Local.deadline
     speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
+    precision: Literal["fp32", "bf16", "fp16"] = Local.precision
 
     @model_validator(mode="before")
     @classmethod
@@ -277,7 +278,8 @@ class Config(Strict):
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
         values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
-        values["local"] = {k: x for k, x in values["local"].items() if x not in (None, False) or k not in _LATER_LOCAL}
+        plain = (None, False, "fp32")
+        values["local"] = {k: x for k, x in values["local"].items() if x not in plain or k not in _LATER_LOCAL}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:

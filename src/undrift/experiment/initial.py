@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from torch import nn
 
+from undrift.core.modules import plain_state
 from undrift.experiment.named import parts
 from undrift.models import Started, fit, hash_weights, read_weights
 from undrift.models.start import find_weights
@@ -99,7 +100,7 @@ def describe_init(make: object, init: str | None) -> dict[str, Any] | None:
         return None
     module = make.make()
     taken = fit(module, make.weights, make.match)
-    own = module.state_dict()
+    own = plain_state(module)
     return {
         "init": init,
         "sha256": hash_weights(make.weights),

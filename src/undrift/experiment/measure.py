@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from undrift.core.algorithm import Algorithm, cost
 from undrift.core.evaluation import evaluating
+from undrift.core.modules import plain_copy
 from undrift.core.task import Evaluates, EvaluatesClients
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
@@ -127,7 +128,7 @@ class Measure:
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""
         self._load(state, state.params, state.buffers)
-        return {name: x.clone() for name, x in self.model.module.state_dict().items()}
+        return plain_copy(self.model.module)
 
     @property
     def judged_by(self) -> Column:
@@ -158,9 +159,7 @@ class Measure:
 
     def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
         """Copy a model's values into the one for evaluation."""
-        self.model.w.copy_(params)
-        self.model.buffers.copy_(buffers)
-        self.model.counts.copy_(state.counts)
+        self.model.load(params, buffers, state.counts)
 
 
 def personal_every(config: Config, algorithm: Algorithm) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from undrift.core.modules import load_plain, plain_copy
 from undrift.core.task import Task
 from undrift.experiment.best import Round, chosen_round
 from undrift.experiment.config import Config
@@ -71,7 +72,7 @@ class SavedRun:
             if client is not None and not 0 <= client < population:
                 raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
             module = simulation.module(state) if client is None else simulation.personal(state, client)
-            return {name: x.detach().clone() for name, x in module.state_dict().items()}
+            return plain_copy(module)
 
     def model(self, task: Task | None = None, *, client: int | None = None, round: Round | None = None) -> nn.Module:
         """A model of the run, ready to evaluate.
@@ -84,7 +85,7 @@ class SavedRun:
         weights = self.weights(client=client, round=round)
         task = prepare(self.config.model_copy(update={"init": None})).task if task is None else task
         module = task.model()
-        module.load_state_dict(weights)
+        load_plain(module, weights)
         return module.eval()
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.evaluation import LOSS, direction_of, evaluating, read_goal
+from undrift.core.modules import plain_state
 from undrift.core.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
@@ -164,7 +165,7 @@ def task_record(task: Task, text: str) -> dict[str, Any]:
         "clients": task.population,
         "examples": sum(examples),
         "sha256": {
-            "initial weights": _hash(task.model().state_dict()),
+            "initial weights": _hash(plain_state(task.model())),
             "examples of each client": _hash(examples),
             "data": _data(task, examples),
         },

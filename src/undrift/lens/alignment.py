@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from undrift.core.modules import eager, plain, plain_name
 from undrift.core.vector import bind
 from undrift.lens.spectrum import Vectors, rows
 
@@ -50,7 +51,7 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     hooks = [_listen(module, name, seen[name]) for name in seen]
     try:
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), eager(module):
             for chunk in torch.split(inputs, batch):
                 module(chunk)
     finally:
@@ -63,7 +64,7 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
 
 def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
     """Record the output of a layer, or the input of the last linear layer."""
-    parts = dict(module.named_modules())
+    parts = {plain_name(part): layer for part, layer in module.named_modules()}
     if name == PENULTIMATE and name not in parts:
         linear = [part for part in parts.values() if isinstance(part, nn.Linear)]
         if not linear:
@@ -100,6 +101,7 @@ def client_features(
     out = []
     for w in rows("client_features", models, bound.layout):
         bound.w.copy_(w)
+        bound.place(bound.w)
         out.append(features(bound.module, inputs, layers, batch))
     return out
 
@@ -111,7 +113,8 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
         module: the model; the blocks of an `nn.Sequential` count as stages.
         inputs: a few, to see the output of each stage.
     """
-    parts, suitable = dict(module.named_modules()), dict[str, bool]()
+    parts = {plain_name(name): part for name, part in module.named_modules()}
+    suitable: dict[str, bool] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(_: nn.Module, __: Any, gave: Any) -> None:
@@ -121,7 +124,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
 
     hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), eager(module):
             module(inputs)
     finally:
         for hook in hooks:
@@ -132,7 +135,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
 def _stages(module: nn.Module) -> list[str]:
     """The outermost submodules of a model, and the blocks inside an `nn.Sequential`."""
     names: list[str] = []
-    for name, part in module.named_children():
+    for name, part in plain(module).named_children():
         blocks = part.named_children() if isinstance(part, nn.Sequential) else ()
         names += [f"{name}.{n}" for n, block in blocks if list(block.children())] or [name]
     return names

@@ -16,6 +16,7 @@ from undrift.core.block import Spectral
 from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
+from undrift.core.precision import full
 from undrift.core.random import generator
 from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Broadcast, ClientState, ServerState
@@ -129,8 +130,7 @@ class _Frozen:
 def client_samples(job: Job, model: Bound, sent: Broadcast, client: int, samples: int | None) -> Samples:
     """A client's data at the model sent, in batches of the training size; all, or whole batches up to `samples`."""
     random = partial(generator, job.seed, 0, client)
-    model.buffers.copy_(sent.buffers)
-    model.counts.copy_(sent.counts)
+    model.restore(sent.buffers, sent.counts)
     size = job.local.batch_size if samples is None else min(job.local.batch_size, samples)
     batches = job.task.batches(client, size, random("lens"))
     chosen = islice(batches, None if samples is None else samples // size)
@@ -153,15 +153,14 @@ def gradients(data: Samples, point: Vector) -> Iterator[tuple[Vector, int]]:
 def standing(model: Bound, w: Vector) -> Iterator[None]:
     """A model in training mode at a vector that is not its own; weights, statistics and modes are restored."""
     modes = [(part, part.training) for part in model.module.modules()]
-    buffers, counts = model.buffers.clone(), model.counts.clone()
+    buffers, counts = model.statistics()
     try:
         model.place(w.to(model.w))
         model.module.train()
         yield
     finally:
         model.place(model.w)
-        model.buffers.copy_(buffers)
-        model.counts.copy_(counts)
+        model.restore(buffers, counts)
         for part, training in modes:
             part.training = training
 
@@ -169,13 +168,12 @@ def standing(model: Bound, w: Vector) -> Iterator[None]:
 def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take) -> None:
     """One backward pass that frees each tensor's gradient as soon as it is passed on."""
     random = partial(generator, job.seed, 0, client)
-    model.buffers.copy_(sent.buffers)
-    model.counts.copy_(sent.counts)
+    model.restore(sent.buffers, sent.counts)
 
     def hand(place: int, parameter: Tensor) -> None:
         gradient, parameter.grad = parameter.grad, None
         assert gradient is not None
-        take(place, gradient)
+        take(place, full(gradient.contiguous()))
 
     before: Callable[..., RemovableHandle] = Tensor.register_hook
     after: Callable[..., RemovableHandle] = Tensor.register_post_accumulate_grad_hook

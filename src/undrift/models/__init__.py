@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from undrift.core.modules import plain_name
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
@@ -160,7 +161,7 @@ def head(module: nn.Module) -> tuple[str, ...]:
         >>> head(resnet(8))
         ('linear.*',)
     """
-    linear = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+    linear = [plain_name(name) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ValueError(f"head: {type(module).__name__} has no linear layer; name the private tensors yourself")
     return (f"{linear[-1]}.*" if linear[-1] else "*",)

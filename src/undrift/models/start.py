@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
+from undrift.core.modules import plain_name, plain_state
 from undrift.util.references import Reference
 
 Weights: TypeAlias = Mapping[str, Tensor]
@@ -103,7 +104,7 @@ def fit(module: nn.Module, weights: Weights, match: Match = "all") -> list[str]:
     """
     if match not in get_args(Match):
         raise ValueError(f'match must be "all" or "shapes", got {match!r}')
-    own: dict[str, Tensor] = module.state_dict()
+    own = plain_state(module)
     fitting = [name for name, x in own.items() if name in weights and weights[name].shape == x.shape]
     if match == "all":
         problems = _problems(own, weights)
@@ -129,13 +130,14 @@ def freeze(module: nn.Module, patterns: Sequence[str]) -> nn.Module:
         module: the model.
         patterns: such as "features.*"; each must match a parameter, and one parameter must remain to be trained.
     """
-    names = [name for name, _ in module.named_parameters()]
+    named = [(plain_name(name), parameter) for name, parameter in module.named_parameters()]
+    names = [name for name, _ in named]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             inside = any(name.startswith(f"{pattern}.") for name in names)
             advice = f"write {pattern + '.*'!r}" if inside else f"the model has {', '.join(names)}"
             raise ValueError(f"frozen: no parameter is named {pattern!r}; {advice}")
-    for name, parameter in module.named_parameters():
+    for name, parameter in named:
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             parameter.requires_grad_(False)
     if patterns and not any(p.requires_grad for p in module.parameters()):
@@ -200,7 +202,7 @@ def _referenced(reference: Reference, make: Callable[[], nn.Module] | None, seed
 
 def _state(found: Any, source: str) -> dict[str, Tensor]:
     """A state dict from what a source gave."""
-    found = found.state_dict() if isinstance(found, nn.Module) else found
+    found = plain_state(found) if isinstance(found, nn.Module) else found
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]
     if not isinstance(found, Mapping) or not found:
@@ -210,4 +212,4 @@ def _state(found: Any, source: str) -> dict[str, Tensor]:
         raise ValueError(
             f"{source}: expected a state dict, names with tensors; {odd[0]!r} is {type(found[odd[0]]).__name__}"
         )
-    return {str(name): x.detach().cpu().clone() for name, x in found.items()}
+    return {plain_name(str(name)): x.detach().cpu().clone() for name, x in found.items()}

@@ -14,10 +14,12 @@ from functools import partial
 from hashlib import sha256
 from math import ceil, isfinite
 
+import torch
 from torch import nn
 
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
+from undrift.core.modules import plain_state
 from undrift.core.random import cohort as draw
 from undrift.core.report import Reported
 from undrift.core.types import Local, ServerState
@@ -219,12 +221,14 @@ class UndriftStrategy(Strategy):
         _log.info("%d of %d clients a round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
 
     def arrays(self) -> ArrayRecord:
-        """The current model's state, as `ArrayRecord(model.state_dict())`."""
+        """The current model's state, as `ArrayRecord(model.state_dict())`, with the names of the plain module.
+
+        Flower's arrays are NumPy's, which has no bfloat16: such tensors are float32 here.
+        """
         assert self.state is not None
-        self._model.w.copy_(self.state.params)
-        self._model.buffers.copy_(self.state.buffers)
-        self._model.counts.copy_(self.state.counts)
-        return ArrayRecord(self._model.module.state_dict())
+        self._model.load(self.state.params, self.state.buffers, self.state.counts)
+        state = plain_state(self._model.module)
+        return ArrayRecord({name: x.float() if x.dtype == torch.bfloat16 else x for name, x in state.items()})
 
     def _open(self, arrays: ArrayRecord) -> ServerState:
         """The state before round 0."""
@@ -233,7 +237,7 @@ class UndriftStrategy(Strategy):
 
     def _load(self, arrays: ArrayRecord) -> None:
         """Load a model's state."""
-        self._model.module.load_state_dict(arrays.to_torch_state_dict())
+        self._model.load_state(arrays.to_torch_state_dict())
 
     def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
         """Sample the clients of a round and write a message for every node that hosts some."""
