@@ -48,6 +48,7 @@ CORE = [
     "compact",
     "tensor_task",
     "view",
+    "packed",
     "exact",
     "block",
     "watched",
