@@ -103,8 +103,8 @@ def posing(*clients: int):
     return fault
 
 
-def put(index: int, value: float):
-    """Set one element."""
+def put(index: int | slice, value: float):
+    """Set one element, or some."""
 
     def change(x: torch.Tensor) -> torch.Tensor:
         x.view(-1)[index] = value
@@ -194,7 +194,7 @@ SUM = {
     "no bytes": (valued(MAIN, lambda x: x[:5]), Reason.SHAPE),
     "another width": (valued(MAIN, put(9, 14)), Reason.SHAPE),
     "another shift": (valued(MAIN, put(8, 51)), Reason.SIZE),
-    "not the shortest form": (valued(MAIN, put(8, 0)), Reason.SIZE),
+    "not the shortest form": (valued(MAIN, put(slice(10, None), 0)), Reason.SIZE),
     "oversized": (valued(MAIN, resummed(lambda x: x + 2.0**41)), Reason.SIZE),
     "negative weight": (valued("weight/sum", resummed(lambda x: -x)), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
