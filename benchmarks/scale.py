@@ -1,6 +1,6 @@
 """A round of a model of a hundred million parameters: peak memory, seconds and bytes on the wire.
 
-Three clients with one step each, in this process and on one Ray worker. Memory is counted in multiples of the model,
+Three clients with one step each, in this process or on one Ray worker. Memory is counted in multiples of the model,
 without what Python, torch and Ray take before there is a model. Each part runs in its own process.
 
     python benchmarks/scale.py --json > benchmarks/results/scale.json
@@ -26,7 +26,7 @@ from undrift.core import server, wire
 
 CLIENTS = 3
 LOCAL = Local(lr=0.05, batch_size=8)
-METHODS = ("fedavg", "fedsam", "scaffold", "median")
+PARTS = ("fedavg:here", "fedavg:ray", "fedsam:here", "scaffold:here")
 
 
 class Wide(nn.Sequential):
@@ -127,8 +127,7 @@ def main() -> None:
         print(json.dumps(measure(method, where, arguments.width)))
         return
     width = ["--width", str(arguments.width)]
-    parts = [f"{method}:{where}" for where in ("here", "ray") for method in METHODS]
-    runs = [apart(["--part", name, *width]) for name in parts]
+    runs = [apart(["--part", name, *width]) for name in PARTS]
     machine = {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()}
     print(json.dumps({"runs": runs, "environment": {**machine, "processors": os.cpu_count()}}, indent=2))
 
