@@ -30,6 +30,7 @@ TESTS = (
     "test_place::test_what_is_here_is_not_copied",
     "test_verbs_report::test_fedscam_reports_its_score_once_and_its_weights",
     "test_imports::test_no_files_import_in_a_circle",
+    "test_packed::test_bytes_by_hand",
     "test_schedule::test_values_by_hand",
     "test_availability::test_a_trace_by_hand",
     "test_selection::test_candidates_are_drawn_by_examples",

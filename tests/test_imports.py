@@ -52,6 +52,7 @@ CORE = [
     "compact",
     "tensor_task",
     "view",
+    "packed",
     "exact",
     "block",
     "watched",

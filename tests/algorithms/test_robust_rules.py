@@ -23,6 +23,7 @@ from undrift.blocks import (
     QuantileClip,
     TrimmedMean,
 )
+from undrift.blocks.aggregation import median
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
 from undrift.core.aggregation import Aggregation
@@ -197,3 +198,12 @@ def test_clipping_at_nothing_moves_nothing() -> None:
 
 def test_uploads_are_ordered_by_length() -> None:
     assert [u.client for u in by_norm(told([3.0, -1.0, 2.0, 1.0]))] == [1, 3, 2, 0]
+
+
+@pytest.mark.parametrize("rule", [CoordinateMedian(), TrimmedMean(2)], ids=repr)
+def test_coordinates_are_sorted_piece_by_piece(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.randn(9, 1003, generator=torch.Generator().manual_seed(0))
+    uploads = [replace(FIVE[0], client=i, delta=row) for i, row in enumerate(rows)]
+    whole = rule.combine(uploads)
+    monkeypatch.setattr(median, "_PIECE", 10)
+    assert torch.equal(rule.combine(uploads), whole)

@@ -15,7 +15,9 @@ from flower_grid import StandInGrid
 from flower_support import ALL, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from undrift import make
+from undrift.core.exact import ExactSum
 from undrift.core.gate import Reason
+from undrift.core.packed import PackedSum
 from undrift.core.types import ServerState
 from undrift.engine.flower.client_app import client_app
 from undrift.engine.flower.records import decode, encode, refusal
@@ -30,7 +32,7 @@ def edited(name: str, change):
 
     def fault(message: Message, reply: Message) -> Message:
         arrays = reply.content["arrays"]
-        place = name if name != MAIN else "delta" if "delta" in arrays else "delta/coarse"
+        place = name if name != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[place] = change(arrays[place])
         return reply
 
@@ -73,7 +75,7 @@ def renamed(old: str, new: str):
 
     def fault(message: Message, reply: Message) -> Message:
         arrays = reply.content["arrays"]
-        place = old if old != MAIN else "delta" if "delta" in arrays else "delta/coarse"
+        place = old if old != MAIN else "delta" if "delta" in arrays else "delta/sum"
         arrays[new] = arrays.pop(place)
         return reply
 
@@ -101,14 +103,25 @@ def posing(*clients: int):
     return fault
 
 
-def put(index: int, value: float):
-    """Set one element."""
+def put(index: int | slice, value: float):
+    """Set one element, or some."""
 
     def change(x: torch.Tensor) -> torch.Tensor:
         x.view(-1)[index] = value
         return x
 
     return change
+
+
+def resummed(change):
+    """Put other values into a sum, and pack it again."""
+
+    def repacked(x: torch.Tensor) -> torch.Tensor:
+        total = ExactSum(PackedSum(x).size)
+        total.add(change(PackedSum(x).value()))
+        return total.pack().data
+
+    return repacked
 
 
 def raising(message: Message, reply: Message) -> Message:
@@ -134,11 +147,8 @@ ANY = {
     "length": (valued(MAIN, lambda x: x[:-1]), None),
     "half precision": (valued(MAIN, lambda x: x.half()), Reason.DTYPE),
     "integers": (valued(MAIN, lambda x: x.long()), Reason.DTYPE),
-    "NaN": (valued(MAIN, put(3, NAN)), None),
-    "infinite": (valued(MAIN, put(0, float("inf"))), None),
-    "1e35": (valued(MAIN, put(0, 1e35)), Reason.SIZE),
     "missing": (renamed(MAIN, "other"), Reason.TREE),
-    "undeclared": (added("other/coarse", torch.zeros(3)), Reason.TREE),
+    "undeclared": (added("other/sum", torch.zeros(3)), Reason.TREE),
     "stale": (headed(round=0), Reason.ROUND),
     "future": (headed(round=9), Reason.ROUND),
     "version": (headed(version=0), Reason.TREE),
@@ -162,6 +172,9 @@ ANY = {
     "error": (lambda message, reply: StandInGrid.error(message, "out of\nmemory"), None),
 }
 UPLOAD = {
+    "NaN": (valued("delta", put(3, NAN)), Reason.FINITE),
+    "infinite": (valued("delta", put(0, float("inf"))), Reason.FINITE),
+    "1e35": (valued("delta", put(0, 1e35)), Reason.SIZE),
     "foreign client": (valued("client", lambda x: x * 0 + 4), Reason.SENDER),
     "unknown client": (valued("client", lambda x: x * 0 - 7), Reason.SENDER),
     "stale upload": (valued("round", lambda x: x - 1), Reason.ROUND),
@@ -177,11 +190,13 @@ UPLOAD = {
     "another model": (valued("delta", lambda x: torch.zeros(5)), Reason.TREE),
 }
 SUM = {
-    "unsound coarse": (valued(MAIN, lambda x: x + 0.3), Reason.SIZE),
-    "unsound fine": (valued("delta/fine", lambda x: x + 1.0), Reason.SIZE),
-    "oversized": (valued(MAIN, lambda x: x + 2.0**41), Reason.SIZE),
-    "NaN fine": (valued("delta/fine", put(1, NAN)), Reason.SIZE),
-    "negative weight": (valued("weight/coarse", lambda x: -x), Reason.WEIGHT),
+    "another length": (valued(MAIN, put(0, 1)), Reason.SHAPE),
+    "no bytes": (valued(MAIN, lambda x: x[:5]), Reason.SHAPE),
+    "another width": (valued(MAIN, put(9, 14)), Reason.SHAPE),
+    "another shift": (valued(MAIN, put(8, 51)), Reason.SIZE),
+    "not the shortest form": (valued(MAIN, put(slice(10, None), 0)), Reason.SIZE),
+    "oversized": (valued(MAIN, resummed(lambda x: x + 2.0**41)), Reason.SIZE),
+    "negative weight": (valued("weight/sum", resummed(lambda x: -x)), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
     "client twice": (posing(3, 3, 5), Reason.DUPLICATE),
     "summary of others": (
@@ -194,7 +209,7 @@ SUM = {
     ),
     "clients as floats": (valued("clients", lambda x: x.double()), Reason.TREE),
     "clients in a table": (valued("clients", lambda x: x.reshape(1, -1)), Reason.TREE),
-    "half a sum": (renamed("weight/fine", "other"), Reason.TREE),
+    "no weight": (renamed("weight/sum", "other"), Reason.TREE),
     "no counts": (renamed("counts", "tnuoc"), Reason.TREE),
     "an upload too many": (added("upload0/client", torch.zeros(1, dtype=torch.int64)), Reason.TREE),
 }

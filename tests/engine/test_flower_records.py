@@ -53,7 +53,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
     order = Order("run-1", 4, -3, "Algorithm()", 9, [2, 7], {7: 1}, Local(1, clip=2.0, buffers="keep"), 5.0)
     assert Order.read(RecordDict({"undrift": order.record()})) == order
     for name, value, message in [
-        ("version", 1, "version 1, expected 3"),
+        ("version", 1, "version 1, expected 4"),
         ("run", "../../etc", "not a valid run name"),
         ("run", "a\nb", "not a valid run name"),
         ("run", ".hidden", "not a valid run name"),
@@ -78,4 +78,4 @@ def test_claims_are_compact_and_checked() -> None:
     assert claimed(claim([5, 2, 2]), 8).tolist() == [2, 5] and claimed(claim([]), 8).tolist() == []
     for wrong in ({"clients": [8]}, {"clients": [-1]}, {"clients": [1, 1]}, {"start": 0, "stop": 9, "step": 1}):
         with pytest.raises(WireError):
-            claimed(RecordDict({"undrift": ConfigRecord({"version": 3, **wrong})}), 8)
+            claimed(RecordDict({"undrift": ConfigRecord({"version": 4, **wrong})}), 8)

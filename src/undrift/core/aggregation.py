@@ -244,7 +244,7 @@ class Summing(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
     def mean(self, sums: WeightedSums[UpT], cohort: Cohort) -> Vector:
         """The displacement of the round from the sums."""
         # Every weight may be zero (no client deserves any): the model then stays where it is.
-        return sums.delta / (sums.weight or 1.0)
+        return sums.delta.div_(sums.weight or 1.0)  # in place: a new vector of doubles is twice the model
 
     def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
         """Sums."""

@@ -5,10 +5,12 @@ precision, in which sums of such multiples are exact while they stay below 2^43 
 associative and commutative, and only the last conversion rounds. Own code: no library sums tensors reproducibly.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
+
+from undrift.core.packed import BLOCK, PackedSum
 
 LIMIT = 2.0**40
 """The largest sum of magnitudes, per element, that is surely exact."""
@@ -32,17 +34,23 @@ class ExactSum:
         self.fine = torch.zeros_like(self.coarse)
         self._pending = 0
 
-    @classmethod
-    def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
-        """A sum from its two parts."""
-        out = cls(0)
-        out.coarse, out.fine = coarse, fine
-        return out
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return len(self.coarse)
+
+    def pack(self) -> PackedSum:
+        """The sum in its form on the wire."""
+        return PackedSum.of(self.coarse, self.fine)
+
+    def parts(self, length: int = _CHUNK) -> Iterator[tuple[Tensor, Tensor]]:
+        """The coarse and the fine part, as views of so many elements each; none of an empty sum."""
+        if self.size:
+            yield from zip(torch.split(self.coarse, length), torch.split(self.fine, length), strict=True)
 
     def sound(self, most: float) -> bool:
         """Whether the parts are what additions of finite numbers, `most` in all, can give."""
-        pieces = zip(torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True)
-        return all(_multiples(c, 2.0**-10, most) and _multiples(f, 2.0**-60, 2.0**-8) for c, f in pieces)
+        return all(_multiples(c, 2.0**-10, most) and _multiples(f, 2.0**-60, 2.0**-8) for c, f in self.parts())
 
     def add(self, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x, rounded once to a multiple of 2^-60."""
@@ -73,16 +81,20 @@ class ExactSum:
             if self._pending == 0:
                 _carry(coarse, fine, w)
 
-    def merge(self, other: "ExactSum") -> None:
-        """Add another sum."""
-        self.coarse.add_(other.coarse)
-        self.fine.add_(other.fine)
-        self.carry()
+    def merge(self, other: "ExactSum | PackedSum") -> None:
+        """Add another sum, piece by piece: one from the wire is never unpacked as a whole."""
+        length = BLOCK if isinstance(other, PackedSum) else _CHUNK
+        spare = torch.empty_like(self.fine[:length])
+        for (coarse, fine), (more, rest) in zip(self.parts(length), other.parts(), strict=True):
+            coarse.add_(more.to(coarse.device))
+            fine.add_(rest.to(fine.device))
+            _carry(coarse, fine, spare[: len(fine)])
+        self._pending = 0
 
     def carry(self) -> None:
         """Move whole multiples of 2^-10 from the fine part to the coarse one, so that it never grows."""
         spare = torch.empty_like(self.fine[:_CHUNK])
-        for coarse, fine in zip(torch.split(self.coarse, _CHUNK), torch.split(self.fine, _CHUNK), strict=True):
+        for coarse, fine in self.parts():
             _carry(coarse, fine, spare[: len(fine)])
         self._pending = 0
 
@@ -92,28 +104,25 @@ class ExactSum:
 
 
 class NamedSums:
-    """Exact sums by name, each opened by its first addition."""
+    """Exact sums by name, each opened by its first addition; those from the wire stay packed until one is added to."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, ExactSum] = {}
+        self.sums: dict[str, ExactSum | PackedSum] = {}
 
     def add(self, name: str, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x to one of them."""
-        if name not in self.sums:
-            self.sums[name] = ExactSum(len(x), x.device)
-        self.sums[name].add(x, weight)
+        self._open(name, len(x), x.device).add(x, weight)
 
     def merge(self, other: "NamedSums") -> None:
         """Add those of other clients."""
         for name, total in other.sums.items():
-            if name not in self.sums:
-                self.sums[name] = ExactSum(len(total.fine))
-            self.sums[name].merge(total)
+            self._open(name, total.size).merge(total)
 
     def home(self) -> None:
         """Move them to the host."""
         for total in self.sums.values():
-            total.coarse, total.fine = total.coarse.cpu(), total.fine.cpu()
+            if isinstance(total, ExactSum):
+                total.coarse, total.fine = total.coarse.cpu(), total.fine.cpu()
 
     def value(self, name: str) -> Tensor:
         """One of them, rounded once to double precision."""
@@ -124,17 +133,24 @@ class NamedSums:
         return float(self.sums[name].value()) if name in self.sums else 0.0
 
     def flatten(self) -> dict[str, Tensor]:
-        """Their parts as named tensors."""
-        out = {}
-        for name, total in self.sums.items():
-            total.carry()
-            out[f"{name}/coarse"], out[f"{name}/fine"] = total.coarse, total.fine
-        return out
+        """Their forms on the wire, by name."""
+        packed = ((name, x.pack() if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
+        return {f"{name}/sum": x.data for name, x in packed}
 
     def restore(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
         """Take those named from what `flatten` returned elsewhere; KeyError if one is not there."""
         for name in names:
-            self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
+            self.sums[name] = PackedSum(tensors[f"{name}/sum"])
+
+    def _open(self, name: str, size: int, device: torch.device | None = None) -> ExactSum:
+        """One of them, ready to be added to."""
+        found = self.sums.get(name)
+        if not isinstance(found, ExactSum):
+            self.sums[name] = opened = ExactSum(size, device)
+            if found is not None:
+                opened.merge(found)
+            return opened
+        return found
 
 
 def _carry(coarse: Tensor, fine: Tensor, spare: Tensor) -> None:

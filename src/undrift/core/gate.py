@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from undrift.core.algorithm import Algorithm
-from undrift.core.exact import LIMIT
+from undrift.core.exact import LIMIT, ExactSum
+from undrift.core.packed import PackedSum
 from undrift.core.reduce import Total
 from undrift.core.types import Broadcast, Declared, Local, Tree, Upload, kinds
 
@@ -142,10 +143,7 @@ class Gate:
             raise _RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
         room = LIMIT / (self.cohort or len(self.asked)) * len(part.clients)
         for name, size in expected.items():
-            for x in (sums[name].coarse, sums[name].fine):
-                _check_tensor(name, x, torch.Size([size]), torch.float64)
-            if not sums[name].sound(room):
-                raise _RejectedError(Reason.SIZE, name)
+            _check_sum(name, sums[name], size, room)
         if part.clients:
             _check_tensor("counts", part.counts, counts.shape, counts.dtype)
             if part.weight() < 0:
@@ -246,6 +244,19 @@ def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> N
         raise _RejectedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
     if x.dtype != dtype:
         raise _RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
+
+
+def _check_sum(name: str, total: ExactSum | PackedSum, size: int, most: float) -> None:
+    """A sum of the declared length that finite numbers, `most` in all, can give."""
+    if isinstance(total, ExactSum):
+        for x in (total.coarse, total.fine):
+            _check_tensor(name, x, torch.Size([size]), torch.float64)
+    else:
+        _check_tensor(name, total.data, torch.Size([total.data.numel()]), torch.uint8)
+        if not total.complete(size):
+            raise _RejectedError(Reason.SHAPE, f"{name}: {len(total.data)} bytes are no sum of {size} elements")
+    if not total.sound(most):
+        raise _RejectedError(Reason.SIZE, name)
 
 
 def _check_values(name: str, x: Tensor, most: float) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor
 from undrift.core.aggregation import Accumulator, Read, Write
 from undrift.core.algorithm import Algorithm
 from undrift.core.exact import ExactSum, NamedSums
+from undrift.core.packed import PackedSum, most_packed
 from undrift.core.types import Declared, Local, Summed, Tree, Upload, kinds, slope
 from undrift.core.vector import Vector
 from undrift.core.view import Gathered
@@ -36,7 +37,7 @@ class Total:
         self.rule: Accumulator[Any, Any] = self.algorithm.aggregation.open(self._uses("sum"))
 
     @property
-    def sums(self) -> dict[str, ExactSum]:
+    def sums(self) -> dict[str, ExactSum | PackedSum]:
         """Every exact sum by name."""
         return {**self.common.sums, **self.rule.sums.sums}
 
@@ -102,7 +103,7 @@ class Total:
         if self.clients:
             self.common.restore(tensors, self._common_sizes(size, 0))
             self.rule.restore(tensors, size, read)
-        known = {"clients", "counts", *(f"{name}/{part}" for name in self.sums for part in ("coarse", "fine"))}
+        known = {"clients", "counts", *(f"{name}/sum" for name in self.sums)}
         apart = "upload" if self.rule.room(1) else None
         unknown = [name for name in tensors if name not in known and not (apart and name.startswith(apart))]
         if unknown:
@@ -114,9 +115,11 @@ class Total:
         return self._common_sizes(len(params), len(buffers)) | self.rule.sizes(len(params))
 
     def most_bytes(self, clients: int, params: Vector, buffers: Tensor, counts: Tensor) -> int:
-        """The most bytes that the total of so many clients takes on the wire, and then some for names."""
-        numbers = sum(self.expected(params, buffers).values()) + len(params) + len(counts)
-        return (2 + self.rule.room(clients)) * (8 * numbers + 4096) + 8 * clients
+        """The most bytes that the total of so many clients, or one client's upload, takes on the wire."""
+        sizes = self.expected(params, buffers).values()
+        sums = sum(map(most_packed, sizes)) + 8 * (len(counts) + clients)
+        upload = 8 * (sum(sizes) + len(params) + len(counts)) + 4096
+        return max(sums, upload) + self.rule.room(clients) * upload
 
     def weight(self) -> float:
         """The sum of the weights."""

@@ -160,7 +160,7 @@ class WeightedSums(Generic[UpT]):
     """The weighted sums of displacements, in double precision: what the mean of a round is made of.
 
     Args:
-        delta: the sum of displacements by the weights of the aggregation.
+        delta: the sum of displacements by the weights of the aggregation, which a rule may overwrite.
         weight: the sum of these weights; it may be zero.
         extra: for every name in the rule's `extra`, the sum of displacements by the weights of that name.
         weights: the sums of those weights.

@@ -1,6 +1,6 @@
 """Rules that sort every coordinate by itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,10 +11,13 @@ from undrift.core.aggregation import Robust
 from undrift.core.types import Upload
 from undrift.core.vector import Vector
 
+_PIECE = 1 << 18  # coordinates at a time: sorting takes four times the memory of what is sorted
 
-def _ordered(uploads: Sequence[Upload]) -> Tensor:
-    """The displacements, one per row, every column sorted."""
-    return torch.stack([upload.delta for upload in uploads]).sort(dim=0).values
+
+def _each(uploads: Sequence[Upload], rule: Callable[[Tensor], Tensor]) -> Vector:
+    """A rule for displacements, one per row and every column sorted, applied piece by piece."""
+    pieces = zip(*(torch.split(upload.delta, _PIECE) for upload in uploads), strict=True)
+    return torch.cat([rule(torch.stack(piece).sort(dim=0).values) for piece in pieces])
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class CoordinateMedian(Robust):
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """Sort each coordinate."""
-        ordered, count = _ordered(uploads), len(uploads)
-        return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+        low, high = (len(uploads) - 1) // 2, len(uploads) // 2
+        return _each(uploads, lambda ordered: (ordered[low] + ordered[high]) / 2)
 
 
 @dataclass(frozen=True)
@@ -46,4 +49,4 @@ class TrimmedMean(Robust):
         """Sort each coordinate and cut both ends."""
         count = len(uploads)
         cut = tolerated(self.f, count, (count - 1) // 2)
-        return _ordered(uploads)[cut : count - cut].mean(dim=0, dtype=torch.float64)
+        return _each(uploads, lambda ordered: ordered[cut : count - cut].mean(dim=0, dtype=torch.float64))

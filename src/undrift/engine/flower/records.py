@@ -26,7 +26,7 @@ except ImportError as error:  # pragma: no cover
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
 
-VERSION = 3
+VERSION = 4
 """The version of the messages; server and nodes must agree."""
 
 LOSSES = "losses"

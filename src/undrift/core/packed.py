@@ -1,0 +1,196 @@
+"""The form of an exact sum on the wire: half of its size in memory or less, exact, and one form for one sum.
+
+A sum is a whole number of units of 2^-60. In every block of `BLOCK` elements the zero bits are dropped with which all
+its numbers end, and each number takes as many bytes as the largest of the block needs, in two's complement. A NaN has
+no such form. The bytes, little-endian: the number of elements (8 bytes); a shift and a width for every block; then the
+blocks, each in planes: the lowest 8, 4, 2 or 1 bytes of all its numbers, those above, and so on.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK = 8192
+"""Elements that share a shift and a width."""
+
+WIDEST = 13
+"""The most bytes of a number: with its sign, an exact sum has at most 104 bits."""
+
+_LOW = 50  # bits of the lower part of a number, of a unit of 2^-60; the upper part has a unit of 2^-10
+_MASK = (1 << _LOW) - 1
+_COUNT = 8  # bytes of the number of elements
+
+Array = np.ndarray[Any, Any]
+
+
+class PackedSum:
+    """An exact sum in its form on the wire, which is read block by block.
+
+    Args:
+        data: the bytes, checked by `complete` and `sound` if they came from elsewhere.
+    """
+
+    def __init__(self, data: Tensor) -> None:
+        self.data = data
+
+    @classmethod
+    def of(cls, coarse: Tensor, fine: Tensor) -> "PackedSum":
+        """Pack a sum.
+
+        Args:
+            coarse: multiples of 2^-10, below 2^43.
+            fine: multiples of 2^-60, below 2^-7.
+
+        Raises:
+            ValueError: a number is not finite, or too large.
+        """
+        size = len(coarse)
+        out = np.empty(most_packed(size), np.uint8)  # memory that is not written to is not taken
+        out[:_COUNT] = np.array([size], "<i8").view(np.uint8)
+        place, head = _start(size), _COUNT
+        for c, f in zip(torch.split(coarse, BLOCK), torch.split(fine, BLOCK), strict=True) if size else ():
+            high, low = _whole(c.cpu().numpy(), f.cpu().numpy())
+            shift, width = out[head : head + 2] = _form(high, low)
+            place = _write(out, place, int(width), high, low, int(shift))
+            head += 2
+        out.resize(place, refcheck=False)
+        return cls(torch.from_numpy(out))
+
+    @property
+    def size(self) -> int:
+        """The number of elements that the bytes claim; -1 if there are too few bytes."""
+        head = self._array[:_COUNT]
+        return int(head.view("<i8")[0]) if len(head) == _COUNT else -1
+
+    def complete(self, size: int) -> bool:
+        """Whether these are the bytes of a sum of so many elements, no more and no fewer."""
+        if self.size != size or len(self.data) < _start(size):
+            return False
+        widths = self._forms[:, 1].astype(np.int64)
+        last = size - BLOCK * (len(widths) - 1)
+        numbers = int(widths[:-1].sum()) * BLOCK + int(widths[-1]) * last if size else 0
+        return len(self.data) == _start(size) + numbers
+
+    def sound(self, most: float) -> bool:
+        """Whether this is the form of a sum that additions of finite numbers, `most` in all, can give."""
+        shift, width = self._forms.T.astype(np.int64)
+        if bool((shift > _LOW).any() or (shift + 8 * width > 8 * WIDEST + 7).any()):
+            return False
+        forms = self._forms.tolist()
+        largest = most * 2.0**10
+        return all(
+            -largest - 1 <= int(high.min()) and int(high.max()) <= largest and _form(high, low) == tuple(form)
+            for form, (high, low) in zip(forms, self._numbers(), strict=True)
+        )
+
+    def parts(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The coarse and the fine part of each block."""
+        for high, low in self._numbers():
+            yield _floats(high, 2.0**-10), _floats(low, 2.0**-60)
+
+    def value(self) -> Tensor:
+        """The sum, rounded once to double precision."""
+        pieces = [coarse.add_(fine) for coarse, fine in self.parts()]
+        return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.float64)
+
+    @property
+    def _array(self) -> Array:
+        """The bytes as an array."""
+        return self.data.numpy()
+
+    @property
+    def _forms(self) -> Array:
+        """The shift and the width of every block."""
+        return self._array[_COUNT : _start(self.size)].reshape(-1, 2)
+
+    def _numbers(self) -> Iterator[tuple[Array, Array]]:
+        """The upper and the lower parts of the numbers of each block."""
+        data, size = self._array, self.size
+        place = _start(size)
+        for block, (shift, width) in enumerate(self._forms.tolist()):
+            count = min(BLOCK, size - BLOCK * block)
+            yield _read(data[place : place + width * count], count, width, shift)
+            place += width * count
+
+
+def most_packed(size: int) -> int:
+    """The most bytes that a sum of so many elements takes."""
+    return _start(size) + WIDEST * size
+
+
+def _start(size: int) -> int:
+    """Where the numbers begin."""
+    return _COUNT + 2 * -(-size // BLOCK)
+
+
+def _whole(coarse: Array, fine: Array) -> tuple[Array, Array]:
+    """A block as whole numbers: upper parts of any sign, and lower parts of 0 or more, below 2^50."""
+    fits = coarse.max() < 2.0**43 and coarse.min() > -(2.0**43) and fine.max() < 2.0**-7 and fine.min() > -(2.0**-7)
+    if not fits:  # nor if one is NaN
+        raise ValueError("PackedSum: not the parts of an exact sum; let every upload pass the gate before it is added")
+    low = (fine * 2.0**60).astype(np.int64)
+    high = (coarse * 2.0**10).astype(np.int64)
+    high += low >> _LOW
+    low &= _MASK
+    return high, low
+
+
+def _form(high: Array, low: Array) -> tuple[int, int]:
+    """The shift of a block, at most 50 bits, and the width of its numbers in bytes."""
+    ends = int(np.bitwise_or.reduce(low))
+    shift = (ends & -ends).bit_length() - 1 if ends else _LOW
+    above = max(int(high.max()), ~int(high.min()))
+    bits = _LOW + above.bit_length()
+    if not above:  # the upper parts, 0 or -1, are nothing but signs
+        bits = int(np.bitwise_or.reduce(low ^ (high & _MASK))).bit_length()
+    return shift, max(0, -(-(bits + 1 - shift) // 8))
+
+
+def _planes(width: int) -> Iterator[tuple[int, int]]:
+    """The planes of numbers of a width: the first byte and the number of bytes of each."""
+    at = 0
+    for size in (8, 4, 2, 1):
+        while width - at >= size:
+            yield at, size
+            at += size
+
+
+def _write(out: Array, place: int, width: int, high: Array, low: Array, shift: int) -> int:
+    """Write the numbers of a block, and return the place behind them."""
+    words = [(high << (_LOW - shift)) | (low >> shift)]
+    if width > 8:
+        words.append(high >> (64 - _LOW + shift))
+    for at, size in _planes(width):
+        plane = words[at // 8].astype("<i8", copy=False).view(f"<i{size}")[at % 8 // size :: 8 // size]
+        end = place + size * len(plane)
+        out[place:end].view(f"<i{size}")[:] = plane
+        place = end
+    return place
+
+
+def _read(data: Array, count: int, width: int, shift: int) -> tuple[Array, Array]:
+    """The numbers of a block."""
+    words = [np.zeros(count, "<i8") for _ in range(2 if width > 8 else 1)]
+    for at, size in _planes(width):
+        plane = data[at * count : (at + size) * count].view(f"<i{size}")
+        words[at // 8].view(f"<i{size}")[at % 8 // size :: 8 // size] = plane
+    unused = 64 * len(words) - 8 * width
+    if 0 < unused < 64:  # the sign goes into all bits above
+        words[-1] <<= unused
+        words[-1] >>= unused
+    word = words[0].astype(np.int64, copy=False)
+    low = (word << shift) & _MASK
+    if width <= 8:
+        return word >> (_LOW - shift), low
+    below = (word.view(np.uint64) >> np.uint64(_LOW - shift)).view(np.int64)
+    return (words[1].astype(np.int64, copy=False) << (64 - _LOW + shift)) | below, low
+
+
+def _floats(x: Array, unit: float) -> Tensor:
+    """Whole numbers of a unit as a tensor."""
+    out = x.astype(np.float64)
+    out *= unit
+    return torch.from_numpy(out)
