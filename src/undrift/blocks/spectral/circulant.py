@@ -1,0 +1,80 @@
+"""Circular convolution with a symmetric kernel, as two sets of short transforms.
+
+torch plans an FFT anew at every call, and for one long row the plan costs more than the transform. So a row of
+L = A B elements is read as a table, element a B + b in column a of row b. Its transform is that of Cooley and Tukey:
+
+    Y[k + A l] = sum_b exp(-2 pi i b l / B) exp(-2 pi i b k / L) sum_a exp(-2 pi i a k / A) y[a B + b]
+
+The inner sum is a batch of B real transforms of length A, the outer one a batch of complex transforms of length B for
+the columns k = 0 .. A/2; the other columns are conjugates. The bins stay in this order: a symmetric kernel has a real
+spectrum, which is multiplied in place, and the same steps backwards give the result.
+"""
+
+from functools import lru_cache
+from math import isqrt, pi
+
+import torch
+from torch import Tensor
+
+_WHOLE = 2048
+
+
+class Circulant:
+    """A circular convolution in single precision.
+
+    Args:
+        response: the real spectrum of the symmetric kernel, the length // 2 + 1 bins of its real transform, as doubles.
+        length: the number of elements of a row.
+    """
+
+    def __init__(self, response: Tensor, length: int) -> None:
+        self.length = length
+        self.columns = split(length)
+        rows, kept = length // self.columns, self.columns // 2 + 1
+        bins = (torch.arange(kept) + self.columns * torch.arange(rows).unsqueeze(1)) % length
+        self.response = response[torch.minimum(bins, length - bins)].float().unsqueeze(-1)
+        angle = torch.outer(torch.arange(rows), torch.arange(kept)).double() * (-2 * pi / length)
+        self.turn = torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
+        self.back = self.turn.conj().resolve_conj() if rows > 1 else self.turn
+
+    def __call__(self, row: Tensor) -> Tensor:
+        """The convolution of one row, as a new tensor."""
+        table = row.view(self.columns, -1).t().contiguous()
+        bins = torch.fft.rfft(table)
+        if len(table) > 1:
+            bins = torch.fft.fft(bins.mul_(self.turn), dim=0)
+        torch.view_as_real(bins).mul_(self.response)
+        if len(table) > 1:
+            bins = torch.fft.ifft(bins, dim=0).mul_(self.back)
+        out: Tensor = torch.fft.irfft(bins, n=self.columns)
+        return out.t().reshape(-1)
+
+
+@lru_cache(maxsize=4096)
+def split(length: int) -> int:
+    """The factor of a length that is the length of the real transforms: the whole if it is short, else near its root."""
+    if length <= _WHOLE:
+        return length
+    return next(length // n for n in range(isqrt(length), 0, -1) if length % n == 0)
+
+
+@lru_cache(maxsize=4096)
+def smooth(least: int) -> int:
+    """The smallest length of at least `least` that has short transforms: 2^a 3^b 5^c with a multiple of 16 if long.
+
+    Args:
+        least: the smallest length allowed.
+    """
+    unit = 16 if least > _WHOLE else 1
+    length = -(-least // unit) * unit
+    while not is_smooth(length):
+        length += unit
+    return length
+
+
+def is_smooth(length: int) -> bool:
+    """Whether a length has no prime factor above 7."""
+    for prime in (2, 3, 5, 7):
+        while length % prime == 0:
+            length //= prime
+    return length == 1
