@@ -32,22 +32,23 @@ class Circulant:
         self.columns = split(length)
         rows, kept = length // self.columns, self.columns // 2 + 1
         bins = (torch.arange(kept) + self.columns * torch.arange(rows).unsqueeze(1)) % length
-        self.response = response[torch.minimum(bins, length - bins)].float().unsqueeze(-1)
+        # In the memory order in which torch leaves the bins: the transformed axis last.
+        self.response = response[torch.minimum(bins, length - bins)].float().t().contiguous().t().unsqueeze(-1)
         angle = torch.outer(torch.arange(rows), torch.arange(kept)).double() * (-2 * pi / length)
         self.turn = torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
-        self.back = self.turn.conj().resolve_conj() if rows > 1 else self.turn
+        self.back = self.turn.conj().resolve_conj()
 
-    def __call__(self, row: Tensor) -> Tensor:
-        """The convolution of one row, as a new tensor."""
-        table = row.view(self.columns, -1).t().contiguous()
-        bins = torch.fft.rfft(table)
-        if len(table) > 1:
-            bins = torch.fft.fft(bins.mul_(self.turn), dim=0)
-        torch.view_as_real(bins).mul_(self.response)
-        if len(table) > 1:
-            bins = torch.fft.ifft(bins, dim=0).mul_(self.back)
-        out: Tensor = torch.fft.irfft(bins, n=self.columns)
-        return out.t().reshape(-1)
+    def __call__(self, row: Tensor) -> None:
+        """Convolve one row in place."""
+        table = row.view(self.columns, -1).t()
+        bins = torch.fft.rfft(table.contiguous())
+        if len(bins) > 1:
+            whole = torch.fft.fft(bins.mul_(self.turn), dim=0)
+            torch.view_as_real(whole).mul_(self.response)
+            torch.mul(torch.fft.ifft(whole, dim=0), self.back, out=bins)
+        else:
+            torch.view_as_real(bins).mul_(self.response)
+        table.copy_(torch.fft.irfft(bins, n=self.columns))
 
 
 @lru_cache(maxsize=4096)

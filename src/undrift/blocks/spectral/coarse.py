@@ -28,7 +28,7 @@ from undrift.blocks.spectral.circulant import Circulant, is_smooth, smooth
 
 _ERROR = 2e-7
 _OVERSAMPLING = 2
-_ELEMENTS = 32
+_CELLS = 8
 _STEPS = (4, 64)
 _scratch = local()
 
@@ -65,7 +65,7 @@ class Coarse:
         sigma = size / (2 * count * step)
         width = ceil(-log(_ERROR) / (pi * sqrt(1 - 1 / sigma)))
         window = _window(width, step, sigma)
-        self.cells = ceil(_ELEMENTS / step)
+        self.cells = _CELLS
         self.spread = _block(window, step, self.cells).float()
         self.groups = ceil(size / len(self.spread))
         self.points = self.groups * self.cells + width - 1
@@ -96,9 +96,10 @@ class Coarse:
         if rest.numel():
             torch.mm(rest, self.spread[: rest.numel()], out=parts[whole:])
         self._add_up(parts, line, extra)
-        smoothed = self.convolve(line[: self.length])
-        line[: self.length] = smoothed
-        line[self.length : self.points] = smoothed[: max(0, self.points - self.length)]
+        self.convolve(line[: self.length])
+        beyond = self.points - self.length
+        if beyond > 0:
+            line[self.length : self.points] = line[:beyond]
         parts.copy_(line.as_strided(parts.shape, (self.cells, 1)))
         table.addmm_(parts[:whole], self.spread.t(), alpha=-1)
         if rest.numel():
