@@ -25,7 +25,7 @@ from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import train
 from undrift.core.random import generator
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import bind
 from undrift.models import CNN5, resnet, resnet18
@@ -75,7 +75,20 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
     def epoch() -> None:
         batches = task.batches(0, local.batch_size, random("batches"))
         examples = task.examples(0)
-        train(algorithm, model, loss, batches, broadcast, None, local, client=0, examples=examples, random=random)
+        steps = -(-examples // local.batch_size)
+        train(
+            algorithm,
+            model,
+            loss,
+            batches,
+            broadcast,
+            None,
+            local,
+            client=0,
+            examples=examples,
+            steps=steps,
+            random=random,
+        )
 
     return epoch
 
