@@ -53,15 +53,15 @@ class Circulant:
 
 @lru_cache(maxsize=4096)
 def split(length: int) -> int:
-    """The factor of a length that is the length of the real transforms: the whole if it is short, else near its root."""
+    """The length of the real transforms: the whole length if it is short, else its factor nearest to the root."""
     if length <= _WHOLE:
         return length
     return next(length // n for n in range(isqrt(length), 0, -1) if length % n == 0)
 
 
 @lru_cache(maxsize=4096)
-def smooth(least: int) -> int:
-    """The smallest length of at least `least` that has short transforms: 2^a 3^b 5^c with a multiple of 16 if long.
+def smooth_length(least: int) -> int:
+    """The smallest length of at least `least` without a prime factor above 7; a long one is a multiple of 16.
 
     Args:
         least: the smallest length allowed.

@@ -24,7 +24,7 @@ from threading import local
 import torch
 from torch import Tensor
 
-from undrift.blocks.spectral.circulant import Circulant, is_smooth, smooth
+from undrift.blocks.spectral.circulant import Circulant, is_smooth, smooth_length
 
 _ERROR = 2e-7
 _OVERSAMPLING = 2
@@ -34,7 +34,7 @@ _scratch = local()
 
 
 def grid(size: int, count: int) -> int:
-    """The distance of the grid's points for the `count` lowest bins of a row; 1 if they are too many for a coarser grid.
+    """The distance of the grid's points for the `count` lowest bins of a row; 1 if they are too many.
 
     The largest distance that leaves the oversampling and divides the row into a length with short transforms; without
     one, the largest multiple of 4.
@@ -70,7 +70,7 @@ class Coarse:
         self.groups = ceil(size / len(self.spread))
         self.points = self.groups * self.cells + width - 1
         circle = size % step == 0 and is_smooth(size // step)
-        self.length = size // step if circle else smooth(2 * self.points - 1)
+        self.length = size // step if circle else smooth_length(2 * self.points - 1)
         bins = torch.zeros(size // 2 + 1, dtype=torch.float64)
         bins[:count] = (step / torch.fft.rfft(window, n=size)[:count].abs()) ** 2
         if circle:
