@@ -20,23 +20,34 @@ from typing import Any
 import torch
 from torch import nn
 
-from undrift.algorithms import fedavg, fedfft, fedsam, specgrad
+from undrift.algorithms import fedavg, fedfft, fedfft_d, fedsam, specgrad
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import train
 from undrift.core.random import generator
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import bind
-from undrift.models import CNN5, resnet
+from undrift.models import CNN5, resnet, resnet18
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {"cnn5": (CNN5, 48), "resnet20": (resnet, 50)}
-METHODS: dict[str, Algorithm] = {"fedavg": fedavg(), "fedsam": fedsam(), "specgrad": specgrad(), "fedfft": fedfft()}
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "cnn5": (CNN5, 48),
+    "resnet20": (resnet, 50),
+    "resnet18": (resnet18, 50),
+}
+METHODS: dict[str, Algorithm] = {
+    "fedavg": fedavg(),
+    "fedsam": fedsam(),
+    "specgrad": specgrad(),
+    "fedfft": fedfft(),
+    "fedfft_d": fedfft_d(),
+}
 RATIOS = {
     "loop_over_bare": ("fedavg", "bare"),
     "fedsam_over_fedavg": ("fedsam", "fedavg"),
     "specgrad_over_fedavg": ("specgrad", "fedavg"),
     "fedfft_over_fedsam": ("fedfft", "fedsam"),
+    "fedfft_d_over_fedavg": ("fedfft_d", "fedavg"),
 }
 
 
@@ -64,7 +75,20 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
     def epoch() -> None:
         batches = task.batches(0, local.batch_size, random("batches"))
         examples = task.examples(0)
-        train(algorithm, model, loss, batches, broadcast, None, local, client=0, examples=examples, random=random)
+        steps = -(-examples // local.batch_size)
+        train(
+            algorithm,
+            model,
+            loss,
+            batches,
+            broadcast,
+            None,
+            local,
+            client=0,
+            examples=examples,
+            steps=steps,
+            random=random,
+        )
 
     return epoch
 
@@ -90,9 +114,9 @@ def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {contender: [] for contender in runs}
     for _ in range(repetitions):
         for contender, run in runs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            seconds[contender].append(time.perf_counter() - start)
+            seconds[contender].append(time.process_time() - start)
     pairs = {
         ratio: [a / b for a, b in zip(seconds[above], seconds[below], strict=True)]
         for ratio, (above, below) in RATIOS.items()

@@ -193,7 +193,7 @@ class Spectral(Block[ServerT, ClientT, SentT, UpT, StateT]):
         return offset
 
     def filter_gradient(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """The filtered data gradient; `grad` itself is left alone."""
+        """The filtered data gradient; `grad` may be overwritten."""
         return grad
 
 

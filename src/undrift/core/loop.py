@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from undrift.core.algorithm import Algorithm
+from undrift.core.block import Spectral
 from undrift.core.oracle import Oracle
 from undrift.core.vector import Vector
 from undrift.core.view import Step
@@ -22,6 +23,7 @@ def descend(
     coupled, decoupled = (local.weight_decay if a.local_optimizer.decoupled is x else 0.0 for x in (False, True))
     shared = a.personalization.shared(step.layout)
     shared = shared if shared is None else shared.to(w.device)
+    split = shared is not None and type(a.spectral) is not Spectral
 
     def inside(new: Vector, old: Vector) -> Vector:
         """Filters and corrections act on what is shared; the private part follows its own gradient."""
@@ -39,7 +41,8 @@ def descend(
             offset = inside(a.spectral.filter_offset(offset, states["spectral"], step), offset)
         grad = a.perturbation.mix(oracle.gradient(offset), states["perturbation"], step)
         a.personalization.train_own(grad, states["personalization"], step)
-        grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), grad)
+        whole = grad.clone() if split else grad
+        grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), whole)
         if local.clip is not None:
             grad = grad.mul_((local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
         own = grad.clone() if shared is not None else grad

@@ -41,15 +41,32 @@ class Filter:
     def __call__(self, v: Vector, layout: Layout, generator: Generator | None = None) -> Vector:
         """Filter every tensor of `v` that is in scope, those of one size in one batched call."""
         out = v.clone()
-        tensors = layout.split(out)
+        self.apply_(out, layout, generator)
+        return out
+
+    def apply_(self, v: Vector, layout: Layout, generator: Generator | None = None) -> None:
+        """The same in place.
+
+        Args:
+            v: the vector to overwrite.
+            layout: the tensors in it.
+            generator: the stream of a filter that draws.
+        """
+        if type(self).__call__ is not Filter.__call__:
+            v.copy_(self(v, layout, generator))
+            return
+        tensors = layout.split(v)
+        plain = v.is_contiguous() and self.order == "0123"
         for group in _groups(self, layout):
+            if plain and (len(group) == 1 or self.alone(tensors[group[0]].numel())):
+                for i in group:
+                    self.rows_(tensors[i].view(1, -1), generator)
+                continue
             pairs = [_sequence(tensors[i], self.order, i) for i in group]
-            sequences = [sequence for sequence, _ in pairs]
-            stacked = torch.stack(sequences) if len(sequences) > 1 else sequences[0].unsqueeze(0)
-            rows = self.rows(stacked, generator)
+            rows = torch.stack([sequence for sequence, _ in pairs])
+            self.rows_(rows, generator)
             for row, i, (_, restore) in zip(rows, group, pairs, strict=True):
                 tensors[i].copy_(restore(row))
-        return out
 
     def touches(self, size: int) -> bool:
         """Whether a tensor of so many elements is changed at all."""
@@ -58,6 +75,14 @@ class Filter:
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """The filter on a batch of sequences of one length."""
         raise NotImplementedError
+
+    def rows_(self, rows: Tensor, generator: Generator | None) -> None:
+        """The same in place, on contiguous rows."""
+        rows.copy_(self.rows(rows, generator))
+
+    def alone(self, size: int) -> bool:
+        """Whether tensors of so many elements are filtered one by one, where they are, even if there are several."""
+        return False
 
     def covers(self, name: str, shape: tuple[int, ...]) -> bool:
         """Whether a tensor is in scope."""

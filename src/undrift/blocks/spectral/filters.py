@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Generator
 
 from undrift.blocks.spectral.filter import Filter
@@ -10,8 +11,16 @@ from undrift.core.vector import Vector
 from undrift.core.view import Start, Step
 
 
+@dataclass
+class _Visit:
+    """The stream of filters that draw, and the memory of the filtered offset, which every step uses again."""
+
+    random: Generator
+    offset: Vector | None = None
+
+
 @dataclass(frozen=True)
-class Filters(Spectral[None, None, None, None, Generator]):
+class Filters(Spectral[None, None, None, None, _Visit]):
     """client:  offset <- perturbation(offset);   g <- gradient(g), of the data gradient only
 
     Args:
@@ -39,14 +48,21 @@ class Filters(Spectral[None, None, None, None, Generator]):
             f"Add one, as perturbation=SAM(0.1); to filter the gradient write Filters(gradient={self.perturbation!r})"
         )
 
-    def begin(self, sent: None, kept: None, start: Start) -> Generator:
+    def begin(self, sent: None, kept: None, start: Start) -> _Visit:
         """The stream of filters that draw."""
-        return start.random("filter")
+        return _Visit(start.random("filter"))
 
-    def filter_offset(self, offset: Vector, state: Generator, step: Step) -> Vector:
-        """Filter the offset."""
-        return offset if self.perturbation is None else self.perturbation(offset, step.layout, state)
+    def filter_offset(self, offset: Vector, state: _Visit, step: Step) -> Vector:
+        """Filter a copy of the offset; the next step overwrites it."""
+        if self.perturbation is None:
+            return offset
+        if state.offset is None:
+            state.offset = torch.empty_like(offset)
+        self.perturbation.apply_(state.offset.copy_(offset), step.layout, state.random)
+        return state.offset
 
-    def filter_gradient(self, grad: Vector, state: Generator, step: Step) -> Vector:
-        """Filter the data gradient."""
-        return grad if self.gradient is None else self.gradient(grad, step.layout, state)
+    def filter_gradient(self, grad: Vector, state: _Visit, step: Step) -> Vector:
+        """Filter the data gradient, in place."""
+        if self.gradient is not None:
+            self.gradient.apply_(grad, step.layout, state.random)
+        return grad

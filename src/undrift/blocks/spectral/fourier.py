@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.spectral.band import without_low
 from undrift.blocks.spectral.filter import Filter, fraction, removed, signal, spectrum
+from undrift.blocks.spectral.lowband import choose, remove_low_
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,12 +32,23 @@ class high_pass(_Share):  # noqa: N801  a filter reads as a function
         r: share of the bins to remove; 0 removes nothing.
     """
 
+    def alone(self, size: int) -> bool:
+        """Long tensors are filtered where they are, without a copy."""
+        return choose(size, removed(self.r, size)) != "basis"
+
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
-        """Zero the lowest bins; a single one is the mean."""
+        """Remove the lowest bins."""
+        out = rows.clone(memory_format=torch.contiguous_format)
+        self.rows_(out, generator)
+        return out
+
+    def rows_(self, rows: Tensor, generator: Generator | None) -> None:
+        """Remove the lowest bins in place; a single one is the mean."""
         count = removed(self.r, rows.shape[-1])
         if count == 1:
-            return rows - rows.mean(dim=-1, keepdim=True)
-        return without_low(rows, count)
+            rows.sub_(rows.mean(dim=-1, keepdim=True))
+        elif count > 1:
+            remove_low_(rows, count)
 
 
 @dataclass(frozen=True, repr=False)
