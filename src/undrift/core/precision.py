@@ -45,12 +45,9 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
         precision: of the passes.
         device: where the model is.
     """
-    if not torch.amp.is_autocast_available(device.type):
-        if precision != "fp32":
-            raise ValueError(f"precision {precision}: PyTorch has no autocast on {device.type!r}; take fp32")
-        return nullcontext()
     if precision == "fp32":
-        return torch.autocast(device.type, enabled=False, cache_enabled=False)
+        outer = torch.is_autocast_enabled(device.type)
+        return torch.autocast(device.type, enabled=False, cache_enabled=False) if outer else nullcontext()
     return torch.autocast(device.type, dtype=_DTYPES[precision], cache_enabled=False)
 
 
