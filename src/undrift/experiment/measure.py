@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from undrift.core.algorithm import Algorithm, cost
 from undrift.core.evaluation import evaluating
+from undrift.core.place import home
 from undrift.core.task import Evaluates, EvaluatesClients
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
@@ -37,7 +38,7 @@ class Measure:
 
     def __init__(self, setup: Setup, simulation: Simulation) -> None:
         self.setup, self.simulation = setup, simulation
-        self.model = bind(setup.task.model())
+        self.model = bind(simulation.place.to(setup.task.model()))
         self.costs = cost(setup.algorithm)
         mask = setup.algorithm.personalization.shared(self.model.layout)
         self.shared = 1.0 if mask is None else float(mask.float().mean())
@@ -127,7 +128,7 @@ class Measure:
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""
         self._load(state, state.params, state.buffers)
-        return {name: x.clone() for name, x in self.model.module.state_dict().items()}
+        return {name: home(x).clone() for name, x in self.model.module.state_dict().items()}
 
     @property
     def judged_by(self) -> Column:

@@ -8,6 +8,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from undrift.core.place import home
 from undrift.core.task import Task
 from undrift.experiment.best import Round, chosen_round
 from undrift.experiment.config import Config
@@ -71,7 +72,7 @@ class SavedRun:
             if client is not None and not 0 <= client < population:
                 raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
             module = simulation.module(state) if client is None else simulation.personal(state, client)
-            return {name: x.detach().clone() for name, x in module.state_dict().items()}
+            return {name: home(x.detach()).clone() for name, x in module.state_dict().items()}
 
     def model(self, task: Task | None = None, *, client: int | None = None, round: Round | None = None) -> nn.Module:
         """A model of the run, ready to evaluate.

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from undrift.core.place import placed_with
 from undrift.core.vector import bind
 from undrift.lens.spectrum import Vectors, rows
 
@@ -51,14 +52,14 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     try:
         module.eval()
         with torch.no_grad():
-            for chunk in torch.split(inputs, batch):
+            for chunk in placed_with(module).ahead(torch.split(inputs, batch)):
                 module(chunk)
     finally:
         for hook in hooks:
             hook.remove()
         for part, training in modes:
             part.training = training
-    return {name: torch.cat(batches) for name, batches in seen.items()}
+    return {name: torch.cat(batches).cpu() for name, batches in seen.items()}
 
 
 def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
@@ -122,7 +123,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
     hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
         with torch.no_grad():
-            module(inputs)
+            module(placed_with(module).to(inputs))
     finally:
         for hook in hooks:
             hook.remove()
