@@ -24,7 +24,7 @@ from undrift.engine.store import MemoryStore
 from undrift.engine.worker import Job
 from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
-from undrift.testing.device import engine_ratios
+from undrift.testing.ratios import engine_ratios
 
 ray = pytest.importorskip("ray")
 from undrift.ray import Pool, RayBackend, fitting_pool  # noqa: E402

@@ -8,8 +8,9 @@ import torch
 from devices import needed
 from undrift import Simulation
 from undrift.testing import DeviceReport, check_device
-from undrift.testing import device as checks
-from undrift.testing.device import MethodCheck, step_ratios
+from undrift.testing import ratios as measured
+from undrift.testing.device import MethodCheck
+from undrift.testing.ratios import step_ratios
 
 METHODS = ("fedfft-d", "krum")
 
@@ -45,7 +46,7 @@ def test_a_difference_and_an_error_are_failures(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_ratios_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_EXAMPLES", 50)
+    monkeypatch.setattr(measured, "_EXAMPLES", 50)
     ratios = step_ratios("cpu", repetitions=1)
     assert ratios.keys() == {"visit_over_bare", "fedsam_over_fedavg", "specgrad_over_fedavg", "device_over_cpu"}
     assert ratios["fedsam_over_fedavg"] > 1
