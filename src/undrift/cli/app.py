@@ -126,7 +126,7 @@ def plainly(command: str) -> Iterator[None]:
         else:
             usual(message, category, *place, **more)
 
-    warnings.showwarning = show  # type: ignore[assignment]
+    warnings.showwarning = show
     try:
         yield
     finally:
