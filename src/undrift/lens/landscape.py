@@ -58,7 +58,7 @@ class EmpiricalLoss:
         """The loss at a point; None means `w`."""
         with self._at(self.w if point is None else point), torch.no_grad():
             losses = torch.stack([self.loss(self.model.module, x).reshape(()) for x in self.batches]).tolist()
-            return sum(share * loss for share, loss in zip(self._shares, losses, strict=True))
+            return float(sum(share * loss for share, loss in zip(self._shares, losses, strict=True)))
 
     def gradient(self) -> Vector:
         """The gradient of the loss at `w`."""
