@@ -85,7 +85,6 @@ def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
     assert (tmp_path / "report.md").read_text() in told.stdout
     refused = call(app, ["doctor", "--device", "warp"])
     assert refused.exit_code == 2 and refused.stderr.startswith("undrift doctor: device warp: PyTorch knows no such")
-    assert json.loads(call(app, ["doctor", "--json"]).stdout)["devices"][0]["name"] == "cpu"
     out = tmp_path / "out"
     flags = ["--device", "mps", "--workers", "auto", "--deterministic", "--out", str(out)]
     refused = call(app, ["run", "fedavg", "--config", str(tmp_path / "run.toml"), *flags])
