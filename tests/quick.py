@@ -42,6 +42,8 @@ TESTS = (
     "test_flower::test_methods_that_gather_or_upload_every_kind_of_field",
     "test_flower_backend::test_every_option_of_a_simulation_works",
     "test_ray::test_equals_the_reference_to_the_bit",
+    "test_devices::test_a_visit_is_measured_and_workers_are_chosen",
+    "test_engine_record::test_the_command_line",
     # papers
     "test_dry::test_trains_and_evaluates_one_round",
     "test_papers::test_an_experiment_runs_resumes_and_writes_its_numbers",

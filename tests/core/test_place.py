@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.core.place import HOST, Place, devices, home, place_of
+import pretend
+from undrift.core.place import HOST, Place, devices, home, place_of, placed_with
+from undrift.core.random import seed_streams, seeded, set_streams, streams
 from undrift.core.types import Broadcast
 
 Pair = namedtuple("Pair", "inputs targets")
@@ -43,3 +45,27 @@ def test_what_is_here_is_not_copied() -> None:
 
 def test_the_host_keeps_no_second_copy() -> None:
     assert not HOST.fits(torch.ones(2))
+
+
+def test_streams_are_seeded_for_a_while() -> None:
+    before = torch.get_rng_state()
+    with seeded(HOST.device, 3):
+        first, state = torch.rand(2), streams(HOST.device)
+        second = torch.rand(2)
+        set_streams(HOST.device, state)
+        assert torch.equal(torch.rand(2), second)
+        seed_streams(HOST.device, 3)
+        assert torch.equal(torch.rand(2), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(bool(pretend.missing), reason="no pretend device")
+def test_there_and_back() -> None:
+    place, x = place_of("pretend"), torch.ones(3)
+    there = place.to(Broadcast(1, x, x, x, {"drift": Pair(x, 2.0)}))
+    assert there.params.device == place.device and not place.host and place.exact
+    assert there.parts["drift"] is not None and there.parts["drift"][0].device == place.device
+    assert home(there).params.device == HOST.device
+    assert [batch[0].device for batch in place.ahead([(x,), (x,), (x,)])] == [place.device] * 3
+    assert place.fits(x) and not Place(place.device, 0.0).fits(x)
+    assert placed_with(place.to(nn.Linear(1, 1))) == place and placed_with(nn.ReLU()) == HOST

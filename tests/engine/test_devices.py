@@ -5,8 +5,10 @@ import os
 import pytest
 import torch
 
+from devices import needed
 from undrift import Simulation, make
-from undrift.engine import device as devices
+from undrift.blocks import lap_d
+from undrift.engine import device as engine_device
 from undrift.engine.device import (
     Memory,
     check_name,
@@ -50,13 +52,13 @@ class Gpus:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = devices._module
-    monkeypatch.setattr(devices, "_module", lambda kind: Gpus if kind == "cuda" else plain(kind))
+    plain = engine_device._module
+    monkeypatch.setattr(engine_device, "_module", lambda kind: Gpus if kind == "cuda" else plain(kind))
 
 
 def test_auto_is_the_best_device_there_is(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve("auto") == "cuda" and resolve("cuda:1") == "cuda:1" and kind_of("cuda:1") == "cuda"
-    assert [x.name for x in devices.devices()][:3] == ["cpu", "cuda:0", "cuda:1"]
+    assert [x.name for x in engine_device.devices()][:3] == ["cpu", "cuda:0", "cuda:1"]
     assert title("cuda:1") == "GPU 1" and memory("cuda:1") == Memory(8_000, 6_000)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     with pytest.raises(ValueError, match=r"device cuda:2: there is no number 2 with CUDA_VISIBLE_DEVICES=4,5, only 2"):
@@ -72,7 +74,7 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused() -> None:
     with pytest.raises(ValueError, match=r"device mps: there is no Apple GPU"):
         Simulation(make("fedavg"), Clinic(), device="mps")
     assert Simulation(make("fedavg"), Clinic(), device="auto").job.device == "cpu"
-    assert devices.devices()[0].name == "cpu" and title("cpu") == "cpu"
+    assert engine_device.devices()[0].name == "cpu" and title("cpu") == "cpu"
 
 
 def test_names_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,3 +145,11 @@ def test_a_visit_is_measured_and_workers_are_chosen() -> None:
         torch.ones(1000)
         synchronize("cpu")
     assert peak.bytes is not None
+
+
+@needed
+def test_a_moving_average_on_a_device_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("undrift.core.vector.SINGLE", ("mps", "pretend"))
+    rows = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    found = lap_d(5).rows(rows.to("pretend"), None)
+    assert found.device.type == "pretend" and torch.equal(found.cpu(), lap_d(5).rows(rows, None))

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from importlib import util
 from math import gcd
 from pathlib import Path
 
@@ -18,6 +17,7 @@ pytest.importorskip("ray")
 
 from flwr.app import Context, RecordDict
 
+import pretend
 from flower_grid import StandInGrid
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
@@ -232,7 +232,7 @@ print("RESULT", json.dumps(told), flush=True)
 def test_flowers_own_simulation(tmp_path: Path) -> None:
     """Workers on another device have the CPU's bits, too."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    device = {"UNDRIFT_DEVICE_MODULE": "pretend"} if util.find_spec("pretend") else {}
+    device = {} if pretend.missing else {"UNDRIFT_DEVICE_MODULE": "pretend"}
     paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *os.environ.get("PYTHONPATH", "").split(":")])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), "pretend" if device else "cpu"],

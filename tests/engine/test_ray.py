@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from devices import needed
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Algorithm, Local, Simulation, parse
 from undrift.algorithms import make
@@ -23,7 +24,7 @@ from undrift.engine.store import MemoryStore
 from undrift.engine.worker import Job
 from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
-from undrift.testing.device import engine_ratios
+from undrift.testing.ratios import engine_ratios
 
 ray = pytest.importorskip("ray")
 from undrift.ray import Pool, RayBackend, fitting_pool  # noqa: E402
@@ -219,8 +220,8 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
     assert {on_two.sha256, elsewhere.sha256} == {local.sha256}
 
 
+@needed
 def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeypatch) -> None:  # noqa: F811
-    pytest.importorskip("pretend")
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "pretend")
     algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
     expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)

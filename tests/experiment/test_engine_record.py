@@ -1,20 +1,23 @@
 """A run records its device and its workers, and is not resumed on another kind of device by accident."""
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from devices import needed
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
+from undrift.cli.app import plainly
 from undrift.experiment import Config, resume, start
-from undrift.experiment.devices import EngineConfig, Workers, engine_record, other_device, plan_of, settled
+from undrift.experiment.devices import EngineConfig, Workers, engine_record, other_device, plan_of, settled, warn_other
 from undrift.experiment.folder import RunError
 from undrift.experiment.setup import prepare
 from undrift.experiment.strict import ConfigError
 
-pretend = pytest.importorskip("pretend")
+pytestmark = needed
 
 
 @pytest.fixture(autouse=True)
@@ -75,16 +78,24 @@ def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
     told = call(app, ["doctor", "--config", str(tmp_path / "run.toml"), "--json"])
     assert json.loads(told.stdout)["plan"]["workers"] >= 1
     assert "a visit on cpu:" in call(app, ["doctor", "--config", str(tmp_path / "run.toml")]).stdout
-    words = ["doctor", "--device", "pretend", "--method", "fedavg", "--method", "fedsam", "--no-measure"]
+    words = ["doctor", "--device", "pretend", "--method", "fedavg", "--method", "scaffold", "--no-measure"]
     told = call(app, [*words, "--out", str(tmp_path / "report")])
     assert told.exit_code == 0 and "2 of 2 methods pass" in told.stdout
     assert json.loads((tmp_path / "report.json").read_text())["device"] == "pretend"
     assert (tmp_path / "report.md").read_text() in told.stdout
     refused = call(app, ["doctor", "--device", "warp"])
     assert refused.exit_code == 2 and refused.stderr.startswith("undrift doctor: device warp: PyTorch knows no such")
-    assert [x["name"] for x in json.loads(call(app, ["doctor", "--json"]).stdout)["devices"]][0] == "cpu"
     out = tmp_path / "out"
     flags = ["--device", "mps", "--workers", "auto", "--deterministic", "--out", str(out)]
     refused = call(app, ["run", "fedavg", "--config", str(tmp_path / "run.toml"), *flags])
     assert refused.exit_code == 2 and len(refused.stderr.strip().splitlines()) == 1 and not out.exists()
     assert "device mps: there is no Apple GPU that PyTorch can use; use device cpu, or auto" in refused.stderr
+
+
+def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with plainly("resume"), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning("the run moved", UserWarning, "file.py", 1)
+        warn_other("runs/a", "it was trained on cuda and would go on on cpu")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "undrift resume: the run moved" and lines[1].startswith("undrift resume: runs/a: it was trained")

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pretend
 import pytest
 import torch
 from torch import Tensor, nn
 
+import pretend
 from undrift.core.algorithm import Algorithm
 from undrift.core.server import close, open_run, send
 from undrift.core.tensor_task import TensorTask
@@ -44,8 +45,8 @@ class Judged(TensorTask):
     """A task with proxy data: its first examples."""
 
     def proxy(self) -> Iterator[Any]:
-        """Two batches."""
-        for chosen in torch.split(torch.arange(4), 2):
+        """One batch."""
+        for chosen in torch.split(torch.arange(4), 4):
             yield self.inputs[chosen], self.targets[chosen]
 
 
@@ -73,19 +74,21 @@ def rounds(algorithm: Algorithm, device: str, count: int = 2, task: Any = None, 
     return state
 
 
-def visited(algorithm: Algorithm, steps: int, task: Any = None) -> Counter[str]:
-    """What ran on the device in a client's second visit, of so many steps; the first one was of two."""
-    task = task_for(algorithm, sizes=(16,)) if task is None else task
+def visited(algorithm: Algorithm, *steps: int) -> list[Counter[str]]:
+    """What ran on the device in a client's second visit, for several numbers of steps; its first had one step."""
+    task = task_for(algorithm, sizes=(16,))
     state = open_run(algorithm, bind(task.model()))
-    first = Job(algorithm, task, Local(lr=0.05, batch_size=2, steps=2), device="pretend")
+    first = Job(algorithm, task, Local(lr=0.05, batch_size=2, steps=1), device="pretend")
     worker, broadcast = Worker(first), send(algorithm, state)
     partial = worker.serve(broadcast, [0], {}, 1)
     assert not partial.rejections, partial.cause
     if not algorithm.needs.proxy:
         state = close(algorithm, state, broadcast, partial.total, 1, first.local, worker.model.layout)
-    job = Job(algorithm, task, Local(lr=0.05, batch_size=2, steps=steps), device="pretend")
-    again = Worker(job, worker.store)
-    with pretend.counted() as found:
-        served = again.serve(send(algorithm, state), [0], state.accepted, 1)
-    assert not served.rejections, served.cause
-    return found
+    out, broadcast = [], send(algorithm, state)
+    for count in steps:
+        worker.job = replace(first, local=Local(lr=0.05, batch_size=2, steps=count))
+        with pretend.counted() as found:
+            partial = worker.serve(broadcast, [0], state.accepted, 1)
+        assert not partial.rejections, partial.cause
+        out.append(found)
+    return out

@@ -5,6 +5,7 @@ A command's module imports nothing slow at its top: help, completion and refused
 
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -112,6 +113,24 @@ def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
     except theirs as error:
         typer.echo(f"undrift {command}: {error}", err=True)
         raise typer.Exit(2) from error
+
+
+@contextmanager
+def plainly(command: str) -> Iterator[None]:
+    """Print a warning to the user in one line, without the place in the code; other warnings as always."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if category is UserWarning:
+            typer.echo(f"undrift {command}: {message}", err=True)
+        else:
+            usual(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 @contextmanager

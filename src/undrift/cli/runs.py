@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from undrift.cli import names
-from undrift.cli.app import app, reported, stoppable
+from undrift.cli.app import app, plainly, reported, stoppable
 from undrift.cli.names import PARTITIONS, completing, methods, models
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 
@@ -172,7 +172,7 @@ def resume_run(
 
     given = {"rounds": rounds, **placed(engine, workers, device, gpus, deterministic)}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    with reported("resume", RunError, CheckpointError), stoppable(f"undrift resume {folder}"):
+    with reported("resume", RunError, CheckpointError), plainly("resume"), stoppable(f"undrift resume {folder}"):
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")

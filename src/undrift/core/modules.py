@@ -42,13 +42,13 @@ def plain_state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def plain_copy(module: nn.Module) -> dict[str, Tensor]:
-    """The same with copies of the tensors, each contiguous and in its own memory, as files of tensors want them.
+    """The same with copies of the tensors on the host, each contiguous and in its own memory, as files want them.
 
     Args:
         module: the model.
     """
-    copied = torch.contiguous_format
-    return {name: x.detach().clone(memory_format=copied) for name, x in plain_state(module).items()}
+    form = torch.contiguous_format
+    return {name: x.detach().to("cpu", copy=True, memory_format=form) for name, x in plain_state(module).items()}
 
 
 def load_plain(module: nn.Module, state: Mapping[str, Tensor]) -> None:

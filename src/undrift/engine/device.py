@@ -27,7 +27,7 @@ class Memory(NamedTuple):
     free: int
 
 
-class Found(NamedTuple):
+class KnownDevice(NamedTuple):
     """A device of this machine: its name, its model's name, and its memory if it is known."""
 
     name: str
@@ -104,12 +104,12 @@ def resolve(device: str = "auto") -> str:
     return device
 
 
-def devices() -> list[Found]:
+def devices() -> list[KnownDevice]:
     """The devices of this machine that a worker can train on, the CPU first."""
     plug_in()
     kinds = ["cuda", "mps", "xpu", *([] if _extra() == "privateuseone" else [_extra()])]
     names = ["cpu", *(f"{kind}:{i}" if _count(kind) > 1 else kind for kind in kinds for i in range(_count(kind)))]
-    return [Found(name, title(name), memory(name)) for name in names]
+    return [KnownDevice(name, title(name), memory(name)) for name in names]
 
 
 def title(device: str) -> str:

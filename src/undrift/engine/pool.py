@@ -3,7 +3,8 @@
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -150,6 +151,17 @@ def resources(address: str | None = None) -> tuple[float, int]:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return found.get("CPU", 1.0), int(found.get("GPU", 0))
+
+
+@contextmanager
+def temporary_ray() -> Iterator[None]:
+    """Shut Ray down at the end, unless it is running in this process already."""
+    running = ray.is_initialized()
+    try:
+        yield
+    finally:
+        if not running:
+            ray.shutdown()
 
 
 def fitting_pool(job: Job, cohort: int | None = None, address: str | None = None) -> Pool:

@@ -66,13 +66,13 @@ def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | 
     shared = kind_of(engine.device) == "cuda" and engine.gpus is None
     if given is not None and not shared:
         return Plan(engine.device, given, engine.gpus or 0.0), None
-    processors, gpus = processors(), None
+    count, gpus = processors(), None
     if engine.name == "ray":
         from undrift.engine.pool import resources
 
         found, gpus = resources(engine.address)
-        processors = int(found)
-    plan, probe = choose(job, cohort, processors, workers=given, gpus=gpus)
+        count = int(found)
+    plan, probe = choose(job, cohort, count, workers=given, gpus=gpus)
     if engine.gpus is not None:
         plan = Plan(plan.device, plan.workers, engine.gpus, plan.reason)
     return plan, probe

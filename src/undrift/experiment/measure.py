@@ -38,7 +38,7 @@ class Measure:
 
     def __init__(self, setup: Setup, simulation: Simulation) -> None:
         self.setup, self.simulation = setup, simulation
-        self.model = bind(setup.task.model())
+        self.model = bind(simulation.place.to(setup.task.model()))
         self.costs = cost(setup.algorithm)
         mask = setup.algorithm.personalization.shared(self.model.layout)
         self.shared = 1.0 if mask is None else float(mask.float().mean())

@@ -237,7 +237,8 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
     config = setup.config
     size = cohort_size(config.cohort, setup.task.population)
     with ExitStack() as stack:
-        plan, probe = plan_of(config.engine, setup.job, size)
+        expected = size if config.probability is None else max(1, round(config.probability * setup.task.population))
+        plan, probe = plan_of(config.engine, setup.job, expected)
         if note is not None:
             note(engine_record(config.engine, plan, probe))
         backend: Backend

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.modules import eager, plain, plain_name
+from undrift.core.place import placed_with
 from undrift.core.vector import bind
 from undrift.lens.spectrum import Vectors, rows
 
@@ -52,14 +53,14 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     try:
         module.eval()
         with torch.no_grad(), eager(module):
-            for chunk in torch.split(inputs, batch):
+            for chunk in placed_with(module).ahead(torch.split(inputs, batch)):
                 module(chunk)
     finally:
         for hook in hooks:
             hook.remove()
         for part, training in modes:
             part.training = training
-    return {name: torch.cat(batches) for name, batches in seen.items()}
+    return {name: torch.cat(batches).cpu() for name, batches in seen.items()}
 
 
 def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
@@ -125,7 +126,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
     hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
         with torch.no_grad(), eager(module):
-            module(inputs)
+            module(placed_with(module).to(inputs))
     finally:
         for hook in hooks:
             hook.remove()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.random import derive
-from undrift.core.vector import unit
+from undrift.core.vector import double, unit
 from undrift.lens.landscape import EmpiricalLoss
 
 _ORDERS = {"magnitude": "LM", "value": "LA"}
@@ -82,7 +82,7 @@ def top(
     if not 0 <= tolerance < 1:
         raise ValueError(f"top: tolerance must be a fraction in [0, 1), got {tolerance}")
     if size <= _basis(k):  # Lanczos would span the whole space
-        values, vectors = torch.linalg.eigh(hessian(objective).double().cpu())
+        values, vectors = torch.linalg.eigh(hessian(objective).cpu().double())
         return _eigen(objective, values, vectors.T, k, order, size)
     return _lanczos(objective, k, order, tolerance, restarts, seed)
 
@@ -98,7 +98,7 @@ def _lanczos(objective: EmpiricalLoss, k: int, order: str, tolerance: float, res
         nonlocal used
         used += 1
         along = torch.tensor(v.reshape(-1), dtype=objective.w.dtype, device=objective.w.device)
-        return objective.product(along).double().cpu().numpy()
+        return objective.product(along).cpu().double().numpy()
 
     operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
     draw = np.random.default_rng(derive(seed, "lanczos"))
@@ -142,7 +142,7 @@ def _eigen(objective: EmpiricalLoss, values: Tensor, rows: Tensor, k: int, order
     largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
     vectors = (rows * largest.sign()).to(objective.w)
     scale = max(float(values.abs().max()), 1e-300)
-    left = [objective.product(v).double() - float(x) * v.double() for x, v in zip(values, vectors, strict=True)]
+    left = [double(objective.product(v)) - float(x) * double(v) for x, v in zip(values, vectors, strict=True)]
     residuals = tuple(float(torch.linalg.vector_norm(rest)) / scale for rest in left)
     return Eigen(tuple(values.tolist()), vectors, residuals, used + k)
 
@@ -167,7 +167,7 @@ def trace(objective: EmpiricalLoss, samples: int = 30, *, seed: int = 0) -> Esti
     products = []
     for _ in range(samples):
         z = torch.randint(0, 2, (objective.layout.size,), generator=draw).mul(2).sub(1).to(objective.w)
-        products.append(float(z.double() @ objective.product(z).double()))
+        products.append(float(double(z) @ double(objective.product(z))))
     return Estimate(fmean(products), stdev(products) / sqrt(samples), samples)
 
 

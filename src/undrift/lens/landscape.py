@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from undrift.core.place import Place
 from undrift.core.random import derive
-from undrift.core.vector import Vector, bind
+from undrift.core.vector import Vector, bind, double
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -43,7 +44,8 @@ class EmpiricalLoss:
         copied = deepcopy(module).eval()
         self.model = bind(copied if dtype is None else copied.to(dtype))
         self.layout, self.w, self.loss = self.model.layout, self.model.w, loss
-        self.batches = [batch if dtype is None else _cast(batch, dtype) for batch in batches]
+        place = Place(self.w.device)
+        self.batches = [place.to(batch if dtype is None else _cast(batch, dtype)) for batch in batches]
         counts = [_examples(batch) for batch in self.batches] if sizes is None else list(sizes)
         if not counts or min(counts) < 1 or len(counts) != len(self.batches):
             raise ValueError(
@@ -55,8 +57,8 @@ class EmpiricalLoss:
     def value(self, point: Vector | None = None) -> float:
         """The loss at a point; None means `w`."""
         with self._at(self.w if point is None else point), torch.no_grad():
-            pairs = zip(self._shares, self.batches, strict=True)
-            return sum(share * float(self.loss(self.model.module, batch)) for share, batch in pairs)
+            losses = torch.stack([self.loss(self.model.module, x).reshape(()) for x in self.batches]).tolist()
+            return float(sum(share * loss for share, loss in zip(self._shares, losses, strict=True)))
 
     def gradient(self) -> Vector:
         """The gradient of the loss at `w`."""
@@ -95,7 +97,7 @@ class EmpiricalLoss:
     def _at(self, point: Vector) -> Iterator[None]:
         """Move the model to a point during the block; only attention's math kernel can be differentiated twice."""
         with sdpa_kernel(SDPBackend.MATH):
-            self.model.place(point)
+            self.model.place(point.to(self.w.device))
             try:
                 yield
             finally:
@@ -152,8 +154,8 @@ def surface(
     half = points // 2
     steps: Array = np.arange(-half, half + 1, dtype=np.float64) * (extent / half)
     losses = [[objective.value(objective.w + float(a) * plane[0] + float(b) * plane[1]) for b in steps] for a in steps]
-    one, two = (float(norm) for norm in torch.linalg.vector_norm(plane.double(), dim=1))
-    inner = float(plane[0].double() @ plane[1].double())
+    one, two = (float(norm) for norm in torch.linalg.vector_norm(double(plane), dim=1))
+    inner = float(double(plane[0]) @ double(plane[1]))
     return Surface(steps, steps, np.array(losses), (one, two), inner / (one * two) if one * two else 0.0)
 
 

@@ -27,11 +27,11 @@ from undrift.blocks.spectral import Filter
 from undrift.core import server
 from undrift.core.random import generator
 from undrift.core.types import ServerState
-from undrift.core.vector import Bound, Layout, Vector, bind
+from undrift.core.vector import Bound, Layout, Vector
 from undrift.engine.simulation import Simulation
 from undrift.engine.worker import Job
 from undrift.lens.stream import CHUNK
-from undrift.lens.vectors import allow, client_samples, gradients, standing
+from undrift.lens.vectors import allow, bound_at, client_samples, gradients, standing
 
 PARTS = ("whole", "kept", "removed")
 """A gradient, what a filter keeps of it, and the rest."""
@@ -197,14 +197,15 @@ def heterogeneity(
     job = run if isinstance(run, Job) else run.job
     allow(job, clients, "gradient", samples)
     sent = server.send(job.algorithm, state)
-    model = bind(job.task.model(), sent.params) if model is None else model
+    model = bound_at(job, sent.params) if model is None else model
+    point = sent.params.to(model.w.device)
     size = job.local.batch_size
     samples = None if samples is None else max(samples, 2 * size)
     stream = HeterogeneityStream(model.layout, size, filter=filter, uniform=uniform, seed=seed)
     with standing(model, sent.params):
         for client in clients:
             data = client_samples(job, model, sent, client, samples)
-            stream.add(client, gradients(data, sent.params), job.task.examples(client))
+            stream.add(client, gradients(data, point), job.task.examples(client))
     return stream.result()
 
 

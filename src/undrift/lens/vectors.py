@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.utils.hooks import RemovableHandle
 
 from undrift.core import server
@@ -16,8 +16,9 @@ from undrift.core.block import Spectral
 from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
 from undrift.core.oracle import Oracle
+from undrift.core.place import Place, home, place_of
 from undrift.core.precision import full
-from undrift.core.random import generator
+from undrift.core.random import generator, seeded
 from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
@@ -91,10 +92,15 @@ def sweep(
     job = run if isinstance(run, Job) else run.job
     allow(job, clients, "gradient", None)
     sent = server.send(job.algorithm, state)
-    model = bind(job.task.model(), sent.params) if model is None else model
+    model = bound_at(job, sent.params) if model is None else model
     with standing(model, sent.params):
         for client in clients:
             _hand_over(job, model, sent, client, begin(client))
+
+
+def bound_at(job: Job, w: Vector) -> Bound:
+    """A new model at a vector, on the job's device; on the CPU it lives in the vector itself."""
+    return bind(place_of(job.device).to(job.task.model()), w)
 
 
 def allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
@@ -132,7 +138,7 @@ def client_samples(job: Job, model: Bound, sent: Broadcast, client: int, samples
     random = partial(generator, job.seed, 0, client)
     model.restore(sent.buffers, sent.counts)
     size = job.local.batch_size if samples is None else min(job.local.batch_size, samples)
-    batches = job.task.batches(client, size, random("lens"))
+    batches = Place(model.w.device).ahead(job.task.batches(client, size, random("lens")))
     chosen = islice(batches, None if samples is None else samples // size)
     oracle = Oracle(model, partial(job.task.loss, model.module), random)
     return Samples(random=random, _oracle=oracle, _epoch=lambda _: chosen)
@@ -140,13 +146,14 @@ def client_samples(job: Job, model: Bound, sent: Broadcast, client: int, samples
 
 def _gradient(worker: Worker, sent: Broadcast, client: int, samples: int | None) -> Vector:
     """The gradient of the mean data loss at the model sent."""
-    return client_samples(worker.job, worker.model, sent, client, samples).mean_gradient_at(sent.params)
+    point = worker.place.to(sent.params)
+    return home(client_samples(worker.job, worker.model, sent, client, samples).mean_gradient_at(point))
 
 
 def gradients(data: Samples, point: Vector) -> Iterator[tuple[Vector, int]]:
-    """The gradient of each batch at a point, a new vector, and how many examples the batch has."""
+    """The gradient of each batch at a point, a new vector on the host, and how many examples the batch has."""
     for batch in data.data("whole"):
-        yield data.gradient_at(point, batch), examples_of(batch)
+        yield home(data.gradient_at(point, batch)), examples_of(batch)
 
 
 @contextmanager
@@ -181,9 +188,9 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
     # A convolution's gradient may have its input's memory order: copied before autograd keeps it, the first is freed.
     hooks += [before(p, Tensor.contiguous) for p in model.parameters]
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.set_rng_state(random("aside").get_state())
+        with seeded(model.w.device, random("aside").initial_seed()), torch.enable_grad():
             batch = next(iter(job.task.batches(client, job.local.batch_size, random("lens"))))
+            batch = Place(model.w.device).to(batch)
             job.task.loss(model.module, batch).backward()  # type: ignore[no-untyped-call]
     finally:
         for hook in hooks:
@@ -211,26 +218,29 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
     offsets: list[tuple[Vector, Vector]] = []
     noting = replace(job.algorithm, spectral=_noting(job.algorithm.spectral, offsets))
     random = partial(generator, job.seed, 0, client)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(random("lens/model").initial_seed())
+
+    def batches(size: int, order: Generator) -> Iterator[Any]:
+        return worker.place.ahead(job.task.batches(client, size, order))
+
+    with seeded(worker.place.device, random("lens/model").initial_seed()):
         train(
             noting,
             model,
             partial(job.task.loss, model.module),
-            islice(job.task.batches(client, size, random("lens")), 1),
-            sent,
-            None if accepted is None else worker.store.load(client, accepted),
+            islice(batches(size, random("lens")), 1),
+            worker.place.to(sent),
+            None if accepted is None else worker.place.to(worker.store.load(client, accepted)),
             replace(job.local.whole(1), batch_size=size),
             client=client,
             examples=size,
             steps=1,
             random=random,
-            epoch=partial(job.task.batches, client, job.local.batch_size),
+            epoch=partial(batches, job.local.batch_size),
         )
     if not offsets:
         return torch.zeros_like(sent.params)
     shared = job.algorithm.personalization.shared(model.layout)
-    given, gave = offsets[0]
+    given, gave = home(offsets[0])
     return gave if shared is None else torch.where(shared, gave, given)
 
 

@@ -17,6 +17,7 @@ from torch.nn.functional import conv1d, pad
 
 from undrift.blocks.spectral.circulant import Circulant, smooth_length
 from undrift.blocks.spectral.filter import Filter, fraction
+from undrift.core.vector import double
 
 WINDOW, SIGMA = 1.2067, 0.3748
 """The window and the standard deviation that match `high_pass(r)`, times r."""
@@ -148,10 +149,10 @@ def _without_average(rows: Tensor, window: int) -> Tensor:
     by at most 2^-53 sum |v|, far below the rounding of single precision.
     """
     half = window // 2
-    wrapped = pad(rows.double().unsqueeze(1), (half + 1, half), mode="circular").squeeze(1)
+    wrapped = pad(double(rows).unsqueeze(1), (half + 1, half), mode="circular").squeeze(1)
     running = wrapped.cumsum(dim=-1)
     smooth = (running[:, window:] - running[:, :-window]) / window
-    return rows - smooth.to(rows.dtype)
+    return rows - smooth.to(rows)
 
 
 def _without_gaussian(rows: Tensor, sigma: float) -> Tensor:
