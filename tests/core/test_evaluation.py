@@ -22,6 +22,7 @@ from undrift.core.evaluation import (
     read_goal,
     rmse,
 )
+from undrift.core.samples import mean_of, weighted_sum
 
 
 class Largest:
@@ -110,3 +111,9 @@ def test_goals_and_directions() -> None:
         read_goal("mea", {"mae": mae})
     with pytest.raises(ValueError, match='goal: the direction of mae must be "max" or "min", got \'down\''):
         read_goal(("mae", "down"), {"mae": mae})  # type: ignore[arg-type]
+
+
+def test_means_and_sums_of_losses_by_hand() -> None:
+    losses = [torch.tensor(1.0), torch.tensor(4.0)]
+    assert mean_of(list(zip(losses, (3, 1), strict=True))) == 1.75
+    assert weighted_sum(losses, (3, 1)) == 7.0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.core.vector import Layout, bind, unit
+from undrift.core.vector import SINGLE, Layout, bind, double, unit
 
 
 def net() -> nn.Module:
@@ -119,3 +119,8 @@ def test_an_unused_parameter_has_no_gradient() -> None:
 
     bound = bind(Half())
     assert bound.gradient(bound.module.used.sum()).tolist() == [1, 1, 0, 0, 0]
+
+
+def test_double_precision_is_on_the_host_where_a_device_has_none() -> None:
+    x = torch.ones(2)
+    assert double(x).dtype == torch.float64 and double(x).device == x.device and "mps" in SINGLE
