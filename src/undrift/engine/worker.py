@@ -17,6 +17,7 @@ from torch import nn
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate, Reason
+from undrift.core.precision import autocast
 from undrift.core.random import generator
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, ReadsOnce, Task
@@ -204,7 +205,7 @@ class Worker:
         batches = partial(job.task.batches, client, job.local.batch_size)
         task, local = job.task, job.local
         steps = local.step_count(examples, client, broadcast.round, job.seed)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), autocast("fp32", self.model.w.device):
             torch.default_generator.manual_seed(random("model").initial_seed())
             return train(
                 job.algorithm,
