@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden papers benchmark
+.PHONY: precision install check lint types test quick slow kills format cards golden papers benchmark
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -40,8 +40,12 @@ papers:  ## docs/papers.md, from the files of src/undrift/papers; a test holds i
 golden:  ## the hashes of every method and of forty compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py
 
+precision:  ## four methods in float32 and bfloat16 over three seeds; an hour on one core, resumed where it was ended
+	$(PYTHON) benchmarks/precision.py
+
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
 	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
 	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json
+	$(PYTHON) benchmarks/compiled.py --json > benchmarks/results/compiled.json

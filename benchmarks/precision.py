@@ -1,8 +1,8 @@
 """Local training in bfloat16 against float32: the accuracy of four methods, and the time of a step.
 
 Fashion-MNIST, 8,000 training examples over 20 clients (Dirichlet 0.5), 10 of them in each of 20 rounds, one epoch, the
-small CNN, three seeds; the accuracy is the mean of the last five rounds, since that of one round varies by points. Every
-run is one small file; those that are there are not run again. The summary has the differences.
+small CNN, three seeds; the accuracy is the mean of the last five rounds, since that of one round varies by points.
+Every run is one small file; those that are there are not run again. The summary has the differences.
 
     python benchmarks/precision.py
 """

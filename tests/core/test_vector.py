@@ -87,7 +87,7 @@ def test_what_cannot_be_bound_is_refused() -> None:
     apart[3].to("meta")
     with pytest.raises(ValueError, match=r"lie on several devices, cpu, meta; move the whole model to one of them"):
         bind(apart)
-    with pytest.raises(ValueError, match="a parameter is complex; store it as real numbers, with torch.view_as_real"):
+    with pytest.raises(ValueError, match=r"a parameter is complex; store it as real numbers, with torch.view_as_real"):
         bind(nn.Linear(2, 2, dtype=torch.complex64))
 
 

@@ -18,6 +18,7 @@ pytest.importorskip("ray")
 from flwr.app import Context, RecordDict
 
 from flower_grid import StandInGrid
+from own_dtypes import Texts
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
 from undrift.core.client import ClientError
@@ -209,6 +210,11 @@ with Simulation(make("fedavg"), Failing(), local, cohort=5, seed=3, backend=Flow
         simulation.round(state, range(8))
     except RuntimeError as error:
         told["raised"] = [type(error).__name__, str(error)]
+import own_dtypes
+from ray import cloudpickle
+cloudpickle.register_pickle_by_value(own_dtypes)
+with Simulation("scaffold", own_dtypes.Texts(), local, cohort=4, seed=1, backend=FlowerBackend(2)) as simulation:
+    told["dtypes"] = fingerprint(simulation.run(2))
 deadline = time.monotonic() + 20  # Flower's telemetry has a thread of its own, which ends by itself
 while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -224,7 +230,12 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "states")],
-        env={**os.environ, **quiet, "FLWR_HOME": str(tmp_path / "flwr")},
+        env={
+            **os.environ,
+            **quiet,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "FLWR_HOME": str(tmp_path / "flwr"),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -247,5 +258,6 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     assert told["rejected"] == [[1, "EMPTY", ""], failed]
     kind, message = told["raised"]
     assert kind == "ClientError" and message.startswith("round 2, client 3, step 0: the disk is gone (1 of 7 clients")
+    assert told["dtypes"] == fingerprint(Simulation("scaffold", Texts(), LOCAL, cohort=4, seed=1).run(2))
     assert told["threads"] == []
     assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from own_dtypes import Texts
 from undrift import Algorithm, Local, Simulation, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
@@ -212,3 +213,11 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
     start(settings(2, name="ray", workers=1), tmp_path / "one")
     on_two, elsewhere = resume(tmp_path / "two", rounds=3), resume(tmp_path / "one", rounds=3, name="local")
     assert {on_two.sha256, elsewhere.sha256} == {local.sha256}
+
+
+def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules["own_dtypes"])
+    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    expected = Simulation("scaffold", Texts(), **given).run(2)
+    with Simulation("scaffold", Texts(), **given, backend=RayBackend(2)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(expected)
