@@ -153,6 +153,20 @@ def test_methods_stay_float32(method: str) -> None:
         assert float((state.params - states[0].params).norm()) < 0.1 * moved
 
 
+def test_the_offset_of_sam_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, noted = Oracle.gradient, []
+
+    def noting(self: Oracle, offset: Tensor | None = None) -> Tensor:
+        noted.append(offset)
+        return asked(self, offset)
+
+    monkeypatch.setattr(Oracle, "gradient", noting)
+    for precision in ("bf16", "fp16"):
+        Simulation(make("fedfft-d"), Texts(), replace(LOCAL, precision=precision), cohort=1).run(1)
+    offsets = [offset for offset in noted if offset is not None]
+    assert offsets and all(offset.dtype == torch.float32 and bool(offset.any()) for offset in offsets)
+
+
 def test_the_precision_is_checked_and_is_deterministic() -> None:
     with pytest.raises(ValueError, match='Local: precision must be "fp32", "bf16" or "fp16", got \'fp8\''):
         Local(precision="fp8")
