@@ -45,9 +45,12 @@ def train(dataset: Dataset, method: str, precision: Any, seed: int) -> dict[str,
     task = DataTask(dataset, clients, maker(default_model(dataset, algorithm), dataset))
     simulation = Simulation(algorithm, task, replace(LOCAL, precision=precision), cohort=COHORT, seed=seed)
     seconds, gradients, accuracies = 0.0, 0, []
-    for state, record in simulation.rounds(ROUNDS):
+    state = simulation.start()
+    for _ in range(ROUNDS):
+        begun = time.process_time()  # of the processor: the machine may be busy
+        state, record = simulation.round(state)
+        seconds += time.process_time() - begun
         gradients += sum(visit.gradients for visit in record.visits)
-        seconds += sum(visit.seconds for visit in record.visits)
         if state.round > ROUNDS - LAST:
             accuracies.append(task.test(simulation.module(state)).accuracy)
     return {
@@ -56,7 +59,7 @@ def train(dataset: Dataset, method: str, precision: Any, seed: int) -> dict[str,
         "seed": seed,
         "accuracy": round(statistics.mean(accuracies), 4),
         "milliseconds_per_gradient": round(1000 * seconds / gradients, 3),
-        "seconds": round(seconds, 1),
+        "processor_seconds": round(seconds, 1),
     }
 
 
