@@ -11,6 +11,7 @@ import argparse
 import json
 import platform
 import statistics
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float
         simulation.personal(state, 4)
         states = simulation.backend.states
     assert not ours() and not flower.root.exists() and not states.exists()
+
+
+def test_buffers_of_every_dtype_and_bfloat16_weights(flower: Flower) -> None:
+    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    with Simulation("scaffold", Texts(), **given, backend=FlowerBackend(2)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(Simulation("scaffold", Texts(), **given).run(2))
 
 
 def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
