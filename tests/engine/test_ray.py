@@ -219,5 +219,5 @@ def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> Non
     ray.cloudpickle.register_pickle_by_value(sys.modules["own_dtypes"])
     given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)
-    with Simulation("scaffold", Texts(), **given, backend=RayBackend(2)) as simulation:
+    with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
