@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden papers benchmark scale
+.PHONY: install check lint types test quick slow kills format cards golden papers benchmark precision scale
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -40,11 +40,15 @@ papers:  ## docs/papers.md, from the files of src/undrift/papers; a test holds i
 golden:  ## the hashes of every method and of forty compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py
 
+precision:  ## four methods in float32 and bfloat16 over three seeds; an hour on one core, resumed where it was ended
+	$(PYTHON) benchmarks/precision.py
+
 benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
 	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
 	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json
+	$(PYTHON) benchmarks/compiled.py --json > benchmarks/results/compiled.json
 
 scale:  ## memory, seconds and traffic of a round with 1e8 parameters, which takes up to 8 GiB; the result is committed
 	$(PYTHON) benchmarks/scale.py --json > benchmarks/results/scale.json

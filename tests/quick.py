@@ -22,6 +22,9 @@ ROOT = Path(undrift.__file__).parent
 TESTS = (
     # the core
     "test_golden::test_hashes_are_those_written_down",
+    "test_buffers::test_two_rounds_of_every_dtype",
+    "test_modules::test_names_are_those_of_the_plain_model",
+    "test_precision::test_an_overflow_is_skipped_and_halves_the_scale",
     "test_compact::test_rows_are_sent_once_each",
     "test_client::test_an_error_names_round_client_step_and_block",
     "test_contract::test_filter_keeps_the_contract",

@@ -83,10 +83,40 @@ def test_a_copy_is_not_bound() -> None:
 def test_what_cannot_be_bound_is_refused() -> None:
     with pytest.raises(ValueError, match="no trainable parameter"):
         bind(nn.ReLU())
-    mixed = net()
-    mixed[3].double()
-    with pytest.raises(ValueError, match="must share one dtype and device"):
-        bind(mixed)
+    apart = net()
+    apart[3].to("meta")
+    with pytest.raises(ValueError, match=r"lie on several devices, cpu, meta; move the whole model to one of them"):
+        bind(apart)
+    with pytest.raises(ValueError, match=r"a parameter is complex; store it as real numbers, with torch.view_as_real"):
+        bind(nn.Linear(2, 2, dtype=torch.complex64))
+
+
+def test_parameters_of_several_dtypes_have_one_master() -> None:
+    module = net()
+    module[3].double()
+    bound = bind(module)
+    assert bound.w.dtype == torch.float64 and module[0].weight.dtype == torch.float32 and bound.copies
+    bound.load(torch.full_like(bound.w, 0.5), bound.buffers, bound.counts)
+    assert all(bool((p == 0.5).all()) for p in module.parameters())
+    loss = sum(p.sum() for p in module.parameters())
+    assert bound.gradient(loss, reuse=True).tolist() == bound.gradient(loss).tolist() == [1.0] * bound.layout.size
+    bound.check()
+    module.double()
+    with pytest.raises(RuntimeError, match="no longer views"):
+        bound.check()
+
+
+def test_channels_last_weights_keep_their_strides_and_the_vector_its_order() -> None:
+    plain = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(32, 3))
+    module = copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    first, second, inputs = bind(plain), bind(module), torch.randn(5, 3, 6, 6)
+    assert torch.equal(first.w, second.w) and module[0].weight.stride() == (27, 1, 9, 3)
+    for bound in (first, second):
+        bound.load(bound.w * 0.5, bound.buffers, bound.counts)
+    gradients = [each.gradient(each.module(inputs).square().sum()) for each in (first, second)]
+    torch.testing.assert_close(*gradients)
+    assert module[0].weight.stride() == (27, 1, 9, 3) and torch.equal(module[0].weight, plain[0].weight)
+    second.check()
 
 
 def test_frozen_parameters_stay() -> None:

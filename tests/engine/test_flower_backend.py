@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from flwr.app import Context, RecordDict
 
 import pretend
 from flower_grid import StandInGrid
+from own_dtypes import Texts
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
 from undrift.core.client import ClientError
@@ -73,6 +75,12 @@ def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float
         simulation.personal(state, 4)
         states = simulation.backend.states
     assert not ours() and not flower.root.exists() and not states.exists()
+
+
+def test_buffers_of_every_dtype_and_bfloat16_weights(flower: Flower) -> None:
+    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    with Simulation("scaffold", Texts(), **given, backend=FlowerBackend(2)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(Simulation("scaffold", Texts(), **given).run(2))
 
 
 def test_unequal_work_and_a_selection_by_losses(flower: Flower) -> None:
@@ -218,6 +226,11 @@ with Simulation(make("fedavg"), Failing(), local, cohort=5, seed=3, backend=Flow
         simulation.round(state, range(8))
     except RuntimeError as error:
         told["raised"] = [type(error).__name__, str(error)]
+import own_dtypes
+from ray import cloudpickle
+cloudpickle.register_pickle_by_value(own_dtypes)
+with Simulation("scaffold", own_dtypes.Texts(), local, cohort=4, seed=1, backend=FlowerBackend(2)) as simulation:
+    told["dtypes"] = fingerprint(simulation.run(2))
 deadline = time.monotonic() + 20  # Flower's telemetry has a thread of its own, which ends by itself
 while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -233,7 +246,7 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     """Workers on another device have the CPU's bits, too."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     device = {} if pretend.missing else {"UNDRIFT_DEVICE_MODULE": "pretend"}
-    paths = os.pathsep.join([str(Path(__file__).parents[1] / "support"), *os.environ.get("PYTHONPATH", "").split(":")])
+    paths = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), "pretend" if device else "cpu"],
         env={**os.environ, **quiet, **device, "FLWR_HOME": str(tmp_path / "flwr"), "PYTHONPATH": paths},
@@ -259,5 +272,6 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
     assert told["rejected"] == [[1, "EMPTY", ""], failed]
     kind, message = told["raised"]
     assert kind == "ClientError" and message.startswith("round 2, client 3, step 0: the disk is gone (1 of 7 clients")
+    assert told["dtypes"] == fingerprint(Simulation("scaffold", Texts(), LOCAL, cohort=4, seed=1).run(2))
     assert told["threads"] == []
     assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end

@@ -14,6 +14,7 @@ import torch
 
 from devices import needed
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from own_dtypes import Texts
 from undrift import Algorithm, Local, Simulation, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
@@ -256,3 +257,11 @@ def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
     with fitting_pool(job, cohort=1) as pool:
         assert len(pool.actors) == 1
     assert engine_ratios(job, Plan("cpu", 1), rounds=1)["ray_over_local"] > 0
+
+
+def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules["own_dtypes"])
+    given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
+    expected = Simulation("scaffold", Texts(), **given).run(2)
+    with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(expected)

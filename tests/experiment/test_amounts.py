@@ -20,6 +20,7 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
     empty = Config().identity()
     for same in (
         {"local": {"drop_last": False}},
+        {"local": {"precision": "fp32"}},
         {"local": {"epochs": 1.0}},
         {"sampling": "uniform"},
     ):
@@ -30,6 +31,8 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
         {"local": {"epochs": "math:gcd"}},
         {"local": {"steps": 20}},
         {"local": {"drop_last": True}},
+        {"local": {"precision": "bf16"}},
+        {"local": {"precision": "fp16"}},
         {"local": {"deadline": 5.0, "speed": 2}},
         {"sampling": "examples"},
         {"availability": "operator:lt"},

@@ -235,6 +235,8 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--preset", "papers"])
     assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 given") == 4
     assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
+    failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--precision", "bf16"])
+    assert failed.exit_code == 1 and failed.stderr.count("local.precision: 'fp32' there, 'bf16' given") == 4
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])
 

@@ -130,12 +130,13 @@ def run_cli(*arguments: str):
 def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--clients", "8", "--cohort", "4", "--rounds", "2", "--partition", "dirichlet:1", "--batch-size", "10"]
-    flags += ["--preset", "papers", "--epochs", "1"]
+    flags += ["--preset", "papers", "--epochs", "1", "--precision", "bf16"]
     done = run_cli("run", "fedsam", *flags, "--set", "rho=0.02", "--set", "local.decay=1", "--out", str(out))
     assert done.exit_code == 0, done.output
     assert "accuracy" in done.output and "sha256" in done.output
     assert Config.read(out / "config.toml").arguments == {"rho": 0.02}
-    assert Config.read(out / "config.toml").local.local() == Local.preset("papers", decay=1.0, batch_size=10, epochs=1)
+    changed = {"decay": 1.0, "batch_size": 10, "epochs": 1, "precision": "bf16"}
+    assert Config.read(out / "config.toml").local.local() == Local.preset("papers", **changed)
     again = run_cli("resume", str(out), "--rounds", "3")
     assert again.exit_code == 0 and "3 rounds" in again.output
     refused = run_cli("run", "fedsam", *flags, "--out", str(out))
@@ -143,6 +144,8 @@ def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
     for arguments, message in (
         (["run", "fedsom"], "no algorithm is named 'fedsom'; did you mean"),
         (["run", "--set", "rho"], "write KEY=VALUE"),
+        (["run", "--precision", "fp8"], "local.precision"),
+        (["tune", "fedavg", "--grid", "lr=0.1,0.2", "--precision", "fp8"], "local.precision"),
         (["run", "--data", "fashion-mnits"], "did you mean"),
         (["resume", str(tmp_path)], "is not a run"),
         (["run", "--config", str(tmp_path / "none.toml")], "cannot be read"),

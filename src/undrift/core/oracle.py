@@ -188,6 +188,7 @@ class Oracle:
 
     def _slope(self, loss: Tensor, *, reuse: bool = False, wanted: tuple[nn.Parameter, ...] | None = None) -> Vector:
         """The gradient of a loss, scaled where float16 needs it; one that is then not finite is zero."""
-        if self.scale is None:
-            return self.model.gradient(loss, reuse=reuse, wanted=wanted)
-        return self.scale.unscale(self.model.gradient(loss * self.scale.scale, reuse=reuse, wanted=wanted))
+        with autocast("fp32", self.model.w.device):  # a backward pass takes its precisions from the forward pass
+            if self.scale is None:
+                return self.model.gradient(loss, reuse=reuse, wanted=wanted)
+            return self.scale.unscale(self.model.gradient(loss * self.scale.scale, reuse=reuse, wanted=wanted))

@@ -18,6 +18,7 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate, Reason
 from undrift.core.place import home, place_of
+from undrift.core.precision import autocast
 from undrift.core.random import generator, seeded
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
@@ -238,7 +239,7 @@ class Worker:
             return self.place.ahead(self.task.batches(client, local.batch_size, order))
 
         steps = local.step_count(examples, client, broadcast.round, job.seed)
-        with seeded(self.place.device, random("model").initial_seed()):
+        with seeded(self.place.device, random("model").initial_seed()), autocast("fp32", self.place.device):
             return train(
                 job.algorithm,
                 self.model,
