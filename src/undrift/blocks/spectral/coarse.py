@@ -152,4 +152,4 @@ def _room(*sizes: int) -> tuple[Tensor, ...]:
     flat: Tensor | None = getattr(_scratch, "flat", None)
     if flat is None or len(flat) < sum(sizes):
         flat = _scratch.flat = torch.empty(sum(sizes))
-    return torch.split(flat[: sum(sizes)], sizes)
+    return torch.split(flat[: sum(sizes)], list(sizes))

@@ -73,6 +73,6 @@ def _basis(size: int, count: int) -> Tensor:
     """The orthonormal waves of the `count` lowest bins, as columns."""
     turns = torch.outer(torch.arange(size), torch.arange(count)) % size
     angle = turns.double() * (2 * pi / size)
-    waves = torch.cat([angle.cos(), angle[:, 1:].sin()], dim=1) * (2 / size) ** 0.5
+    waves: Tensor = torch.cat([angle.cos(), angle[:, 1:].sin()], dim=1) * (2 / size) ** 0.5
     waves[:, 0] = size**-0.5
     return waves.float()
