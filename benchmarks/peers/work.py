@@ -156,6 +156,16 @@ def cohort(setting: Setting, round: int) -> list[int]:
     return sorted(int(client) for client in drawn)
 
 
+def order(round: int, client: int) -> torch.Generator:
+    """What shuffles a client's data in a round, for peers that leave it to their users.
+
+    Args:
+        round: its number.
+        client: its number.
+    """
+    return torch.Generator().manual_seed(CLIENTS * round + client)
+
+
 def loader(
     own: tuple[Tensor, Tensor], batch: int, shuffle: bool, generator: torch.Generator | None = None
 ) -> DataLoader[tuple[Tensor, Tensor]]:
