@@ -2,14 +2,18 @@
 
 import logging
 
-from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
-from fedlab.contrib.algorithm.scaffold import ScaffoldSerialClientTrainer, ScaffoldServerHandler
-from fedlab.contrib.dataset.basic_dataset import FedDataset
-from fedlab.core.standalone import StandalonePipeline
-from torch import Tensor
-from torch.utils.data import DataLoader
-from turns import Turns
-from work import CLIENTS, Data, Setting, cohort, initial, loader
+from contenders import allow_torchvision
+
+allow_torchvision()
+
+from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler  # noqa: E402
+from fedlab.contrib.algorithm.scaffold import ScaffoldSerialClientTrainer, ScaffoldServerHandler  # noqa: E402
+from fedlab.contrib.dataset.basic_dataset import FedDataset  # noqa: E402
+from fedlab.core.standalone import StandalonePipeline  # noqa: E402
+from torch import Tensor  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+from turns import Turns  # noqa: E402
+from work import CLIENTS, Data, Setting, cohort, initial, loader  # noqa: E402
 
 
 class Shards(FedDataset):
