@@ -1,6 +1,6 @@
 """One contender in its own process and environment; peers.py starts it.
 
-    python benchmarks/peers/contender.py bare --setting mlp --method fedavg --workers 1
+python benchmarks/peers/contender.py bare --setting mlp --method fedavg --workers 1
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  some peers draw from it
+    np.random.seed(0)
     torch.manual_seed(0)
     setting = SETTINGS[options.setting]
     data = load(setting)

@@ -1,5 +1,8 @@
 """An environment of its own for every peer, beside one version of torch.
 
+BlazeFL declares Python 3.12 and, from version 3, a Python without a global lock. Version 2.0.3 also runs on Python
+3.11, which the option below allows.
+
     python benchmarks/peers/install.py ~/peers
 """
 
@@ -12,7 +15,7 @@ CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 PACKAGES = {
     "pfl": ["pfl"],
     "flower": ["flwr[simulation]"],
-    "blazefl": ["blazefl"],
+    "blazefl": ["blazefl[contrib,reproducibility]==2.0.3", "--ignore-requires-python"],
     "fedlab": ["fedlab"],
     "fluke": ["fluke-fl"],
 }
@@ -45,8 +48,10 @@ def main() -> None:
     """Create the environments that are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the environments go; about 1 GB each")
-    parser.add_argument("peers", nargs="*", choices=[*PACKAGES, []], help="which peers; default all")
+    parser.add_argument("peers", nargs="*", help=f"of {', '.join(PACKAGES)}; default all")
     options = parser.parse_args()
+    if unknown := set(options.peers) - set(PACKAGES):
+        parser.error(f"no peers: {', '.join(sorted(unknown))}; choose from {', '.join(PACKAGES)}")
     for peer in options.peers or PACKAGES:
         if not python_of(options.folder, peer).exists():
             install(options.folder, peer)

@@ -35,7 +35,7 @@ class Turns:
         self.source = os.fdopen(os.dup(0), "r")
         self.sink = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
-        sys.stdin = open(os.devnull)
+        sys.stdin = open(os.devnull)  # noqa: SIM115
 
     def pause(self, model: Callable[[], nn.Module]) -> bool:
         """End the round that is running, if any, and wait; False asks to end.

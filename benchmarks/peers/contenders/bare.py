@@ -55,9 +55,7 @@ def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, s
                     total.add_(w)
                 if variates:
                     scale = 1 / (setting.steps * setting.lr)
-                    news = [
-                        m - c + scale * (s - w) for m, c, s, w in zip(mine, common, server, weights, strict=True)
-                    ]
+                    news = [m - c + scale * (s - w) for m, c, s, w in zip(mine, common, server, weights, strict=True)]
                     for total, new, old in zip(change, news, mine, strict=True):
                         total.add_(new).sub_(old)
                     own[client] = news

@@ -50,7 +50,7 @@ def fit(message: Message, context: Any, setting: Setting, shuffle: bool) -> Mess
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
-def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
+def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:  # noqa: ARG001
     """Train until told to stop.
 
     Args:

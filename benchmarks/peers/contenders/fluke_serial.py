@@ -89,7 +89,7 @@ def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, s
     kind = SCAFFOLD if method == "scaffold" else FedAVG
     algorithm = kind(CLIENTS, Shards(data, shuffle), params)
     server = algorithm.server
-    server.get_eligible_clients = lambda share: [algorithm.clients[i] for i in cohort(setting, algorithm.rounds)]
+    server.get_eligible_clients = lambda _: [algorithm.clients[i] for i in cohort(setting, algorithm.rounds)]
     pause = Pause(turns, server.model)
     algorithm.set_callbacks(pause)
     if turns.pause(lambda: server.model):

@@ -55,5 +55,5 @@ def run(
     with simulation:
         state = simulation.start()
         state.params.copy_(nn.utils.parameters_to_vector(initial(setting).parameters()).detach())
-        while turns.pause(lambda: simulation.module(state)):
+        while turns.pause(lambda: simulation.module(state)):  # noqa: B023  the state at that moment
             state, _ = simulation.round(state, cohort(setting, state.round))

@@ -1,9 +1,9 @@
 """Undrift on Ray."""
 
-from contenders import undrift_local
 from turns import Turns
 from work import Data, Setting
 
+from contenders import undrift_local
 from undrift.ray import Pool, RayBackend
 
 
