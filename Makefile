@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden papers benchmark
+.PHONY: install check lint types test quick slow kills format cards golden papers benchmark peers
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -45,3 +45,8 @@ benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
 	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
 	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json
+
+PEERS ?= $(HOME)/.cache/undrift-peers
+peers:  ## the same work in other libraries, each in an environment of its own in PEERS; the result is committed
+	$(PYTHON) benchmarks/peers/install.py $(PEERS)
+	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/results/peers.json

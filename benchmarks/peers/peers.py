@@ -39,7 +39,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def timed(names: list[str], place: Path, setting: str, method: str, rounds: int) -> list[dict[str, Any]]:
+def timed(
+    names: list[str], place: Path, setting: str, method: str, rounds: int, in_order: bool = False
+) -> list[dict[str, Any]]:
     """One row for each contender: all of them take turns.
 
     Args:
@@ -48,6 +50,7 @@ def timed(names: list[str], place: Path, setting: str, method: str, rounds: int)
         setting: the name of the setting.
         method: the name of the method.
         rounds: timed rounds of each, after one that is not.
+        in_order: whether clients read their data in one order.
     """
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -55,7 +58,8 @@ def timed(names: list[str], place: Path, setting: str, method: str, rounds: int)
         alive: dict[str, Contender] = {}
         for name in names:
             if method in SPECS[name].methods:
-                alive[name] = stack.enter_context(Contender(SPECS[name], place, setting, method, scratch / name))
+                new = Contender(SPECS[name], place, setting, method, scratch / name, in_order=in_order)
+                alive[name] = stack.enter_context(new)
         first = {name: contender.ask("round")["seconds"] for name, contender in alive.items()}
         seconds: dict[str, list[float]] = {name: [] for name in alive}
         for number in range(rounds):

@@ -158,8 +158,8 @@ class Contender:
     def stop(self) -> None:
         """End it and every process it started."""
         started = tree(self.process.pid)
+        assert self.process.stdin and self.process.stdout
         try:
-            assert self.process.stdin
             self.process.stdin.write('{"do": "stop"}\n')
             self.process.stdin.close()
             self.process.wait(timeout=20)
@@ -172,6 +172,7 @@ class Contender:
                 except ProcessLookupError:
                     continue
         self.process.wait()
+        self.process.stdout.close()
 
 
 def tree(pid: int) -> list[int]:

@@ -45,8 +45,8 @@ class Setting:
 
 SETTINGS = {
     "cnn": Setting("cnn", examples=600, cohort=10, batch=50, lr=0.05),
-    "mlp": Setting("mlp", examples=60, cohort=100, batch=20, lr=0.05),
-    "logistic": Setting("logistic", examples=60, cohort=100, batch=20, lr=0.05),
+    "mlp": Setting("mlp", examples=60, cohort=100, batch=20, lr=0.02),
+    "logistic": Setting("logistic", examples=60, cohort=100, batch=20, lr=0.02),
 }
 METHODS = ("fedavg", "scaffold")
 
