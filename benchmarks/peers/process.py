@@ -132,7 +132,7 @@ class Contender:
         self.process.stdin.flush()
         return self.read()
 
-    def read(self, seconds: float = 300.0) -> dict[str, Any]:
+    def read(self, seconds: float = 900.0) -> dict[str, Any]:
         """The next reply.
 
         Args:
