@@ -1,6 +1,6 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden papers benchmark precision scale
+.PHONY: install check lint types test quick slow kills format cards golden papers benchmark precision scale peers
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
@@ -52,3 +52,8 @@ benchmark:  ## speed against bare PyTorch; the result is committed
 
 scale:  ## memory, seconds and traffic of a round with 1e8 parameters, which takes up to 8 GiB; the result is committed
 	$(PYTHON) benchmarks/scale.py --json > benchmarks/results/scale.json
+
+PEERS ?= $(HOME)/.cache/undrift-peers
+peers:  ## the same work in other libraries, each in an environment of its own in PEERS; the result is committed
+	$(PYTHON) benchmarks/peers/install.py $(PEERS)
+	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/results/peers.json

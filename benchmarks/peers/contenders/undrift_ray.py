@@ -1,0 +1,23 @@
+"""Undrift on Ray."""
+
+from turns import Turns
+from work import Data, Setting
+
+from contenders import undrift_local
+from undrift.ray import Pool, RayBackend
+
+
+def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
+    """Train until told to stop.
+
+    Args:
+        turns: the protocol.
+        setting: the setting.
+        data: the data.
+        method: "fedavg" or "scaffold".
+        workers: Ray actors.
+        shuffle: whether clients shuffle their data.
+    """
+    with Pool(workers) as pool:
+        pool.pids()
+        undrift_local.run(turns, setting, data, method, workers, shuffle, RayBackend(pool))
