@@ -71,6 +71,7 @@ def test_a_compiled_model_trains_as_the_plain_one(compiled) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
 def test_inductor_gives_the_plain_model() -> None:
     torch.testing.assert_close(trained(whole("inductor")), trained(Net()), rtol=0, atol=1e-6)
 

@@ -16,7 +16,7 @@ from undrift.data.dataset import Dataset, Split
 from undrift.data.formats import Columns
 from undrift.data.images import decode, rows
 from undrift.data.own import function_arguments, is_path, load_own, own_arguments
-from undrift.data.places import Place, Where, fetch, find, folders, missing
+from undrift.data.places import Location, Where, fetch, find, folders, missing
 from undrift.data.schemes import ranks
 from undrift.data.sources import DataSource, find_source
 from undrift.util.literals import check_scalars
@@ -143,7 +143,7 @@ def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Data
     return replace(dataset, mean=means, std=stds)
 
 
-def _stored(source: DataSource, place: Place, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
+def _stored(source: DataSource, place: Location, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
     """The arrays from the cache, or decoded and stored there."""
     entry = cache.entry(source.name, place.files, VERSION, source, stride)
     held = cache.read(entry) if keep else None
@@ -167,7 +167,7 @@ def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
     )
 
 
-def _images(source: DataSource, place: Place, _stride: int) -> Made:
+def _images(source: DataSource, place: Location, _stride: int) -> Made:
     """Decoded images of every split; the note says how they differ from the original."""
     notes: list[str] = []
 
@@ -180,7 +180,7 @@ def _images(source: DataSource, place: Place, _stride: int) -> Made:
     return arrays, ", ".join(dict.fromkeys(notes))
 
 
-def _words(source: DataSource, place: Place, _stride: int) -> Made:
+def _words(source: DataSource, place: Location, _stride: int) -> Made:
     """Hashed words of every split."""
 
     def inputs(columns: Columns) -> NDArray[Any]:
@@ -190,7 +190,7 @@ def _words(source: DataSource, place: Place, _stride: int) -> Made:
     return _splits(source, place, inputs), ""
 
 
-def _characters(source: DataSource, place: Place, stride: int) -> Made:
+def _characters(source: DataSource, place: Location, stride: int) -> Made:
     """Texts of one length with the next character; a test set is split off in time, as in `text.windows`."""
     if stride != 1:
         raise ValueError(f"{source.name}: its windows are those of the files; leave out stride, got {stride}")
@@ -208,12 +208,12 @@ def _characters(source: DataSource, place: Place, stride: int) -> Made:
     return arrays, ""
 
 
-def _roles(source: DataSource, place: Place, stride: int) -> Made:
+def _roles(source: DataSource, place: Location, stride: int) -> Made:
     """Windows of characters with their roles."""
     return text.windows(place.read("train")[source.inputs[0]], stride, source.length), ""
 
 
-_FORMS: dict[str, Callable[[DataSource, Place, int], Made]] = {
+_FORMS: dict[str, Callable[[DataSource, Location, int], Made]] = {
     "image": _images,
     "words": _words,
     "characters": _characters,
@@ -222,7 +222,7 @@ _FORMS: dict[str, Callable[[DataSource, Place, int], Made]] = {
 
 
 def _splits(
-    source: DataSource, place: Place, inputs: _Column, targets: _Column | None = None, cut: _Cut | None = None
+    source: DataSource, place: Location, inputs: _Column, targets: _Column | None = None, cut: _Cut | None = None
 ) -> dict[str, NDArray[Any]]:
     """Inputs, targets and owners of the splits, named "train-inputs" and so on.
 

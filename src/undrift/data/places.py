@@ -18,8 +18,8 @@ Where = str | Path | Mapping[str, str | Path | Sequence[str | Path]]
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place that has a data set.
+class Location:
+    """Where a data set is found.
 
     Args:
         where: its name to print.
@@ -43,7 +43,7 @@ class Availability(NamedTuple):
     how_to_get: str
 
 
-def find(source: DataSource, where: Where | None = None) -> Place | None:
+def find(source: DataSource, where: Where | None = None) -> Location | None:
     """The first place that has every split, without the hub; None if there is none.
 
     Args:
@@ -53,7 +53,7 @@ def find(source: DataSource, where: Where | None = None) -> Place | None:
     if isinstance(where, Mapping):
         return _given(source, where)
     if source.name == INCLUDED and where is None:
-        return Place("in the package", (digits.FILE,), digits.read_digits, source.splits)
+        return Location("in the package", (digits.FILE,), digits.read_digits, source.splits)
     for folder in folders(source, where):
         for format in formats(source):
             for splits in format.splits or [source.splits]:
@@ -71,7 +71,7 @@ def folders(source: DataSource, where: str | Path | None = None) -> list[Path]:
     return [folder / source.place for folder in [*named, DEBIAN]]
 
 
-def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
+def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Location:
     """The data set from the hub or its local cache.
 
     Args:
@@ -86,7 +86,7 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Place:
     except (ImportError, OSError, ValueError, RuntimeError) as error:  # without a network the hub raises any of these
         raise missing(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
     files = tuple(Path(part["filename"]) for split in held.values() for part in split.cache_files)
-    return Place(f"hub {source.hub}", files, lambda split: table(source, held[split]), source.splits)
+    return Location(f"hub {source.hub}", files, lambda split: table(source, held[split]), source.splits)
 
 
 def missing(source: DataSource, looked: Sequence[str | Path]) -> DataError:
@@ -116,13 +116,13 @@ def _hub_folders(source: DataSource) -> Iterator[Path]:
 
 def _place(
     source: DataSource, format: Format, where: str, files: Mapping[str, list[Path]], splits: tuple[str, str]
-) -> Place:
-    """A place on this machine."""
+) -> Location:
+    """A location on this machine."""
     every = tuple(path for paths in files.values() for path in paths)
-    return Place(where, every, lambda split: format.read(source, split, files[split]), splits)
+    return Location(where, every, lambda split: format.read(source, split, files[split]), splits)
 
 
-def _given(source: DataSource, where: Mapping[str, Any]) -> Place:
+def _given(source: DataSource, where: Mapping[str, Any]) -> Location:
     """Parquet files named by the caller."""
     wanted = [split for split in source.splits if split]
     if set(where) != set(wanted):
