@@ -13,13 +13,15 @@ import pretend
 from devices import LOCAL, Small, needed, rounds, task_for, visited
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import Scaffold
+from undrift.blocks.spectral import gd, high_pass, lap_d
+from undrift.blocks.spectral.filter import Filter
 from undrift.core import server, wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Objective
 from undrift.core.gate import Gate
 from undrift.core.place import place_of
 from undrift.core.types import ServerState
-from undrift.core.vector import SINGLE
+from undrift.core.vector import SINGLE, Layout
 from undrift.core.view import Step
 from undrift.core.wire import fingerprint
 from undrift.data.dataset import Dataset, Split
@@ -28,6 +30,7 @@ from undrift.data.task import DataTask
 from undrift.engine.backend import InProcess
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore
+from undrift.testing.watch import guarded
 
 pytestmark = needed
 
@@ -36,10 +39,10 @@ DOUBLES = ["fedavg", "feddyn", "q-fedavg", "fedlw", "feddisco", "norm-clip", "kr
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_method_has_the_bits_of_the_cpu(name: str) -> None:
+def test_a_method_keeps_the_contract_and_has_the_bits_of_the_cpu(name: str) -> None:
     algorithm = make(name)
     with pretend.counted() as found:
-        state = rounds(algorithm, "pretend")
+        state = rounds(guarded(algorithm), "pretend")
     assert found["aten.convolution.default"] > 0
     assert fingerprint(state) == fingerprint(rounds(algorithm, "cpu"))
 
@@ -170,3 +173,11 @@ def test_states_at_rest_are_on_the_host() -> None:
     held = state.parts["drift"]
     assert kept is not None and held is not None
     assert {x.device.type for x in (*kept, *held, state.params)} == {"cpu"}
+
+
+@pytest.mark.parametrize("chosen", [high_pass(0.05), high_pass(0.01), lap_d(25), gd(7.5)], ids=str)
+def test_filters_agree_with_the_cpu(chosen: Filter) -> None:
+    x = torch.randn(5000, generator=torch.Generator().manual_seed(0))
+    layout = Layout(("weight",), ((5000,),))
+    expected, found = chosen(x, layout), chosen(x.to("pretend"), layout).cpu()
+    assert float((found - expected).norm() / x.norm()) < 2e-6
