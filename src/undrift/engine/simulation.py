@@ -58,6 +58,8 @@ class Simulation:
         device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
+        keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
+            is yours. See `undrift.engine.allocator`.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -77,6 +79,7 @@ class Simulation:
     device: str = "cpu"
     resident: float = 0.5
     deterministic: bool = False
+    keep_memory: bool = True
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
@@ -97,6 +100,7 @@ class Simulation:
             self.device,
             self.resident,
             self.deterministic,
+            self.keep_memory,
         )
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)

@@ -24,6 +24,7 @@ from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
+from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
 from undrift.engine.partial import Partial, Visit
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
@@ -44,6 +45,7 @@ class Job:
         device: where a worker trains, as "cuda" or "cuda:1": see `place_of`.
         resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
         deterministic: make workers choose deterministic kernels: see `use_deterministic`.
+        keep_memory: let workers keep the memory that they free: see `undrift.engine.allocator`.
     """
 
     algorithm: Algorithm
@@ -55,6 +57,7 @@ class Job:
     device: str = "cpu"
     resident: float = 0.5
     deterministic: bool = False
+    keep_memory: bool = True
 
 
 class Worker:
@@ -71,6 +74,8 @@ class Worker:
     def __init__(self, job: Job, store: Store | None = None) -> None:
         if job.deterministic:
             use_deterministic()
+        if wants_memory(job.keep_memory):
+            keep_memory()
         plug_in()
         self.job = job
         self.store = MemoryStore() if store is None else store
