@@ -29,7 +29,7 @@ from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.partial import Partial
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Job, Score, Worker
 from undrift.util.bar import Bar
 from undrift.util.history import History
 from undrift.util.html import rounded
@@ -242,6 +242,16 @@ class Simulation:
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
         return self.worker.personal(client, state)
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """Every client's score with its personal model, computed where clients are trained; nan if its state is lost.
+
+        Args:
+            state: the server's.
+            clients: the clients.
+            score: a function of the task, the model and the client that other processes can import.
+        """
+        return self._backend.scores(state, clients, score)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round as they are drawn at random, without the method's selection."""
