@@ -20,7 +20,7 @@ def test_the_variable_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     assert wants_memory(False)
     monkeypatch.setenv(VARIABLE, "no")
-    with pytest.raises(ValueError, match="UNDRIFT_KEEP_MEMORY must be 0, .* got 'no'"):
+    with pytest.raises(ValueError, match=r"UNDRIFT_KEEP_MEMORY must be 0, .* got 'no'"):
         wants_memory(True)
 
 
