@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from undrift.core.task import TensorTask
+from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.models import CNN5
 

@@ -47,6 +47,8 @@ TESTS = (
     "test_ray::test_equals_the_reference_to_the_bit",
     "test_devices::test_a_visit_is_measured_and_workers_are_chosen",
     "test_engine_record::test_the_command_line",
+    "test_allocator::test_the_variable_decides_for_all",
+    "test_visit_cost::test_expected_seconds_by_hand",
     # papers
     "test_dry::test_trains_and_evaluates_one_round",
     "test_papers::test_an_experiment_runs_resumes_and_writes_its_numbers",

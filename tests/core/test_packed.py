@@ -39,6 +39,34 @@ def width(numbers: list[int]) -> int:
     return -(-max(((x if x >= 0 else ~x) >> shift).bit_length() + 1 for x in numbers) // 8) if ends else 0
 
 
+def test_plain_sums_travel_too() -> None:
+    there, here, whole = NamedSums(), NamedSums(), NamedSums()
+    for weight in (3.0, 0.1, 7.5, 1.0, 2.0):
+        there.add("delta", torch.tensor([0.3, -1e-9, 12.5]), weight)
+    here.restore(there.flatten(packed=False), ["delta"], packed=False)
+    assert here.sums["delta"].sound(LIMIT) and torch.equal(here.value("delta"), there.value("delta"))
+    whole.merge(here)
+    packed = NamedSums()
+    packed.restore(there.flatten(), ["delta"])
+    assert torch.equal(whole.flatten()["delta/sum"], packed.flatten()["delta/sum"])
+    with pytest.raises(KeyError):
+        here.restore(there.flatten(), ["delta"], packed=False)
+    with pytest.raises(KeyError):
+        here.restore(there.flatten(packed=False), ["delta"])
+
+
+@pytest.mark.parametrize("weight", [1.0, 600.0, 0.1])
+def test_host_and_device_give_the_same_parts(weight: float) -> None:
+    host, device = ExactSum(40_000), ExactSum(40_000)
+    draw = torch.Generator().manual_seed(0)
+    for power in (0, -20, -39, 6, -45):  # five additions carry once
+        x = torch.randn(40_000, generator=draw) * 2.0**power
+        host.add(x, weight)
+        device._pending = (device._pending + 1) % 4
+        device._add_on_device(x, weight)
+    assert torch.equal(host.coarse, device.coarse) and torch.equal(host.fine, device.fine)
+
+
 anything = st.integers(0, 103).flatmap(lambda bits: st.integers(-min(2**bits, MOST), min(2**bits, MOST)))
 """Numbers of every magnitude."""
 

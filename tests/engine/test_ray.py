@@ -152,6 +152,20 @@ def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
     assert fingerprint(resumed) == fingerprint(Simulation(algorithm, Clinic(), LOCAL).run(4))
 
 
+def half_of(task: object, model: torch.nn.Module, client: int) -> float:
+    """A number that depends on every weight of a client's model."""
+    return client + float(sum(p.double().sum() for p in model.parameters())) / 2
+
+
+def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:
+    reference = Simulation(make("fedper"), Clinic(), LOCAL, seed=1)
+    expected = reference.scores(reference.run(2), range(8), half_of)
+    with Simulation(make("fedper"), Clinic(), LOCAL, seed=1, backend=RayBackend(pool, chunk=3)) as simulation:
+        found = simulation.scores(simulation.run(2), range(8), half_of)
+        assert simulation.backend._worker is None  # nothing was computed in this process
+    assert found == expected and list(found) == list(range(8))
+
+
 def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
     with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool, chunk=3)) as simulation:
         chunks = simulation.backend._chunks(range(8))

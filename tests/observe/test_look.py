@@ -153,6 +153,20 @@ def test_some_clients_that_have_examples() -> None:
     assert {tuple(sample_clients(task, 4, seed=n)) for n in range(9)} != {tuple(chosen)}
 
 
+def test_a_million_clients_are_not_gone_through() -> None:
+    asked: list[int] = []
+
+    class Many:
+        population = 1_000_000
+
+        def examples(self, client: int) -> int:
+            asked.append(client)
+            return client % 2  # every other client has none
+
+    chosen = sample_clients(Many(), 10, seed=3)
+    assert len(set(chosen)) == 10 and all(client % 2 for client in chosen) and len(asked) < 200
+
+
 def test_plain_values() -> None:
     found = jsonable({"a": torch.tensor([1.0, float("inf")]), "b": (float("nan"), 2, "x")})
     assert found == {"a": [1.0, None], "b": [None, 2, "x"]}

@@ -62,13 +62,13 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         """How many uploads its form on the wire may hold, of so many clients."""
         return 0
 
-    def flatten(self, write: Write) -> dict[str, Tensor]:
-        """Its form on the wire."""
-        return self.sums.flatten()
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+        """Its form on the wire, with packed sums or plain ones."""
+        return self.sums.flatten(packed)
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
         """Fill this accumulator, empty so far, with what `flatten` gave elsewhere; KeyError if a sum is missing."""
-        self.sums.restore(tensors, self.sizes(size))
+        self.sums.restore(tensors, self.sizes(size), packed)
 
     @abstractmethod
     def unweighted_sum(self) -> Tensor:
@@ -171,16 +171,16 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         """One upload for each."""
         return clients
 
-    def flatten(self, write: Write) -> dict[str, Tensor]:
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
         """The sums, and the uploads numbered."""
-        out = super().flatten(write)
+        out = super().flatten(write, packed)
         for i, upload in enumerate(self.uploads):
             out.update({f"upload{i}/{name}": x for name, x in write(upload).items()})
         return out
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
         """The sums, and every upload."""
-        super().restore(tensors, size, read)
+        super().restore(tensors, size, read, packed)
         numbered: dict[str, dict[str, Tensor]] = {}
         for name, x in tensors.items():
             prefix, _, rest = name.partition("/")

@@ -7,6 +7,7 @@ associative and commutative, and only the last conversion rounds. Own code: no l
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,13 @@ class ExactSum:
         self.fine = torch.zeros_like(self.coarse)
         self._pending = 0
 
+    @classmethod
+    def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
+        """A sum of its two parts, to be read only; `sound` says whether they can be those of a sum."""
+        total = cls(0)
+        total.coarse, total.fine = coarse, fine
+        return total
+
     @property
     def size(self) -> int:
         """The number of elements."""
@@ -55,8 +63,10 @@ class ExactSum:
     def add(self, x: Tensor, weight: float = 1.0) -> None:
         """Add weight * x, rounded once to a multiple of 2^-60."""
         self._pending = (self._pending + 1) % _CARRY
-        if len(x) > 1:
-            self._add_chunks(x, weight)
+        if len(x) > 1 and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
+            self._add_on_host(x, weight)
+        elif len(x) > 1:
+            self._add_on_device(x, weight)
         elif len(x) == 1:  # the same in Python's floats, which are doubles, too
             number = float(x) * weight
             rounded = number + _COARSE - _COARSE
@@ -65,21 +75,40 @@ class ExactSum:
             if self._pending == 0:
                 self.carry()
 
-    def _add_chunks(self, x: Tensor, weight: float) -> None:
-        """Add weight * x, as much at a time as fits into the processor's cache."""
-        size = _CHUNK if x.device.type == "cpu" else len(x)
-        whole = torch.empty(min(size, len(x)), dtype=torch.float64, device=x.device)
-        rest = torch.empty_like(whole)
-        chunks = zip(torch.split(x, size), torch.split(self.coarse, size), torch.split(self.fine, size), strict=True)
-        for part, coarse, fine in chunks:
-            r, w = rest[: len(part)].copy_(part), whole[: len(part)]
-            if weight != 1.0:
-                r.mul_(weight)
-            torch.add(r, _COARSE, out=w).sub_(_COARSE)
-            coarse.add_(w)
-            fine.add_(r.sub_(w).add_(_FINE).sub_(_FINE))
-            if self._pending == 0:
-                _carry(coarse, fine, w)
+    def _add_on_host(self, x: Tensor, weight: float) -> None:
+        """Add weight * x, as much at a time as fits into the processor's cache.
+
+        NumPy converts and multiplies in one pass and starts an operation in half of torch's time.
+        """
+        size = len(x)
+        given, coarse, fine = x.detach().numpy(), self.coarse.numpy(), self.fine.numpy()
+        rest, whole = np.empty((2, min(_CHUNK, size)))
+        with np.errstate(all="ignore"):  # whether all is finite the gate has asked
+            for start in range(0, size, _CHUNK):
+                end = min(start + _CHUNK, size)
+                c, f, r, w = coarse[start:end], fine[start:end], rest[: end - start], whole[: end - start]
+                np.multiply(given[start:end], weight, out=r, dtype=np.float64)
+                np.add(r, _COARSE, out=w)
+                np.subtract(w, _COARSE, out=w)
+                np.add(c, w, out=c)
+                np.subtract(r, w, out=r)
+                np.add(r, _FINE, out=r)
+                np.subtract(r, _FINE, out=r)
+                np.add(f, r, out=f)
+                if self._pending == 0:
+                    np.add(f, _COARSE, out=w)
+                    np.subtract(w, _COARSE, out=w)
+                    np.add(c, w, out=c)
+                    np.subtract(f, w, out=f)
+
+    def _add_on_device(self, x: Tensor, weight: float) -> None:
+        """Add weight * x, all at once."""
+        rest = x.to(torch.float64, copy=True).mul_(weight)
+        whole = torch.add(rest, _COARSE).sub_(_COARSE)
+        self.coarse.add_(whole)
+        self.fine.add_(rest.sub_(whole).add_(_FINE).sub_(_FINE))
+        if self._pending == 0:
+            _carry(self.coarse, self.fine, whole)
 
     def merge(self, other: "ExactSum | PackedSum") -> None:
         """Add another sum, piece by piece: one from the wire is never unpacked as a whole."""
@@ -132,15 +161,38 @@ class NamedSums:
         """One that holds a single number; 0 if nothing was added."""
         return float(self.sums[name].value()) if name in self.sums else 0.0
 
-    def flatten(self) -> dict[str, Tensor]:
-        """Their forms on the wire, by name."""
-        packed = ((name, x.pack() if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
-        return {f"{name}/sum": x.data for name, x in packed}
+    def flatten(self, packed: bool = True) -> dict[str, Tensor]:
+        """Their forms on the wire, by name.
 
-    def restore(self, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
-        """Take those named from what `flatten` returned elsewhere; KeyError if one is not there."""
+        Args:
+            packed: the short form, for networks; without it the two parts as they are, for memory that is shared.
+        """
+        if not packed:
+            return {name: x for total in self.sums for name, x in self._plain(total)}
+        forms = ((name, x.pack() if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
+        return {f"{name}/sum": x.data for name, x in forms}
+
+    def restore(self, tensors: Mapping[str, Tensor], names: Iterable[str], packed: bool = True) -> None:
+        """Take those named from what `flatten` returned elsewhere; KeyError if one is not there.
+
+        Args:
+            tensors: what it returned.
+            names: of the sums.
+            packed: the form that is expected.
+        """
         for name in names:
-            self.sums[name] = PackedSum(tensors[f"{name}/sum"])
+            if packed:
+                self.sums[name] = PackedSum(tensors[f"{name}/sum"])
+            else:
+                self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
+
+    def _plain(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """The two parts of one of them by name, after a carry."""
+        found = self.sums[name]
+        total = self._open(name, found.size)
+        total.carry()
+        yield f"{name}/coarse", total.coarse
+        yield f"{name}/fine", total.fine
 
     def _open(self, name: str, size: int, device: torch.device | None = None) -> ExactSum:
         """One of them, ready to be added to."""

@@ -92,6 +92,7 @@ class Gate:
     def __post_init__(self) -> None:
         self.asked = frozenset(self.asked)
         self._seen: set[int] = set()
+        self._uploading = [(slot, block) for slot, block in self.algorithm.slots() if block.Up is not None]
         self.measured: dict[int, tuple[float, float]] = {}
 
     def total(self) -> Total:
@@ -168,7 +169,7 @@ class Gate:
         self._check_counts(upload)
         self._check_layout(upload)
         room = LIMIT / (self.cohort or len(self.asked))
-        for slot, block in self.algorithm.slots():
+        for slot, block in self._uploading:
             for name, x in _tensors(block.Up, upload.parts.get(slot)):
                 _check_values(f"{slot}.{name}", x, room)
         weight, *extra = self._weigh(upload)
@@ -203,7 +204,7 @@ class Gate:
         _check_tensor("delta", upload.delta, sent.params.shape, sent.params.dtype)
         for name, like in (("buffers", sent.buffers), ("counts", sent.counts)):
             _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
-        declared = {slot: block.Up for slot, block in self.algorithm.slots() if block.Up is not None}
+        declared = {slot: block.Up for slot, block in self._uploading}
         if not isinstance(upload.parts, dict) or set(upload.parts) != set(declared):
             raise _RejectedError(Reason.TREE, f"expected parts for {sorted(declared)}")
         for slot, tree in declared.items():

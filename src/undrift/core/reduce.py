@@ -35,6 +35,7 @@ class Total:
     def __post_init__(self) -> None:
         self.common = NamedSums()
         self.rule: Accumulator[Any, Any] = self.algorithm.aggregation.open(self._uses("sum"))
+        self._uploading = [(slot, block.Up) for slot, block in self.algorithm.slots() if block.Up is not None]
 
     @property
     def sums(self) -> dict[str, ExactSum | PackedSum]:
@@ -53,8 +54,8 @@ class Total:
             add("paced", upload.delta, 1 / (self.local.factors(upload.steps) * self.lr))
         if self._uneven:
             add("tail", upload.delta, self.local.share(upload.steps))
-        for slot, block in a.slots():
-            for name, x in _fields(block.Up, upload.parts.get(slot)):
+        for slot, declared in self._uploading:
+            for name, x in _fields(declared, upload.parts.get(slot)):
                 add(f"{slot}.{name}", x)
         self.rule.add(upload, up, weight)
         self.counts = upload.counts if self.counts is None else torch.maximum(self.counts, upload.counts)
@@ -77,23 +78,25 @@ class Total:
         self.counts = None if self.counts is None else self.counts.cpu()
         return self
 
-    def flatten(self, write: Write) -> dict[str, Tensor]:
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
         """The total as named tensors, for the wire.
 
         Args:
             write: takes an upload apart.
+            packed: sums in their short form: see `NamedSums.flatten`.
         """
         out = {"clients": torch.tensor(self.clients, dtype=torch.int64)}
-        out |= {**self.common.flatten(), **self.rule.flatten(write)}
+        out |= {**self.common.flatten(packed), **self.rule.flatten(write, packed)}
         return out if self.counts is None else out | {"counts": self.counts}
 
-    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read) -> "Total":
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> "Total":
         """This total, filled with what `flatten` returned elsewhere; `Gate.merge` checks it before it is used.
 
         Args:
             tensors: what came.
             size: the length of the model.
             read: makes an upload of its tensors.
+            packed: the form of sums that is expected.
 
         Raises:
             KeyError: a tensor is missing, or one is there that was not declared.
@@ -101,9 +104,10 @@ class Total:
         self.clients = tensors["clients"].tolist()
         self.counts = tensors.get("counts")
         if self.clients:
-            self.common.restore(tensors, self._common_sizes(size, 0))
-            self.rule.restore(tensors, size, read)
-        known = {"clients", "counts", *(f"{name}/sum" for name in self.sums)}
+            self.common.restore(tensors, self._common_sizes(size, 0), packed)
+            self.rule.restore(tensors, size, read, packed)
+        forms = ("sum",) if packed else ("coarse", "fine")
+        known = {"clients", "counts", *(f"{name}/{form}" for name in self.sums for form in forms)}
         apart = "upload" if self.rule.room(1) else None
         unknown = [name for name in tensors if name not in known and not (apart and name.startswith(apart))]
         if unknown:

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from undrift.core.types import Broadcast
+from undrift.core.types import Broadcast, ServerState
 from undrift.engine.partial import Partial
 from undrift.engine.store import Store
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Job, Score, Worker
 
 
 class Backend(Protocol):
@@ -35,9 +35,12 @@ class Backend(Protocol):
     ) -> dict[int, float]:
         """The losses of clients before a round, for a method that selects by them: see `Worker.losses`."""
 
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """Every client's score with its personal model: see `Worker.scores`."""
+
     @property
     def worker(self) -> Worker:
-        """A worker in this process that can read the clients' states, to evaluate personal models."""
+        """A worker in this process that can read the clients' states."""
 
     def close(self) -> None:
         """End everything this backend started; may be called more than once."""
@@ -76,6 +79,10 @@ class InProcess:
     ) -> dict[int, float]:
         """The losses of clients, one after the other."""
         return self.worker.losses(broadcast, clients, accepted, batches)
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """The scores of clients, one after the other."""
+        return self.worker.scores(state, clients, score)
 
     @property
     def worker(self) -> Worker:
@@ -134,6 +141,10 @@ class DiskBackend:
         if self._worker is None:
             self._worker = Worker.on_disk(opened(self.name, self._job), self.states)
         return self._worker
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """The scores of clients, in this process."""
+        return self.worker.scores(state, clients, score)
 
     def close(self) -> None:
         """Delete the temporary folder; a folder given as `root` is kept."""

@@ -55,9 +55,13 @@ class Partial:
     absent: dict[int, str] = field(default_factory=dict)
     cause: Exception | None = None
 
-    def flatten(self) -> tuple[dict[str, Tensor], str]:
-        """The reply as named tensors and a line of JSON."""
-        tensors = self.total.flatten(wire.flatten)
+    def flatten(self, packed: bool = True) -> tuple[dict[str, Tensor], str]:
+        """The reply as named tensors and a line of JSON.
+
+        Args:
+            packed: sums in their short form, for networks; plain sums are faster in memory that is shared.
+        """
+        tensors = self.total.flatten(wire.flatten, packed)
         summary = {
             "visits": [
                 [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
@@ -67,14 +71,20 @@ class Partial:
         }
         return tensors, json.dumps(summary)
 
-    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int) -> "Partial":
+    def restore(self, tensors: Mapping[str, Tensor], summary: str, size: int, packed: bool = True) -> "Partial":
         """Fill this empty reply with what `flatten` returned in another process.
 
         Raises `WireError` if it cannot be read; `Gate.merge` then validates what was read.
+
+        Args:
+            tensors: the named tensors.
+            summary: the line of JSON.
+            size: the length of the model.
+            packed: the form of sums that is expected.
         """
         algorithm = self.total.algorithm
         try:
-            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size))
+            self.total.restore(tensors, size, lambda upload: wire.restore(Upload, algorithm, upload, size), packed)
             facts = json.loads(summary)
             self.visits = [
                 Visit(

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from undrift.core import wire
-from undrift.core.types import Broadcast
+from undrift.core.types import Broadcast, ServerState
 from undrift.engine.device import MODULE, plug_in
 from undrift.engine.plan import check_shares
 from undrift.engine.probe import choose
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Job, Score, Worker
 
 try:
     import ray
@@ -50,11 +50,33 @@ class _Actor:
         return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def serve(
-        self, held: list[Any], root: str, sent: Arrays, clients: list[int], accepted: dict[int, int], cohort: int
+        self,
+        held: list[Any],
+        root: str,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        cohort: int,
+        packed: bool,
     ) -> tuple[Arrays, str]:
         """Train some clients of a round."""
-        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten()
+        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten(packed)
         return as_arrays(tensors), summary
+
+    def scores(
+        self,
+        held: list[Any],
+        root: str,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        round: int,
+        score: Score,
+    ) -> dict[int, float]:
+        """The scores of some clients with their personal models."""
+        model = as_tensors(sent)
+        state = ServerState(round, model["params"], model["buffers"], model["counts"], {}, accepted)
+        return self._open(held, root).scores(state, clients, score)
 
     def losses(
         self,
@@ -91,6 +113,8 @@ class Pool:
         address: a cluster's address; None uses the Ray instance of this process, or starts one on this machine.
         gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
             counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
+
+    `here` says whether all workers share this machine's memory.
     """
 
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
@@ -102,6 +126,7 @@ class Pool:
         except ValueError as error:
             raise ValueError(f"Pool: {error}") from None
         self.gpus = gpus
+        self.here = address is None
         actor: Any = ray.remote(_Actor)
         actor = actor.options(
             num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0

@@ -5,19 +5,21 @@ its clients are trained again; each counts once. The result is bit-identical to 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from undrift.core import wire
 from undrift.core.gate import Gate
-from undrift.core.types import Broadcast
+from undrift.core.types import Broadcast, ServerState
 from undrift.engine.backend import DiskBackend
+from undrift.engine.cost import VisitCost, spread_out
 from undrift.engine.device import kind_of
 from undrift.engine.partial import Partial
 from undrift.engine.plan import check_kind
 from undrift.engine.pool import Pool, as_arrays, as_tensors, fitting_pool
-from undrift.engine.worker import Job
+from undrift.engine.worker import Job, Score
 
 try:
     import ray
@@ -50,6 +52,7 @@ class RayBackend(DiskBackend):
         self._given = pool
         self._own: Pool | None = None
         self._held: list[Any] = []
+        self._cost = VisitCost()
 
     def open(self, job: Job) -> None:
         """Accept the job, if the workers can train on its device."""
@@ -81,11 +84,13 @@ class RayBackend(DiskBackend):
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, seed=job.seed)
-        whole = Partial(gate.total())
-        for tensors, summary in self._replies("serve", broadcast, clients, accepted, len(clients)):
-            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(broadcast.params))
+        whole, packed = Partial(gate.total()), not self.pool.here
+        sent = wire.flatten(broadcast)
+        for tensors, summary in self._replies("serve", sent, clients, accepted, len(clients), packed):
+            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(broadcast.params), packed)
             if gate.merge(part.total, whole.total) is None:
                 whole.visits += part.visits
+                self._cost.note(part.visits)
             whole.rejections += part.rejections
         whole.rejections += gate.rejections
         return whole
@@ -95,18 +100,31 @@ class RayBackend(DiskBackend):
     ) -> dict[int, float]:
         """The losses of clients, in chunks as in training."""
         found: dict[int, float] = {}
-        for part in self._replies("losses", broadcast, clients, accepted, batches):
+        for part in self._replies("losses", wire.flatten(broadcast), clients, accepted, batches):
             found |= part
         return found
 
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """The scores of clients, in chunks as in training."""
+        sent = {"params": state.params, "buffers": state.buffers, "counts": state.counts}
+        found: dict[int, float] = {}
+        for part in self._replies("scores", sent, clients, state.accepted, state.round, score):
+            found |= part
+        return {client: found[client] for client in clients}
+
     def _replies(
-        self, verb: str, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], argument: int | None
+        self,
+        verb: str,
+        tensors: Mapping[str, Tensor],
+        clients: Sequence[int],
+        accepted: Mapping[int, int],
+        *arguments: Any,
     ) -> Iterator[Any]:
         """The replies of the workers, each about a chunk of the clients; one whose worker died is asked for again."""
         pool, root = self.pool, str(self.states)
         if not self._held:
             self._held = [ray.put(self.job)]
-        sent = ray.put(as_arrays(wire.flatten(broadcast)))
+        sent = ray.put(as_arrays(tensors))
         waiting = [(chunk, 0) for chunk in reversed(self._chunks(clients))]
         running: dict[Any, tuple[Any, list[int], int]] = {}
         idle = list(pool.actors)
@@ -114,7 +132,7 @@ class RayBackend(DiskBackend):
             while waiting and idle:
                 actor, (chunk, tries) = idle.pop(), waiting.pop()
                 known = {client: accepted[client] for client in chunk if client in accepted}
-                reply = getattr(actor, verb).remote(self._held, root, sent, chunk, known, argument)
+                reply = getattr(actor, verb).remote(self._held, root, sent, chunk, known, *arguments)
                 running[reply] = (actor, chunk, tries)
             (done,), _ = ray.wait(list(running), num_returns=1)
             actor, chunk, tries = running.pop(done)
@@ -130,14 +148,8 @@ class RayBackend(DiskBackend):
             yield found
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
-        """The clients in chunks of about equal work, at least one per worker, the largest clients first."""
+        """The clients in chunks of about equal measured work, at least one per worker, the largest clients first."""
         task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
-        pieces: list[list[int]] = [[] for _ in range(count)]
-        loads = [(0, i) for i in range(count)]
-        for client in sorted(clients, key=lambda c: (-task.examples(c), c)):
-            load, i = heappop(loads)
-            pieces[i].append(client)
-            heappush(loads, (load + task.examples(client) + 1, i))
-        return [piece for piece in pieces if piece]
+        return spread_out({client: self._cost.expected(client, task.examples(client)) for client in clients}, count)

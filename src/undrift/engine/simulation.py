@@ -29,7 +29,7 @@ from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.partial import Partial
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Job, Score, Worker
 from undrift.util.bar import Bar
 from undrift.util.history import History
 from undrift.util.html import rounded
@@ -58,6 +58,8 @@ class Simulation:
         device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
+        keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
+            is yours. See `undrift.engine.allocator`.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -77,6 +79,7 @@ class Simulation:
     device: str = "cpu"
     resident: float = 0.5
     deterministic: bool = False
+    keep_memory: bool = True
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
@@ -97,6 +100,7 @@ class Simulation:
             self.device,
             self.resident,
             self.deterministic,
+            self.keep_memory,
         )
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
@@ -238,6 +242,16 @@ class Simulation:
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
         return self.worker.personal(client, state)
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """Every client's score with its personal model, computed where clients are trained; nan if its state is lost.
+
+        Args:
+            state: the server's.
+            clients: the clients.
+            score: a function of the task, the model and the client that other processes can import.
+        """
+        return self._backend.scores(state, clients, score)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round as they are drawn at random, without the method's selection."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
+from math import nan
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -24,10 +25,14 @@ from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
+from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
 from undrift.engine.partial import Partial, Visit
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
+
+Score = Callable[[Task, nn.Module, int], float]
+"""The score of a client's model, from the task, the model and the client; other processes must be able to import it."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Job:
         device: where a worker trains, as "cuda" or "cuda:1": see `place_of`.
         resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
         deterministic: make workers choose deterministic kernels: see `use_deterministic`.
+        keep_memory: let workers keep the memory that they free: see `undrift.engine.allocator`.
     """
 
     algorithm: Algorithm
@@ -55,6 +61,7 @@ class Job:
     device: str = "cpu"
     resident: float = 0.5
     deterministic: bool = False
+    keep_memory: bool = True
 
 
 class Worker:
@@ -71,6 +78,8 @@ class Worker:
     def __init__(self, job: Job, store: Store | None = None) -> None:
         if job.deterministic:
             use_deterministic()
+        if wants_memory(job.keep_memory):
+            keep_memory()
         plug_in()
         self.job = job
         self.store = MemoryStore() if store is None else store
@@ -78,6 +87,8 @@ class Worker:
         self.model = bind(self.place.to(job.task.model().train()))
         self.task = job.task.placed(self.place) if isinstance(job.task, Placed) and not self.place.host else job.task
         self.failure: Exception | None = None
+        self._reads_once = isinstance(job.task, ReadsOnce) and job.task.reads_once
+        self._label_counts = job.task.label_counts if isinstance(job.task, CountsLabels) else None
         self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 
     @classmethod
@@ -201,6 +212,23 @@ class Worker:
             )
         return found
 
+    def scores(self, state: ServerState, clients: Iterable[int], score: Score) -> dict[int, float]:
+        """Every client's score with its personal model; nan if its state is lost.
+
+        Args:
+            state: the server's.
+            clients: the clients.
+            score: see `Score`.
+        """
+        found: dict[int, float] = {}
+        for client in clients:
+            tell("round %d, personal model of client %d", state.round, client)
+            try:
+                found[client] = score(self.job.task, self.personal(client, state), client)
+            except StoreError:
+                found[client] = nan
+        return found
+
     def personal(self, client: int, state: ServerState) -> nn.Module:
         """The worker's model, set to what a client is evaluated with after a round, tuned if the method says so.
 
@@ -233,7 +261,7 @@ class Worker:
         """Train one client with its own random generators."""
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
-        task, local = job.task, job.local
+        local = job.local
 
         def batches(order: Generator) -> Iterator[Any]:
             return self.place.ahead(self.task.batches(client, local.batch_size, order))
@@ -252,8 +280,8 @@ class Worker:
                 examples=examples,
                 steps=steps,
                 random=random,
-                epoch=None if isinstance(task, ReadsOnce) and task.reads_once else batches,
-                label_counts=partial(task.label_counts, client) if isinstance(task, CountsLabels) else None,
+                epoch=None if self._reads_once else batches,
+                label_counts=None if self._label_counts is None else partial(self._label_counts, client),
                 out=out,
                 reported=reported,
             )

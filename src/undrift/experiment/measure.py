@@ -1,5 +1,6 @@
 """The metrics of a round: one flat row of numbers."""
 
+from functools import partial
 from math import ceil, nan
 from time import perf_counter
 from typing import Any
@@ -10,13 +11,12 @@ from torch import Tensor, nn
 from undrift.core.algorithm import Algorithm, cost
 from undrift.core.evaluation import evaluating
 from undrift.core.modules import plain_copy
-from undrift.core.task import Evaluates, EvaluatesClients
+from undrift.core.task import Evaluates, EvaluatesClients, Task
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
 from undrift.data import DataTask
 from undrift.engine.record import Record
 from undrift.engine.simulation import Simulation
-from undrift.engine.store import StoreError
 from undrift.experiment.config import Config
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL, judged_by
@@ -117,13 +117,7 @@ class Measure:
 
     def _score(self, module: nn.Module, client: int) -> float:
         """The judged metric of a model on a client's own test set."""
-        task, metric = self.setup.task, self.judged_by.metric
-        if isinstance(task, DataTask) and task.classifies and metric == GLOBAL:
-            return task.own_score(module, client).accuracy
-        if not isinstance(task, EvaluatesClients):
-            return nan
-        with evaluating(module):
-            return float(task.evaluate_client(module, client).get(metric, nan))
+        return own_score(self.setup.task, module, client, metric=str(self.judged_by.metric))
 
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""
@@ -147,19 +141,32 @@ class Measure:
         """
         if self._personal is not None and self._personal[0] is state:  # computed in the last round's test
             return self._personal[1]
-        task, scores = self.setup.task, []
-        for client in range(task.population):
-            tell("round %d, personal model %d of %d", state.round, client + 1, task.population)
-            try:
-                scores.append(self._score(self.simulation.worker.personal(client, state), client))
-            except StoreError:
-                scores.append(nan)
-        self._personal = state, torch.tensor(scores, dtype=torch.float64)
+        clients = range(self.setup.task.population)
+        tell("round %d, personal models of %d clients", state.round, len(clients))
+        scores = self.simulation.scores(state, clients, partial(own_score, metric=str(self.judged_by.metric)))
+        self._personal = state, torch.tensor([scores[client] for client in clients], dtype=torch.float64)
         return self._personal[1]
 
     def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
         """Copy a model's values into the one for evaluation."""
         self.model.load(params, buffers, state.counts)
+
+
+def own_score(task: Task, module: nn.Module, client: int, *, metric: str) -> float:
+    """A metric of a model on a client's own test set; nan if there is none.
+
+    Args:
+        task: the data.
+        module: the model.
+        client: the client.
+        metric: its name.
+    """
+    if isinstance(task, DataTask) and task.classifies and metric == GLOBAL:
+        return task.own_score(module, client).accuracy
+    if not isinstance(task, EvaluatesClients):
+        return nan
+    with evaluating(module):
+        return float(task.evaluate_client(module, client).get(metric, nan))
 
 
 def personal_every(config: Config, algorithm: Algorithm) -> int:

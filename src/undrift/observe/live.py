@@ -177,9 +177,17 @@ def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
 
 
 def sample_clients(task: Task, count: int, seed: int) -> list[int]:
-    """This many clients with examples, or all of them if there are fewer; the same at every call."""
-    able = [client for client in range(task.population) if task.examples(client)]
-    return [able[i] for i in cohort(derive(seed, "lens"), 0, len(able), min(count, len(able)))]
+    """This many clients with examples, or all of them if there are fewer; the same at every call.
+
+    Clients are drawn first and asked for their examples then: the cost follows the count, not the population, unless
+    most clients have none.
+    """
+    fixed, size = derive(seed, "lens"), min(count, task.population)
+    while True:
+        able = [client for client in cohort(fixed, 0, task.population, size) if task.examples(client)]
+        if len(able) >= count or size == task.population:
+            return [able[i] for i in cohort(fixed, 0, len(able), min(count, len(able)))]
+        size = min(2 * size, task.population)
 
 
 def jsonable(value: Any) -> Any:
