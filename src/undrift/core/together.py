@@ -6,7 +6,7 @@ examples without weight and free rows by copies, so that a client's result does 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor, nn
@@ -45,10 +45,9 @@ def check_together(algorithm: Algorithm, local: Local, task: Task) -> None:
 def _why_not(algorithm: Algorithm, local: Local) -> str:
     """Why a method cannot be vectorised under these settings."""
     for slot, block in algorithm.slots():
-        kind = type(block)
-        if slot in _STEPPING and not (kind.vectorises or kind.__module__ == "undrift.core.block"):
-            if not (slot == "local_optimizer" and algorithm.local_optimizer.plain):
-                return f"{slot}={kind.__name__} does not declare that its steps can be vectorised"
+        declared = vars(type(block)).get("vectorises", False)  # a derived block has steps of its own
+        if slot in _STEPPING and algorithm.fills(slot) and not declared:
+            return f"{slot}={type(block).__name__} does not declare that its steps can be vectorised"
     if type(algorithm.objective).penalty is not Objective.penalty:
         return f"objective={type(algorithm.objective).__name__} has a penalty that reads the forward pass"
     if algorithm.personalization.tuning or algorithm.keeps_buffers(local):
@@ -147,6 +146,10 @@ class Rows(Oracle):
         if min(self.steps) <= step:
             self._dead = torch.tensor([count <= step for count in self.steps], device=self.total.device)
 
+    def take(self) -> Iterator[Any]:
+        """The stacked batches, one for each step."""
+        return self._stacked
+
     def gradient(self, offset: Vector | None = None) -> Vector:
         """The gradient of the current batch at `w + offset`; inside vmap only."""
         point = self.model.w if offset is None else self.model.w + offset
@@ -173,20 +176,12 @@ class Rows(Oracle):
 
     def _loss_of_row(self, leaves: list[Tensor], batch: Any, weights: Tensor) -> Tensor:
         """One client's mean loss on its padded batch."""
-        task = _Called(self.model.module, dict(zip(self._names, leaves, strict=True)))
-        return (self.each(task, batch) * weights).sum()
+        parameters = dict(zip(self._names, leaves, strict=True))
 
+        def call(*args: Any, **named: Any) -> Any:
+            return functional_call(self.model.module, parameters, args, named)
 
-class _Called(nn.Module):
-    """A module with other parameters, as a function."""
-
-    def __init__(self, module: nn.Module, parameters: dict[str, Tensor]) -> None:
-        super().__init__()
-        self._with = (module, parameters)
-
-    def forward(self, *args: Any, **named: Any) -> Any:
-        """What the module returns with these parameters."""
-        return functional_call(*self._with, args, named)
+        return (self.each(cast(nn.Module, call), batch) * weights).sum()
 
 
 def descend_together(
