@@ -134,6 +134,7 @@ class Rows(Oracle):
         self.each, self.steps, self._stacked = losses, list(steps), batches
         self._data: tuple[Any, Tensor] | None = None
         self.total = model.w.new_zeros(len(self.steps))
+        self.limit = torch.tensor(self.steps, device=model.w.device)
         self._dead: Tensor | None = None
         self._forward = vmap(self._loss_of_row)
         self._names = [name for name, p in model.module.named_parameters() if p.requires_grad]
@@ -155,6 +156,10 @@ class Rows(Oracle):
         point = self.model.w if offset is None else self.model.w + offset
         found: Vector = _Gradient.apply(point, self)  # type: ignore[no-untyped-call]
         return found
+
+    def allowed(self, grad: Vector) -> Vector:
+        """The step of a row, nothing after its client's last one; inside vmap only."""
+        return grad if self._dead is None else torch.where(self.step < self.limit, grad, 0.0)
 
     def slopes(self, points: Tensor) -> Tensor:
         """The gradients at a matrix of points, one row each."""
@@ -207,7 +212,8 @@ def descend_together(
     bound, longest = rows.model, max(rows.steps)
     fields = {name: x for name, x in common.items() if name != "shared"}
 
-    def visit(row: Vector, *parts: Tensor) -> Tensor:
+    def visit(row: Vector, limit: Tensor, *parts: Tensor) -> Tensor:
+        rows.limit = limit
         held = {slot: _fill(x, parts) for slot, x in template.items()}
         rows.model = bound._replace(w=row)
         view = Step(**fields, steps=longest, examples=0, random=_no_random, _oracle=rows, _states=held, w=row)
@@ -216,7 +222,7 @@ def descend_together(
 
     try:
         with torch.no_grad():
-            vmap(visit)(w, *leaves)
+            vmap(visit)(w, rows.limit, *leaves)
     finally:
         rows.model = bound
         rows.penalty = None
