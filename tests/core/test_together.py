@@ -83,7 +83,12 @@ def test_grouping_and_order_are_irrelevant_to_the_bit(make_model, width) -> None
     job = Job(make("fedsam"), of, Local(**SETTINGS, together=4))
     state = Simulation(job.algorithm, of, job.local).start()
     sums = []
-    for groups in ([[0, 1, 2, 3, 4, 5, 6]], [[6, 3], [5, 4, 1], [2, 0]], [[i] for i in range(7)], [[4, 0, 6, 2, 5, 1, 3]]):
+    for groups in (
+        [[0, 1, 2, 3, 4, 5, 6]],
+        [[6, 3], [5, 4, 1], [2, 0]],
+        [[i] for i in range(7)],
+        [[4, 0, 6, 2, 5, 1, 3]],
+    ):
         worker, total = Worker(job), None
         for clients in groups:
             part = worker.serve(send(job.algorithm, state), clients, {}, 7)
@@ -139,6 +144,8 @@ def test_a_client_that_fails_does_not_take_others_along() -> None:
     bad.inputs[SIZES[0] + 3] = float("nan")
     found = []
     for together in (1, 4):
-        _, record = Simulation(make("fedavg"), bad, Local(**SETTINGS, together=together)).round(Simulation(make("fedavg"), bad).start())
+        _, record = Simulation(make("fedavg"), bad, Local(**SETTINGS, together=together)).round(
+            Simulation(make("fedavg"), bad).start()
+        )
         found.append([(rejection.client, rejection.reason) for rejection in record.rejections])
     assert found[0] == found[1] == [(1, Reason.FINITE)]

@@ -1,7 +1,7 @@
 """Many small clients at once: the loop of `core/loop.py` under vmap, with one row of a matrix for each client.
 
-Below a size a local step is all overhead, and one call for several clients shares it. Blocks begin and finish one client
-at a time; only the steps are vectorised. The number of rows and the batch size are fixed, short batches are padded by
+Below a size a local step is all overhead, and one call for several clients shares it. Blocks begin and finish one
+client at a time; only the steps are vectorised. The number of rows and the batch size are fixed, short batches are padded by
 examples without weight and free rows by copies, so that a client's result does not depend on who shares the call.
 """
 
@@ -67,7 +67,9 @@ def _why_not_task(task: Task) -> str:
         return f"{type(task).__name__} has no losses per example (order, gather and losses of undrift.core.PerExample)"
     module = task.model()
     buffers = [name for name, _ in module.named_buffers()]
-    random = [name for name, part in module.named_modules() if isinstance(part, nn.modules.dropout._DropoutNd) and part.p]
+    random = [
+        name for name, part in module.named_modules() if isinstance(part, nn.modules.dropout._DropoutNd) and part.p
+    ]
     kept = next((p.dtype for p in module.parameters() if p.requires_grad and p.dtype != torch.float32), None)
     if buffers:
         return f"the model has buffers ({buffers[0]}), which a visit may change"
@@ -98,7 +100,7 @@ class _Gradient(torch.autograd.Function):
     """The gradient of every row at once, called from inside vmap."""
 
     @staticmethod
-    def forward(point: Vector, rows: "Rows") -> Vector:
+    def forward(point: Vector, rows: "Rows") -> Vector:  # noqa: ARG004  torch calls it with both
         """There is no gradient of a single row."""
         raise RuntimeError("together: a step took its gradient outside of the vectorised call")
 
@@ -107,7 +109,12 @@ class _Gradient(torch.autograd.Function):
         """Nothing is differentiated twice."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], point: Tensor, rows: "Rows") -> tuple[Tensor, int]:
+    def vmap(
+        info: Any,  # noqa: ARG004  torch gives it
+        in_dims: tuple[int | None, ...],
+        point: Tensor,
+        rows: "Rows",
+    ) -> tuple[Tensor, int]:
         """The gradient of all rows."""
         assert in_dims[0] is not None
         return rows.slopes(point.movedim(in_dims[0], 0)), 0
