@@ -1,7 +1,7 @@
 """Many small clients at once: processor time of a client's round, one after the other and together.
 
-Three ways take turns: a bare PyTorch loop, a worker with `together` = 1, and workers with larger groups. The minimum over
-the repetitions counts, in processor time of one thread.
+Three ways take turns: a bare PyTorch loop, a worker with `together` = 1, and workers with larger groups. The minimum
+over the repetitions counts, in processor time of one thread.
 
     python benchmarks/together.py --json benchmarks/results/together.json
 """

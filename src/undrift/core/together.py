@@ -1,8 +1,9 @@
 """Many small clients at once: the loop of `core/loop.py` under vmap, with one row of a matrix for each client.
 
 Below a size a local step is all overhead, and one call for several clients shares it. Blocks begin and finish one
-client at a time; only the steps are vectorised. The number of rows and the batch size are fixed, short batches are padded by
-examples without weight and free rows by copies, so that a client's result does not depend on who shares the call.
+client at a time; only the steps are vectorised. The number of rows and the batch size are fixed, short batches are
+padded by examples without weight and free rows by copies, so that a client's result does not depend on who shares the
+call.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,6 +12,7 @@ from undrift.core.client import ClientError
 from undrift.core.gate import Gate, Reason
 from undrift.core.group import Member, train_group
 from undrift.core.place import Place, home
+from undrift.core.precision import autocast
 from undrift.core.random import generator
 from undrift.core.task import CountsLabels, Task
 from undrift.core.types import Broadcast, Upload
@@ -70,7 +71,8 @@ def together(
             except StoreError as error:
                 _reject(worker, gate, client, error)
         assert len(members) <= size
-        found = train_group(job.algorithm, worker.model, worker.task, members, broadcast, job.local) if members else []
+        with autocast("fp32", worker.place.device):
+            found = train_group(job.algorithm, worker.model, worker.task, members, broadcast, job.local)
         seconds = (perf_counter() - started) / max(len(members), 1)
         for member, result in zip(members, found, strict=True):
             if isinstance(result, ClientError):
