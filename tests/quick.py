@@ -26,6 +26,8 @@ TESTS = (
     "test_modules::test_names_are_those_of_the_plain_model",
     "test_precision::test_an_overflow_is_skipped_and_halves_the_scale",
     "test_compact::test_rows_are_sent_once_each",
+    "test_together::test_equals_one_after_the_other",
+    "test_together::test_losses_of_examples",
     "test_client::test_an_error_names_round_client_step_and_block",
     "test_contract::test_filter_keeps_the_contract",
     "test_contract::test_contract_catches",

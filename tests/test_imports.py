@@ -50,6 +50,7 @@ CORE = [
     "samples",
     "evaluation",
     "compact",
+    "example_losses",
     "tensor_task",
     "view",
     "packed",
@@ -65,6 +66,8 @@ CORE = [
     "gate",
     "loop",
     "client",
+    "together",
+    "group",
     "server",
     "wire",
 ]

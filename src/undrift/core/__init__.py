@@ -21,7 +21,7 @@ from undrift.core.gate import Gate, Reason, Rejection
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.samples import Samples
 from undrift.core.selection import Candidates, Selection
-from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, Task
+from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, PerExample, Task
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import (
     Array,
@@ -66,6 +66,7 @@ __all__ = [
     "LocalOptimizer",
     "Needs",
     "Objective",
+    "PerExample",
     "Personalization",
     "Perturbation",
     "Reason",

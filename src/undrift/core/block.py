@@ -90,6 +90,8 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     """Whether running statistics stay with each client, whatever `Local.buffers` says."""
     personalizes: ClassVar[bool] = False
     """Whether clients are evaluated with models of their own because of this block."""
+    vectorises: ClassVar[bool] = False
+    """Whether its verbs of a step work under `torch.func.vmap`, on many clients at once, see `core.together`."""
     reports: ClassVar[tuple[str, ...]] = ()
     """Names of the scalars that `report` and `report_server` return; "layer/*" declares a family."""
 

@@ -88,26 +88,46 @@ def train(
         descend(algorithm, oracle, states, Step(**common, w=model.w), batches)
         delta = algorithm.personalization.share(torch.sub(model.w, w0, out=out), model.layout)
         end = End(**common, w=model.w, delta=delta)
-        ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
-        gradients = oracle.gradients
-        if reported is not None:
-            reported.update(_reports(blocks, states, ends, end))
+        return finished(algorithm, oracle, states, end, client, reported)
     except Exception as error:
-        raise ClientError(
-            f"round {broadcast.round + 1}, client {client}, step {oracle.step}{_place(blocks, error)}: {error}"
-        ) from error
+        raise failed(blocks, error, broadcast.round, client, oracle.step) from error
     finally:
         oracle.release()
-    keeps, (buffers, counts) = algorithm.keeps_buffers(local), model.statistics()
+
+
+def finished(
+    algorithm: Algorithm,
+    oracle: Oracle,
+    states: dict[str, Any],
+    end: End,
+    client: int,
+    reported: dict[str, float] | None,
+) -> tuple[Upload, ClientState]:
+    """What comes of a visit after its last step: every block finishes.
+
+    Args:
+        algorithm: the method.
+        oracle: the losses and gradients of the visit.
+        states: what the blocks hold, by slot.
+        end: the view after the last step.
+        client: the client's number.
+        reported: where to write what the blocks report; None asks them for nothing.
+    """
+    blocks, model = dict(algorithm.slots()), oracle.model
+    ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
+    gradients = oracle.gradients
+    if reported is not None:
+        reported.update(_reports(blocks, states, ends, end))
+    keeps, (buffers, counts) = algorithm.keeps_buffers(end.local), model.statistics()
     uploads = {slot: _share(algorithm, up, model) for slot, (up, _) in ends.items() if blocks[slot].Up is not None}
     kept = {slot: keep for slot, (_, keep) in ends.items() if blocks[slot].Client is not None}
     upload = Upload(
         client=client,
-        round=broadcast.round,
-        delta=delta,
-        examples=examples,
-        steps=start.steps,
-        loss=float(oracle.total) / start.steps,
+        round=end.round,
+        delta=end.delta,
+        examples=end.examples,
+        steps=end.steps,
+        loss=float(oracle.total) / end.steps,
         gradients=gradients,
         buffers=buffers[:0] if keeps else buffers,
         counts=counts[:0] if keeps else counts,
@@ -164,6 +184,19 @@ class _Scope(Personalization):
 def tuning(algorithm: Algorithm) -> Algorithm:
     """The method that tunes a client's model before it is evaluated: the local optimizer, inside the scope declared."""
     return Algorithm(local_optimizer=algorithm.local_optimizer, personalization=_Scope(algorithm.personalization))
+
+
+def failed(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
+    """The error of a visit, which says where it arose.
+
+    Args:
+        blocks: the method's, by slot.
+        error: what was raised.
+        round: the round.
+        client: the client's number.
+        step: the local step.
+    """
+    return ClientError(f"round {round + 1}, client {client}, step {step}{_place(blocks, error)}: {error}")
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

@@ -37,6 +37,8 @@ class Local:
         speed: a client's local steps per simulated second; an amount.
         precision: what the passes through the model compute in: "fp32", or "bf16" or "fp16" by autocast; the model, its
             gradient and all sums are float32 in each case.
+        together: how many clients of a worker are trained in one vectorised call; 1 trains them one after the other.
+            Results differ by rounding.
     """
 
     lr: float = 0.1
@@ -53,6 +55,7 @@ class Local:
     deadline: float | None = None
     speed: Amount | None = None
     precision: Precision = "fp32"
+    together: int = 1
 
     def __post_init__(self) -> None:
         positive = {"lr": self.lr, "decay": self.decay, "batch_size": self.batch_size}
@@ -65,6 +68,8 @@ class Local:
         if self.buffers not in ("average", "keep"):
             raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
         check_precision("Local", self.precision)
+        if not isinstance(self.together, int) or self.together < 1:
+            raise ValueError(f"Local: together must be a whole number of 1 or more, got {self.together!r}")
         for name in AMOUNTS:
             if (value := getattr(self, name)) is not None or name == "epochs":
                 object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps"))
@@ -160,7 +165,7 @@ class Local:
 
     def whole(self, epochs: int) -> "Local":
         """The same settings with so many whole epochs for every client and no deadline."""
-        return replace(self, epochs=epochs, steps=None, deadline=None, speed=None)
+        return replace(self, epochs=epochs, steps=None, deadline=None, speed=None, together=1)
 
     def check_population(self, population: int) -> None:
         """Raise if a list does not have one number per client."""

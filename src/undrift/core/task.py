@@ -77,6 +77,24 @@ class Placed(Protocol):
 
 
 @runtime_checkable
+class PerExample(Protocol):
+    """A task whose clients can be trained together, see `Local.together`: examples by index, and a loss for each."""
+
+    @property
+    def one_by_one(self) -> str:
+        """Why clients can only be trained one after the other; "" if they can be trained together."""
+
+    def order(self, client: int, generator: Generator) -> Tensor:
+        """The indices of a client's examples in the order of one epoch, as `batches` takes them."""
+
+    def gather(self, chosen: Tensor) -> Any:
+        """The batch of the examples with these indices."""
+
+    def losses(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss of every example of a batch; their mean is `loss`."""
+
+
+@runtime_checkable
 class ReadsOnce(Protocol):
     """A task whose batches were given for one round and can be read only once, as a loader's are."""
 

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
+from undrift.core.example_losses import example_losses
 from undrift.core.place import Place
 
 BATCH = 200
@@ -124,10 +125,29 @@ class TensorTask:
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Any, Any]]:
         """One epoch of a client's data, shuffled; the last short batch is kept."""
+        for chosen in torch.split(self.order(client, generator), size):
+            yield self.gather(chosen)
+
+    @property
+    def one_by_one(self) -> str:
+        """Why clients can only be trained one after the other: the criterion has no known loss per example."""
+        return "" if example_losses(self.criterion) else "its criterion is not one of torch's functional losses"
+
+    def order(self, client: int, generator: Generator) -> Tensor:
+        """The indices of a client's examples, shuffled."""
         own = self.clients[client]
-        order = own[torch.randperm(len(own), generator=generator)].to(self.targets.device)
-        for chosen in torch.split(order, size):
-            yield rows(self.inputs, chosen), self.targets[chosen]
+        return own[torch.randperm(len(own), generator=generator)].to(self.targets.device)
+
+    def gather(self, chosen: Tensor) -> tuple[Any, Any]:
+        """The inputs and targets with these indices."""
+        return rows(self.inputs, chosen), self.targets[chosen]
+
+    def losses(self, model: nn.Module, batch: tuple[Any, Any]) -> Tensor:
+        """The criterion on every example."""
+        each = example_losses(self.criterion)
+        if each is None:
+            raise TypeError(f"TensorTask: {self.one_by_one}; set together to 1")
+        return each(called(model, batch[0]), batch[1])
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss and metrics on the held-out data; empty without any."""

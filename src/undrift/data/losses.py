@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss
 
+from undrift.core.example_losses import example_losses
 from undrift.data.dataset import Dataset
 from undrift.util.names import suggest
 from undrift.util.references import Reference
@@ -30,6 +31,16 @@ def labels(outputs: Tensor, targets: Tensor) -> Tensor:
 
 LOSSES: Mapping[str, Criterion] = {"cross-entropy": cross_entropy, "mse": squared, "l1": absolute, "bce": labels}
 """The losses that have names."""
+
+
+def each_loss(criterion: Criterion) -> Criterion | None:
+    """The function that gives one loss per example, whose mean a criterion is; None if there is none.
+
+    Args:
+        criterion: a value of `LOSSES`, or one that `example_losses` knows.
+    """
+    own = {squared: mse_loss, absolute: l1_loss, labels: binary_cross_entropy_with_logits}
+    return example_losses(own.get(criterion, criterion))
 
 
 def check_loss(text: str | None) -> str | None:

@@ -16,6 +16,7 @@ from undrift.core.place import Place
 from undrift.core.random import derive
 from undrift.core.tensor_task import initial_model
 from undrift.data.augment import Augment
+from undrift.data.by_index import ByIndex
 from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.dataset import Dataset, Split
 from undrift.data.evaluate import BATCH, Evaluation, answers, apportion, groups, numbers
@@ -28,7 +29,7 @@ OWN = 100
 
 
 @dataclass(frozen=True, eq=False)
-class DataTask:
+class DataTask(ByIndex):
     """A model, a data set and which training examples each client has.
 
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
@@ -108,8 +109,7 @@ class DataTask:
 
         The order depends only on the generator; augmentation does not change it.
         """
-        own, augment = self.training(client), Augment.parse(self.augment)
-        order = own[torch.randperm(len(own), generator=generator)].to(self.dataset.train.targets.device)
+        order, augment = self.order(client, generator), Augment.parse(self.augment)
         draws = augment.derived(generator)
         for chosen in torch.split(order, size) if len(order) else ():
             inputs = augment(self.dataset.train.inputs[chosen], draws, self.dataset.mean)

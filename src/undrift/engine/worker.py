@@ -23,10 +23,12 @@ from undrift.core.precision import autocast
 from undrift.core.random import generator, seeded
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
+from undrift.core.together import check_together
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
 from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
+from undrift.engine.group import admit, together
 from undrift.engine.partial import Partial, Visit
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
@@ -62,6 +64,9 @@ class Job:
     resident: float = 0.5
     deterministic: bool = False
     keep_memory: bool = True
+
+    def __post_init__(self) -> None:
+        check_together(self.algorithm, self.local, self.task)
 
 
 class Worker:
@@ -111,6 +116,8 @@ class Worker:
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
         partial, sent = Partial(gate.total()), self.place.to(broadcast)
         for number, client in enumerate(clients, 1):
+            if job.local.together > 1:
+                break
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
             started, reported = perf_counter(), dict[str, float]()
             upload = self._attempt(client, sent, accepted.get(client), gate, self._scratch, reported)
@@ -122,6 +129,9 @@ class Worker:
                 partial.visits.append(
                     Visit(client, upload.examples, upload.loss, seconds, *measured, upload.gradients, reported)
                 )
+        if job.local.together > 1:
+            for result in together(self, sent, clients, accepted, gate):
+                admit(result, gate, partial, self.place)
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         partial.total.home()
         return partial
@@ -140,7 +150,14 @@ class Worker:
         A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
         The upload is on the host.
         """
-        return home(self._attempt(client, self.place.to(broadcast), accepted, gate, out, reported))
+        sent = self.place.to(broadcast)
+        if self.job.local.together > 1:
+            known = {} if accepted is None else {client: accepted}
+            for result in together(self, sent, [client], known, gate):
+                (reported if reported is not None else {}).update(result.reported)
+                return home(result.upload)
+            return None
+        return home(self._attempt(client, sent, accepted, gate, out, reported))
 
     def _attempt(
         self,

@@ -45,7 +45,7 @@ ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(tex
 
 _LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
-_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision")
+_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision", "together")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
 """The keys that a preset sets, and what they are when not given."""
@@ -73,6 +73,7 @@ class LocalConfig(Strict):
     deadline: Positive | None = Local.deadline
     speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
     precision: Literal["fp32", "bf16", "fp16"] = Local.precision
+    together: Annotated[int, Field(ge=1, le=4096)] = Local.together
 
     @model_validator(mode="before")
     @classmethod
@@ -278,8 +279,8 @@ class Config(Strict):
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
         values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
-        plain = (None, False, "fp32")
-        values["local"] = {k: x for k, x in values["local"].items() if x not in plain or k not in _LATER_LOCAL}
+        unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
+        values["local"] = {k: x for k, x in values["local"].items() if k not in unused}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:

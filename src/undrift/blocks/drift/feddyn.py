@@ -27,6 +27,7 @@ class FedDyn(Correction[Dual, Dual]):
     """
 
     uses = frozenset({"sum"})
+    vectorises = True
     reports = ("client_norm", "server_norm")
 
     mu: float = 0.1

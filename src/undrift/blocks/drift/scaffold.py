@@ -70,6 +70,7 @@ class Scaffold(_ControlVariates[None]):
     """
 
     uses = frozenset({"slope"})
+    vectorises = True
 
     @property
     def needs(self) -> Needs:
@@ -94,6 +95,8 @@ class ScaffoldI(_ControlVariates[Variate]):
     """client:  g <- g - c_i + c;   at the end c_i <- grad F_i(w0), over all its data, without decay or penalty
     server:  c <- c + 1/N sum_i (new c_i - old c_i)
     """
+
+    vectorises = True
 
     def finish(self, state: Variates, end: End) -> tuple[Variate, Variate]:
         """One pass over the data at the received model; the change travels, which the displacement does not show."""

@@ -38,6 +38,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
     """
 
     home = "momentum"
+    vectorises = True
     uses = frozenset({"slope"})
 
     reports = ("mixing_coefficient", "cosine", "norm")

@@ -21,6 +21,7 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
     """
 
     home = "momentum"
+    vectorises = True
 
     rho: float = 0.9
 

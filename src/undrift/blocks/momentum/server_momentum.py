@@ -32,6 +32,7 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
     """
 
     home = "momentum"
+    vectorises = True
     uses = frozenset({"slope"})
 
     reports = ("norm",)

@@ -15,6 +15,8 @@ class Proximal(Objective):
         mu: strength of the pull; 0 switches it off.
     """
 
+    vectorises = True
+
     mu: float = 0.01
 
     def __post_init__(self) -> None:

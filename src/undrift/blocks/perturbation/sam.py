@@ -32,6 +32,8 @@ class SAM(Perturbation[None, None, None, None, _First]):
         blend: share of the gradient at the perturbed point; 1 is SAM, 0 ignores the perturbation.
     """
 
+    vectorises = True
+
     rho: float = 0.1
     blend: float = 1.0
 
@@ -79,6 +81,8 @@ class ASAM(Perturbation[None, None, None, None, Scale]):
         rho: the radius, measured in units of T; 0 switches the perturbation off.
         eta: what keeps T away from zero.
     """
+
+    vectorises = True
 
     rho: float = 0.7
     eta: float = 0.2

@@ -1,0 +1,150 @@
+"""Clients of a worker that are trained together, in groups of `Local.together`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+from torch import Generator
+
+from undrift.core.client import ClientError
+from undrift.core.gate import Gate, Reason
+from undrift.core.group import Member, train_group
+from undrift.core.place import Place, home
+from undrift.core.precision import autocast
+from undrift.core.random import generator
+from undrift.core.task import CountsLabels, Task
+from undrift.core.types import Broadcast, Upload
+from undrift.core.vector import Bound
+from undrift.engine.partial import Partial, Visit
+from undrift.engine.store import Store, StoreError
+from undrift.util.steps import tell
+
+
+class Host(Protocol):
+    """What a group needs of its worker; `job` is the worker's."""
+
+    job: Any
+    model: Bound
+    task: Task
+    place: Place
+    store: Store
+    failure: Exception | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of one client of a group.
+
+    Args:
+        upload: its upload, at the worker's place.
+        seconds: its share of the group's time.
+        reported: what its blocks reported.
+    """
+
+    upload: Upload
+    seconds: float
+    reported: dict[str, float]
+
+
+def together(
+    worker: Host, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+) -> Iterator[Trained]:
+    """Train clients in groups, those with most steps first; one that fails is rejected at the gate.
+
+    Args:
+        worker: whose model and data are used.
+        broadcast: what the server sent, at the worker's place.
+        clients: the clients to train.
+        accepted: for each client with state, the last round in which its upload was accepted.
+        gate: rejects clients without work, and those whose training fails.
+    """
+    job, size, done = worker.job, worker.job.local.together, 0
+    for group in _groups(worker, broadcast.round, clients, gate):
+        tell("round %d, clients %d to %d of %d", broadcast.round + 1, done + 1, done + len(group), len(clients))
+        started, done = perf_counter(), done + len(group)
+        members = []
+        for client, steps in group:
+            try:
+                members.append(_member(worker, broadcast.round, client, steps, accepted.get(client)))
+            except StoreError as error:
+                _reject(worker, gate, client, error)
+        assert len(members) <= size
+        with autocast("fp32", worker.place.device):
+            found = train_group(job.algorithm, worker.model, worker.task, members, broadcast, job.local)
+        seconds = (perf_counter() - started) / max(len(members), 1)
+        for member, result in zip(members, found, strict=True):
+            if isinstance(result, ClientError):
+                _reject(worker, gate, member.client, result)
+                continue
+            upload, kept = result
+            if kept.parts or kept.buffers is not None:
+                worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
+            yield Trained(upload, seconds, member.reported)
+
+
+def admit(trained: Trained, gate: Gate, part: Partial, place: Place) -> None:
+    """Add a client's upload to the sum of a round, if the gate accepts it.
+
+    Args:
+        trained: the client.
+        gate: of the round.
+        part: the sum and the visits.
+        place: where the worker computes.
+    """
+    upload = trained.upload if place.exact else home(trained.upload)
+    if gate.admit(upload, part.total) is None:
+        measured = gate.measured[upload.client]
+        part.visits.append(
+            Visit(
+                upload.client,
+                upload.examples,
+                upload.loss,
+                trained.seconds,
+                *measured,
+                upload.gradients,
+                trained.reported,
+            )
+        )
+
+
+def _groups(worker: Host, round: int, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:
+    """The clients that have work and their steps, in groups with similar numbers of steps."""
+    job, found = worker.job, list[tuple[int, int]]()
+    for client in clients:
+        examples = job.task.examples(client)
+        steps = job.local.step_count(examples, client, round, job.seed) if examples else 0
+        if steps:
+            found.append((client, steps))
+        elif examples:
+            gate.reject(client, Reason.IDLE, f"the deadline is {job.local.deadline:g} s" if job.local.deadline else "")
+        else:
+            gate.reject(client, Reason.EMPTY)
+    found.sort(key=lambda pair: -pair[1])
+    size = job.local.together
+    return [found[i : i + size] for i in range(0, len(found), size)]
+
+
+def _member(worker: Host, round: int, client: int, steps: int, accepted: int | None) -> Member:
+    """A client with its state and its own random generators."""
+    job, task = worker.job, worker.task
+
+    def epoch(order: Generator) -> Iterator[Any]:
+        return worker.place.ahead(task.batches(client, job.local.batch_size, order))
+
+    return Member(
+        client,
+        job.task.examples(client),
+        steps,
+        None if accepted is None else worker.place.to(worker.store.load(client, accepted)),
+        partial(generator, job.seed, round, client),
+        epoch,
+        partial(job.task.label_counts, client) if isinstance(job.task, CountsLabels) else None,
+    )
+
+
+def _reject(worker: Host, gate: Gate, client: int, error: Exception) -> None:
+    """Reject a client whose training failed."""
+    gate.reject(client, Reason.FAILED, str(error))
+    worker.failure = worker.failure or error
