@@ -1,7 +1,7 @@
 """What a round costs: seconds, memory, traffic and disk from the sizes of a run and the constants of a machine."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Literal
 
@@ -73,6 +73,7 @@ class RoundSize:
         keep: checkpoints that are kept.
         step: measured seconds of a gradient on an empty batch, for this model; None takes the constants.
         example: measured seconds per gradient and example, for this model; None takes the constants.
+        local_steps: of a visit, in the mean; None counts them from examples, epochs and batch.
         activations: bytes that one visit was measured to take; 0 if it was not.
     """
 
@@ -89,6 +90,7 @@ class RoundSize:
     keep: int = 2
     step: float | None = None
     example: float | None = None
+    local_steps: float | None = None
     activations: int = 0
 
     def __post_init__(self) -> None:
@@ -105,6 +107,8 @@ class RoundSize:
     @property
     def steps(self) -> float:
         """Local steps of a visit."""
+        if self.local_steps is not None:
+            return self.local_steps
         return max(1.0, ceil(self.examples / self.batch) * self.epochs)
 
     @property
