@@ -1,4 +1,4 @@
-"""The constants of a machine that the cost of a round depends on: committed defaults, and a file in the user's cache."""
+"""The constants of a machine on which the cost of a round depends: defaults, and a file in the user's cache."""
 
 import json
 from collections.abc import Mapping
