@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from undrift.algorithms import make
+from undrift.blocks import Scaffold
+from undrift.core.algorithm import Algorithm
 from undrift.core.types import Local
 from undrift.engine.plan import Probe
 from undrift.experiment.constants import DEFAULTS, Constants, EngineConstants, load_constants, save_constants
@@ -51,7 +53,7 @@ SMALL = RoundSize(4, 2, 10, examples=3, epochs=1, batch=2, checkpoint_every=0)
 def test_declarations_become_sizes() -> None:
     assert method_size(make("fedavg"), name="fedavg") == MethodSize()
     assert method_size(make("scaffold"), name="scaffold") == SCAFFOLD
-    assert method_size(make("scaffold"), Local(weight_decay=0.1)).sums == 3  # the unweighted sum, to remove the decay
+    assert method_size(Algorithm(drift=Scaffold()), Local(weight_decay=0.1)).sums == 3  # an unweighted sum, too
     assert method_size(make("fedsam")).gradients == 2
     median = method_size(make("median"))
     assert median.gathers and (median.sums, median.packed) == (0, 0)
@@ -145,7 +147,7 @@ PLENTY = Limits(1e15, 1e18, 8)
             MethodSize(),
             Limits(20e9, 1e12, 8),
             "memory of the w",
-            "4 w",
+            "5 w",
         ),
         (RoundSize(10**4, 10**4, 10**6, 1000, engine="ray"), MethodSize(), PLENTY, "driver", "fewer workers"),
         (RoundSize(parameters=10**6, workers=4, engine="ray", network=1e6), MethodSize(), PLENTY, "network", "faster"),

@@ -93,29 +93,29 @@ class Constants:
 
 
 DEFAULTS = Constants(
-    visit=4e-4,
-    visit_parameter=1e-9,
-    open=2e-4,
-    open_parameter=5e-9,
-    step=2.5e-4,
-    step_parameter=1e-9,
-    gradient=1.5e-10,
-    touch=3e-10,
-    sum=4e-9,
-    pack=2e-8,
-    merge=3e-8,
-    close=5e-9,
-    gather=2e-8,
-    client=2e-5,
-    file=3e-4,
-    byte=1.5e-9,
-    disk=2e8,
-    process=3.3e8,
+    visit=5.3e-4,
+    visit_parameter=6.5e-9,
+    open=8e-4,
+    open_parameter=4.6e-9,
+    step=5.5e-4,
+    step_parameter=2.2e-9,
+    gradient=7.5e-11,
+    touch=3.6e-10,
+    sum=6.2e-9,
+    pack=1.9e-8,
+    merge=3.2e-8,
+    close=4e-9,
+    gather=1.3e-8,
+    client=1.5e-5,
+    file=7.6e-4,
+    byte=7.2e-9,
+    disk=1.2e8,
+    process=3.4e8,
     ray=EngineConstants(0.01, 0.005, 0.002, 0.002, 1e-9, 1e-9, 1e-9, 1e-9),
     flower=EngineConstants(0.2, 0.05, 0.02, 0.02, 1e-8, 1e-8, 1e-8, 1e-8),
-    machine="two virtual x86-64 processors",
+    machine="two virtual x86-64 processors under load",
 )
-"""Used where nothing was measured."""
+"""Used where nothing was measured. Those of Ray and Flower are estimates, from the seconds of whole rounds."""
 
 
 def constants_file() -> Path:
