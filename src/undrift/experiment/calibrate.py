@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
 
@@ -152,7 +153,8 @@ def constants_of(taken: Mapping[str, float], size: int, kept: int, disk: float) 
         "process": _process(),
         **{name: t[name] / size for name in ("touch", "sum", "pack", "merge")},
     }
-    found = {name: max(value, 0.0) for name, value in values.items()}  # of noise, where a part is very small
+    # of noise, where a part is very small, a difference may come out below zero
+    found: dict[str, Any] = {name: max(value, 0.0) for name, value in values.items()}
     return Constants(**found, ray=DEFAULTS.ray, flower=DEFAULTS.flower, machine=machine())
 
 

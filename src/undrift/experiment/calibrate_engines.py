@@ -132,7 +132,7 @@ def measure_engines(constants: Constants, rounds: int = 5) -> Constants:
             found = measured(constants, visits, rounds)
         except ImportError:
             continue
-        constants = replace(constants, **{name: found})
+        constants = replace(constants, ray=found) if name == "ray" else replace(constants, flower=found)
     return constants
 
 
