@@ -48,6 +48,7 @@ benchmark:  ## speed against bare PyTorch; the result is committed
 	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
 	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
 	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json
+	$(PYTHON) benchmarks/plan.py --json > benchmarks/results/plan.json
 	$(PYTHON) benchmarks/compiled.py --json > benchmarks/results/compiled.json
 
 scale:  ## memory, seconds and traffic of a round with 1e8 parameters, which takes up to 8 GiB; the result is committed

@@ -93,6 +93,10 @@ TESTS = (
     # runs, comparisons and what is seen of them
     "test_compare::test_the_command",
     "test_rows::test_a_part_overrides_a_row",
+    "test_round_cost::test_a_measured_visit_gives_the_step",
+    "test_round_cost::test_nothing_breaks",
+    "test_plan_command::test_rounds_are_timed",
+    "test_plan_command::test_the_machine_is_measured",
     "test_amounts::test_every_form_survives_its_file",
     "test_config::test_a_config_survives_its_file",
     "test_figure::test_the_command",

@@ -66,7 +66,14 @@ def doctor(
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="With --device: deterministic kernels; two runs must be equal.")
     ] = False,
-    measure: Annotated[bool, typer.Option(help="With --device: measure steps, memory and Ray.")] = True,
+    measure: Annotated[
+        bool | None,
+        typer.Option(
+            "--measure/--no-measure",
+            help="Measure what a round costs here, for undrift plan; with --device: steps, memory and Ray.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Measure a visit of this run and show how many workers fit.")
     ] = None,
@@ -79,12 +86,19 @@ def doctor(
 
     With --device, train every method on it for two rounds, compare with the
     CPU, and write a report that can be attached to an issue. With --config,
-    measure one visit of a run and show how many workers fit.
+    measure one visit of a run and show how many workers fit. With --measure,
+    measure what the parts of a round cost, for undrift plan.
 
     Example: undrift doctor --device cuda
     """
     from undrift.cli.machine import examine, show_machine
 
+    if measure and config is None and device is None:
+        from undrift.cli.planning import measure_machine
+
+        with reported("doctor"):
+            measure_machine(as_json)
+        return
     if config is not None or device is not None:
         from undrift.cli.accelerators import examine_device, examine_run
 
@@ -92,7 +106,7 @@ def doctor(
             if config is not None:
                 examine_run(config, device, as_json)
                 return
-            failed = examine_device(device or "auto", method, deterministic, measure, out, as_json)
+            failed = examine_device(device or "auto", method, deterministic, measure is not False, out, as_json)
         if failed:
             raise typer.Exit(1)
         return

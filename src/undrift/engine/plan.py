@@ -20,6 +20,7 @@ class Probe:
         steps: how many local steps were taken.
         seconds: how long the whole visit would take, from the seconds of these steps.
         bytes: the most memory that model, data and training took; None if the device does not tell.
+        taken: how long these steps took, with all else that belongs to a visit.
     """
 
     device: str
@@ -27,6 +28,7 @@ class Probe:
     steps: int
     seconds: float
     bytes: int | None
+    taken: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Measures one visit on a device, to choose how many workers share it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 
@@ -17,7 +18,7 @@ _LOOK = 1000  # clients among which the largest is sought
 _STEPS = 8  # local steps that are measured at most
 
 
-def probe_visit(job: Job, steps: int = _STEPS) -> Probe:
+def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf_counter) -> Probe:
     """Train the client with the most examples for a few steps on the job's device; measure its memory and time.
 
     The first visit warms up, the second is measured; both are forgotten.
@@ -25,6 +26,7 @@ def probe_visit(job: Job, steps: int = _STEPS) -> Probe:
     Args:
         job: the method, the task and the device.
         steps: how many local steps to take at most.
+        clock: gives the seconds; that of the processor's time is not disturbed by other programs.
     """
     task, local = job.task, job.local
     client = max(range(min(task.population, _LOOK)), key=task.examples)
@@ -37,14 +39,14 @@ def probe_visit(job: Job, steps: int = _STEPS) -> Probe:
         broadcast = send(job.algorithm, open_run(job.algorithm, bind(task.model())))
         for _ in range(2):
             synchronize(job.device)
-            begun = perf_counter()
+            begun = clock()
             partial = worker.serve(broadcast, [client], {}, 1)
             synchronize(job.device)
-            seconds = perf_counter() - begun
+            seconds = clock() - begun
         if not partial.visits:
             raise ClientError(f"device {job.device}: a visit could not be measured: {partial.rejections[0]}")
         del worker
-    return Probe(job.device, client, taken, seconds * whole / taken, peak.bytes)
+    return Probe(job.device, client, taken, seconds * whole / taken, peak.bytes, seconds)
 
 
 def choose(

@@ -1,0 +1,71 @@
+"""What a round costs before it is run: `undrift plan`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from undrift.cli.app import app, reported
+from undrift.cli.names import ENGINES, check_spelling, completing, methods
+
+
+@app.command("plan")
+def plan_round(
+    clients: Annotated[float | None, typer.Option(help="How many clients are registered; default 100.")] = None,
+    cohort: Annotated[float | None, typer.Option(help="How many take part in a round; default 10.")] = None,
+    parameters: Annotated[float | None, typer.Option(help="Parameters of the model; default 1e6.")] = None,
+    workers: Annotated[float | None, typer.Option(help="How many workers; default 1.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="A name from undrift list or a composition.", autocompletion=completing(methods)),
+    ] = None,
+    examples: Annotated[float | None, typer.Option(help="Examples of a client; default 60.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over them in a round; default 1.")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="Examples per local step; default 50.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="local, ray or flower; default ray with several workers, else local.",
+            autocompletion=completing(ENGINES),
+        ),
+    ] = None,
+    network: Annotated[
+        float | None, typer.Option(help="Bits per second between server and workers (1e9); default: not counted.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="Bytes of memory of a machine (64e9); default this one's.")
+    ] = None,
+    disk: Annotated[float | None, typer.Option(help="Bytes free on the disk (1e12); default those here.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A run's TOML file, or a run: its sizes, and one visit is measured."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of a table.")] = False,
+) -> None:
+    """Predict what a round costs: seconds, memory, traffic and disk; say what breaks first.
+
+    The prediction rests on constants of this machine that undrift doctor
+    --measure stores; without them, on those of another machine.
+
+    Example: undrift plan --clients 1e6 --cohort 1e4 --parameters 1e7 --workers 1000 --method scaffold
+    """
+    with reported("plan"):
+        if method is not None:
+            check_spelling(method)
+        if engine is not None and engine not in ENGINES:
+            raise ValueError(f"engine must be local, ray or flower, got {engine!r}")
+    from undrift.cli.planning import show_plan
+
+    with reported("plan"):
+        sizes = {
+            "clients": clients,
+            "cohort": cohort,
+            "parameters": parameters,
+            "workers": workers,
+            "examples": examples,
+            "epochs": epochs,
+            "batch": batch_size,
+            "engine": engine,
+            "network": network,
+        }
+        show_plan(sizes, method, config, memory, disk, as_json)

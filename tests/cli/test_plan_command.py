@@ -1,0 +1,107 @@
+"""`undrift plan` and `undrift doctor --measure`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from undrift.cli import app, planning
+from undrift.experiment import calibrate, calibrate_engines
+from undrift.experiment.calibrate_engines import LARGE, SMALL, Spent, flower_constants, ray_constants
+from undrift.experiment.constants import DEFAULTS
+
+BIG = ["plan", "--clients", "1e6", "--cohort", "1e4", "--parameters", "1e7", "--workers", "1000"]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_plan_says_what_breaks_first() -> None:
+    words = [*BIG, "--method", "scaffold", "--network", "1e9", "--disk", "1e12", "--memory", "64e9"]
+    shown = call(*words)
+    assert "scaffold: 10000 of 1000000 clients, 10000000 parameters, ray with 1000 workers" in shown
+    assert "breaks first: disk: 80 TB" in shown and "undrift doctor --measure" in shown
+    found = json.loads(call(*words, "--json"))
+    assert found["disk"]["states"] == 2 * 10**6 * 4e7 and not found["measured"]
+    assert found["pressures"][0]["what"] == "disk" and found["verdict"].startswith("breaks first: disk")
+    assert found["seconds"] > found["parts"]["network"] > 0 and found["method"]["sums"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--cohort", "200"], "cohort: 200 clients a round, but there are only 100 clients"),
+        (["--clients", "0.5"], "clients must be 1 or more, got 0.5"),
+        (["--engine", "spark"], "engine must be local, ray or flower, got 'spark'"),
+        (["--engine", "local", "--workers", "2"], "workers: the local engine has one, got 2; set engine to ray"),
+        (["--method", "fedavgg"], "no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
+        (["--memory", "0"], "memory must be a number of bytes, more than 0"),
+    ],
+)
+def test_bad_values_are_answered_in_a_line(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["plan", *words])
+    assert done.exit_code == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_is_planned_with_a_measured_visit(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'method = "scaffold"\ndata = "digits"\npartition = "iid"\nclients = 20\ncohort = 4\nmodel = "mlp"\n'
+    )
+    found = json.loads(call("plan", "--config", str(file), "--cohort", "5", "--json"))
+    size = found["size"]
+    assert (size["clients"], size["cohort"], size["engine"]) == (20, 5, "local")
+    assert size["example"] > 0 and size["step"] > 0 and size["parameters"] > 1000 and size["examples"] > 10
+    assert found["method"]["name"] == "scaffold" and found["seconds"] > 0
+    done = CliRunner().invoke(app, ["plan", "--config", str(file), "--parameters", "1e6"])
+    assert done.exit_code == 2 and "parameters: those of the run's model count" in done.stderr
+
+
+def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fast() -> object:
+        return calibrate.measure(repeats=1, width=64, engines=False)
+
+    monkeypatch.setattr(planning, "measure", fast)
+    shown = call("doctor", "--measure")
+    assert "visit_parameter" in shown and "ray: latency" in shown and "machine.json" in shown
+    plan = json.loads(call("plan", "--json"))
+    assert plan["measured"] and plan["constants"].startswith("measured on")
+    assert json.loads(call("doctor", "--measure", "--json"))["file"].endswith("machine.json")
+
+
+def test_engines_from_rounds_by_hand() -> None:
+    c, visits = DEFAULTS, {SMALL: 0.001, LARGE: 0.101}
+    length = LARGE - SMALL
+    small, many = Spent(1.0, 0.1, 0.2), Spent(0, 0.1 + 16 * 0.01, 0.2 + 16 * 0.02)
+    large = Spent(0, 0.1 + length * (2 * (c.merge + 1e-8) + c.touch + c.close + c.open_parameter + 3e-8), 0)
+    more = Spent(
+        0, large.server + 16 * (0.01 + length * (c.merge + 1e-8)), 16 * (0.02 + 0.1 + length * (c.pack + 4e-8))
+    )
+    ray = ray_constants(c, visits, small, many, large, more)
+    assert ray.latency == pytest.approx(1.0 - 0.1 - 0.1) and ray.round == pytest.approx(0.08)
+    assert ray.server == pytest.approx(0.01 - c.client) and ray.worker == pytest.approx(0.019)
+    assert ray.sent == pytest.approx(3e-8) and ray.taken == pytest.approx(1e-8)
+    assert ray.down == ray.up == pytest.approx(2e-8)
+    served = length * (c.touch + c.close + c.open_parameter + 2 * (c.merge + 4e-8))
+    trained = 2 * (0.1 + length * (c.pack + 6e-8))
+    flower = flower_constants(c, visits, small, Spent(0, 0.1 + served, 0.2 + trained))
+    assert flower.sent == flower.taken == pytest.approx(2e-8) and flower.down == flower.up == pytest.approx(3e-8)
+    assert flower.server == pytest.approx(0.05 - c.client) and flower.worker == pytest.approx(0.099)
+
+
+def test_rounds_are_timed() -> None:
+    from undrift.engine.simulation import Simulation
+
+    with Simulation("fedavg", calibrate_engines.EmptyTask(10, 2)) as simulation:
+        found = calibrate_engines.spent(simulation, 1)
+    assert found.clock > 0 and found.server > 0 and found.workers >= 0
