@@ -32,7 +32,7 @@ ROUNDS = 6
 PLACES: dict[str, tuple[object, str, bool]] = {
     "before send": (server, "send", False),
     "after send": (server, "send", True),
-    "first reply": (worker.Worker, "visit", True),
+    "first reply": (worker.Worker, "_attempt", True),
     "before the server step": (server, "close", False),
     "after the server step": (server, "close", True),
     "before the row": (metrics.Metrics, "append", False),

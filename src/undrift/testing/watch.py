@@ -26,7 +26,7 @@ from undrift.core.samples import Samples
 from undrift.core.view import Gathered, View
 from undrift.core.watched import with_verbs
 
-GIVEN = {"mix": 0, "correct": 0, "add": 0, "direction": 0}
+GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
 """Verbs that may change one argument in place: which one."""
 
 ADVICE = {
@@ -178,7 +178,7 @@ def _detach(_: str, __: AnyBlock, call: Verb) -> Verb:
     @wraps(call)
     def apart(self: AnyBlock, *args: Any) -> Any:
         given = [_apart(x) if isinstance(x, View) else x for x in args]
-        if verb in GIVEN or verb in ("filter_offset", "filter_gradient", "train_own"):
+        if verb in GIVEN or verb in ("filter_offset", "train_own"):
             given[0] = given[0].clone()
         out = call(self, *given)
         return out.clone() if isinstance(out, Tensor) and out.grad_fn is None else out
