@@ -12,7 +12,7 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, failed, finished
 from undrift.core.oracle import Oracle
 from undrift.core.task import PerExample, Task
-from undrift.core.together import Rows, descend_together
+from undrift.core.together import Rows, descend_together, row_count
 from undrift.core.types import Broadcast, ClientState, Local, Upload
 from undrift.core.vector import Bound
 from undrift.core.view import End, Start
@@ -90,7 +90,7 @@ def train_group(
             oracle.release()
     if visits:
         begun = [visit[0] for visit in visits]
-        counts = [member.steps for member in begun] + [0] * (local.together - len(begun))
+        counts = [member.steps for member in begun] + [0] * (row_count(local) - len(begun))
         rows = Rows(model, task.losses, counts, stacked(task, begun, local))
         parts = chain.from_iterable(tree or () for tree in broadcast.parts.values())
         fields = {**shared, "shared": [broadcast.params, *(x for x in parts if isinstance(x, Tensor))]}
@@ -128,7 +128,7 @@ def stacked(task: PerExample, members: Sequence[Member], local: Local) -> Iterat
         members: the clients, one at least.
         local: gives the number of rows and the batch size.
     """
-    size, rows, longest = local.batch_size, local.together, max(member.steps for member in members)
+    size, rows, longest = local.batch_size, row_count(local), max(member.steps for member in members)
     plans = [_plan(task, member, local) for member in members]
     device = plans[0][0].device
     chosen = plans[0][0].new_zeros(longest, rows, size)

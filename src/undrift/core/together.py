@@ -28,6 +28,18 @@ from undrift.core.view import Step
 _LANES = 16  # rows begin at multiples of 64 bytes, so that kernels treat all rows alike
 
 
+_TAIL = 32  # the last elements of a tensor may take another kernel than those before
+
+
+def row_count(local: Local) -> int:
+    """How many rows a group has: one for each client, then so many without a client that these hold every tail.
+
+    Args:
+        local: gives `together` and the batch size.
+    """
+    return local.together + -(-_TAIL // local.batch_size)
+
+
 def check_together(algorithm: Algorithm, local: Local, task: Task) -> None:
     """Refuse a method, a setting, a model or a task whose clients cannot be trained together.
 
