@@ -154,7 +154,7 @@ def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
 
 def half_of(task: object, model: torch.nn.Module, client: int) -> float:
     """A number that depends on every weight of a client's model."""
-    return client + float(sum(p.double().sum() for p in model.parameters())) / 2
+    return client + float(sum(p.detach().double().sum() for p in model.parameters())) / 2
 
 
 def test_personal_models_are_scored_by_the_workers(pool: Pool) -> None:

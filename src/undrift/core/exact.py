@@ -78,7 +78,7 @@ class ExactSum:
     def _add_on_host(self, x: Tensor, weight: float) -> None:
         """Add weight * x, as much at a time as fits into the processor's cache.
 
-        NumPy converts and multiplies in one pass and starts an operation in half of torch's time.
+        NumPy converts and multiplies in one pass.
         """
         size = len(x)
         given, coarse, fine = x.detach().numpy(), self.coarse.numpy(), self.fine.numpy()
