@@ -16,7 +16,8 @@ from undrift.experiment.calibrate_engines import measure_engines
 from undrift.experiment.config import Config
 from undrift.experiment.constants import DEFAULTS, load_constants, save_constants
 from undrift.experiment.limits import plan_rows, pressures, this_machine, verdict
-from undrift.experiment.plan import MethodSize, RoundSize, method_size, predict
+from undrift.experiment.method_size import MethodSize, method_size
+from undrift.experiment.plan import RoundSize, predict
 from undrift.experiment.planned import of_run
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
