@@ -27,7 +27,7 @@ from undrift import Local, Simulation, TensorTask, make
 from undrift.engine.backend import InProcess
 from undrift.engine.worker import Job
 from undrift.experiment.calibrate import measure
-from undrift.experiment.calibrate_engines import spent
+from undrift.experiment.calibrate_engines import measure_engines, spent
 from undrift.experiment.constants import Constants, load_constants, save_constants
 from undrift.experiment.plan import predict
 from undrift.experiment.planned import job_size, probed
@@ -172,7 +172,7 @@ def main() -> None:
         print(json.dumps(check(options.part, options.rounds, constants)))
         return
     with TemporaryDirectory() as folder:
-        constants = (load_constants() if options.stored else None) or measure()
+        constants = (load_constants() if options.stored else None) or measure_engines(measure())
         file = save_constants(constants, Path(folder) / "machine.json")
         words = ["--rounds", str(options.rounds), "--constants", str(file)]
         rows = [apart(["--part", name, *words]) for name in RUNS]

@@ -69,9 +69,10 @@ def test_a_run_is_planned_with_a_measured_visit(tmp_path: Path) -> None:
 
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def fast() -> object:
-        return calibrate.measure(repeats=1, width=64, engines=False)
+        return calibrate.measure(repeats=1, width=64)
 
     monkeypatch.setattr(planning, "measure", fast)
+    monkeypatch.setattr(planning, "measure_engines", lambda constants: constants)
     shown = call("doctor", "--measure")
     assert "visit_parameter" in shown and "ray: latency" in shown and "machine.json" in shown
     plan = json.loads(call("plan", "--json"))

@@ -11,12 +11,11 @@ from undrift.core.types import Local
 from undrift.engine.plan import Probe
 from undrift.experiment.constants import DEFAULTS, Constants, EngineConstants, load_constants, save_constants
 from undrift.experiment.limits import Limits, plan_rows, pressures, this_machine, verdict
+from undrift.experiment.method_size import MethodSize, method_size
 from undrift.experiment.plan import (
-    MethodSize,
     RoundSize,
     disk_bytes,
     memory_bytes,
-    method_size,
     predict,
     traffic_bytes,
     visit_seconds,

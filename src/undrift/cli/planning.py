@@ -12,10 +12,12 @@ import typer
 from undrift.cli.tables import open_console, show_rows
 from undrift.compose.build import make
 from undrift.experiment.calibrate import measure
+from undrift.experiment.calibrate_engines import measure_engines
 from undrift.experiment.config import Config
 from undrift.experiment.constants import DEFAULTS, load_constants, save_constants
 from undrift.experiment.limits import plan_rows, pressures, this_machine, verdict
-from undrift.experiment.plan import MethodSize, RoundSize, method_size, predict
+from undrift.experiment.method_size import MethodSize, method_size
+from undrift.experiment.plan import RoundSize, predict
 from undrift.experiment.planned import of_run
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
@@ -126,7 +128,7 @@ def measure_machine(as_json: bool) -> None:
         as_json: print an object.
     """
     begun = perf_counter()
-    constants = measure()
+    constants = measure_engines(measure())
     file = save_constants(constants)
     if as_json:
         typer.echo(json.dumps({**constants.row(), "file": str(file)}, indent=2))

@@ -95,13 +95,12 @@ def serving(job: Job, clients: int) -> Callable[[], object]:
     return lambda: worker.serve(broadcast, list(range(clients)), {}, clients)
 
 
-def measure(repeats: int = 10, width: int = WIDTH, engines: bool = True) -> Constants:
-    """The constants of this machine.
+def measure(repeats: int = 10, width: int = WIDTH) -> Constants:
+    """The constants of this machine; the defaults stand for those of engines: see `measure_engines`.
 
     Args:
         repeats: how often each part is timed.
         width: units of a hidden layer of the larger perceptron.
-        engines: start Ray and Flower where they are installed, too; without, the defaults stand for them.
     """
     with one_thread(), torch.random.fork_rng(devices=[]), TemporaryDirectory(prefix="undrift-") as folder:
         tell("measuring this machine")
@@ -109,12 +108,7 @@ def measure(repeats: int = 10, width: int = WIDTH, engines: bool = True) -> Cons
         kept = min(size, 1_000_000)
         runs = {**_visits(width), **_vectors(width), "lists": _lists(), **_states(Path(folder), kept)}
         taken = least(runs, repeats)
-        constants = constants_of(taken, size, kept, _written(Path(folder), 4 * kept))
-    if engines:
-        from undrift.experiment.calibrate_engines import measure_engines
-
-        constants = measure_engines(constants)
-    return constants
+        return constants_of(taken, size, kept, _written(Path(folder), 4 * kept))
 
 
 def constants_of(taken: Mapping[str, float], size: int, kept: int, disk: float) -> Constants:

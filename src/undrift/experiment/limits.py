@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from undrift.experiment.devices import processors
-from undrift.experiment.plan import MethodSize, RoundCost, RoundSize
+from undrift.experiment.method_size import MethodSize
+from undrift.experiment.plan import RoundCost, RoundSize
 
 
 @dataclass(frozen=True)
