@@ -25,7 +25,7 @@ from torch import nn
 
 from undrift import Local, Simulation, TensorTask, make
 from undrift.engine.backend import InProcess
-from undrift.engine.worker import Job
+from undrift.engine.job import Job
 from undrift.experiment.calibrate import measure
 from undrift.experiment.calibrate_engines import measure_engines, spent
 from undrift.experiment.constants import Constants, load_constants, save_constants

@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy
 
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core.server import send
-from undrift.engine.worker import Job, Worker
+from undrift.engine.job import Job
+from undrift.engine.worker import Worker
 
 
 def logistic() -> nn.Module:

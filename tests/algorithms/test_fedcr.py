@@ -23,7 +23,8 @@ from undrift.core import server
 from undrift.core.client import ClientError
 from undrift.core.gate import Gate
 from undrift.core.random import generator
-from undrift.engine.worker import Job, Worker
+from undrift.engine.job import Job
+from undrift.engine.worker import Worker
 from undrift.experiment.config import Config
 from undrift.experiment.run import start
 from undrift.models import Variational

@@ -14,8 +14,9 @@ from undrift.core.server import send
 from undrift.core.tensor_task import TensorTask
 from undrift.core.together import check_together
 from undrift.core.types import ServerState
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 
 SIZES = (7, 40, 23, 12, 10, 33, 5)
 SETTINGS = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}

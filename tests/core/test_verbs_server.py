@@ -111,7 +111,7 @@ def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_
     from flower_support import LOCAL, TASK, start
     from undrift.engine.flower.client_app import client_app
     from undrift.engine.flower.strategy import UndriftStrategy
-    from undrift.engine.worker import Job
+    from undrift.engine.job import Job
 
     algorithm = Algorithm(aggregation=rule)
     expected = fingerprint(Simulation(algorithm, TASK, LOCAL, cohort=5, seed=3).run(2))

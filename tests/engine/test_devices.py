@@ -21,9 +21,9 @@ from undrift.engine.device import (
     title,
     use_deterministic,
 )
+from undrift.engine.job import Job
 from undrift.engine.plan import check_kind, check_shares
 from undrift.engine.probe import choose, probe_visit
-from undrift.engine.worker import Job
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 

@@ -21,7 +21,7 @@ from undrift.core.packed import PackedSum
 from undrift.core.types import ServerState
 from undrift.engine.flower.client_app import client_app
 from undrift.engine.flower.records import decode, encode, refusal
-from undrift.engine.worker import Job
+from undrift.engine.job import Job
 from undrift.testing import Clinic, fingerprint
 
 MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several

@@ -19,7 +19,7 @@ from undrift.core.types import ServerState
 from undrift.engine.flower import client_app as flower_client
 from undrift.engine.flower.client_app import client_app
 from undrift.engine.flower.receive import ClaimError, TooFewNodes
-from undrift.engine.worker import Job
+from undrift.engine.job import Job
 from undrift.testing import fingerprint
 
 

@@ -20,9 +20,9 @@ from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
 from undrift.core.gate import Reason
+from undrift.engine.job import Job
 from undrift.engine.plan import Plan
 from undrift.engine.store import MemoryStore
-from undrift.engine.worker import Job
 from undrift.experiment import Config, resume, start
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.ratios import engine_ratios

@@ -16,8 +16,9 @@ from undrift.core.server import close, open_run, send
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 from undrift.testing.tasks import MODELS
 
 needed = pytest.mark.skipif(bool(pretend.missing), reason=f"no pretend device: {pretend.missing}")

@@ -65,7 +65,7 @@ def train_group(
     model.check()
     model.load(broadcast.params, broadcast.buffers, broadcast.counts)
     blocks = dict(algorithm.slots())
-    shared = {"w0": broadcast.params, "layout": model.layout, "round": broadcast.round, "local": local}
+    shared: dict[str, Any] = {"w0": broadcast.params, "layout": model.layout, "round": broadcast.round, "local": local}
     shared["lr"] = local.rate(broadcast.round)
     visits: list[tuple[Member, Oracle, dict[str, Any], dict[str, Any]]] = []
     results: dict[int, tuple[Upload, ClientState] | ClientError] = {}
@@ -76,7 +76,12 @@ def train_group(
     for member in members:
         states: dict[str, Any] = {}
         oracle = Oracle(model, loss, member.random)
-        own = {"steps": member.steps, "examples": member.examples, "random": member.random, "_epoch": member.epoch}
+        own: dict[str, Any] = {
+            "steps": member.steps,
+            "examples": member.examples,
+            "random": member.random,
+            "_epoch": member.epoch,
+        }
         view = {**shared, **own, "_oracle": oracle, "_states": states, "_label_counts": member.label_counts}
         kept = member.state or ClientState(algorithm.first(broadcast.params))
         try:
@@ -160,7 +165,9 @@ def _plan(task: PerExample, member: Member, local: Local) -> tuple[Tensor, Tenso
 def _folded(batch: Any, rows: int) -> Any:
     """A batch with an axis for the rows in front of that for the examples."""
     if isinstance(batch, Tensor):
-        return batch.view(rows, -1, *batch.shape[1:]) if batch.is_contiguous() else batch.unflatten(0, (rows, -1))
+        return (
+            batch.view(rows, -1, *batch.shape[1:]) if batch.is_contiguous() else torch.unflatten(batch, 0, (rows, -1))
+        )
     if isinstance(batch, dict):
         return {name: _folded(x, rows) for name, x in batch.items()}
     return type(batch)(_folded(x, rows) for x in batch)

@@ -136,7 +136,8 @@ class TensorTask:
     def order(self, client: int, generator: Generator) -> Tensor:
         """The indices of a client's examples, shuffled."""
         own = self.clients[client]
-        return own[torch.randperm(len(own), generator=generator)].to(self.targets.device)
+        shuffled: Tensor = own[torch.randperm(len(own), generator=generator)].to(self.targets.device)
+        return shuffled
 
     def gather(self, chosen: Tensor) -> tuple[Any, Any]:
         """The inputs and targets with these indices."""

@@ -220,7 +220,8 @@ def descend_together(
         states: what the blocks hold for each client, one mapping by slot for each.
         common: the fields of the view that all clients share.
     """
-    count, w0 = len(rows.steps), common["w0"]
+    w0: Tensor = common["w0"]
+    count = len(rows.steps)
     width = -(-len(w0) // _LANES) * _LANES
     w = w0.new_empty(count, width)[:, : len(w0)].copy_(w0)
     shared = {id(x) for x in common["shared"]}

@@ -15,7 +15,11 @@ class ByIndex(ABC):
 
     dataset: Dataset
     augment: str
-    _criterion: Criterion
+
+    @property
+    @abstractmethod
+    def _criterion(self) -> Criterion:
+        """The loss."""
 
     @abstractmethod
     def training(self, client: int) -> Tensor:

@@ -39,7 +39,7 @@ def each_loss(criterion: Criterion) -> Criterion | None:
     Args:
         criterion: a value of `LOSSES`, or one that `example_losses` knows.
     """
-    own = {squared: mse_loss, absolute: l1_loss, labels: binary_cross_entropy_with_logits}
+    own: dict[Criterion, Criterion] = {squared: mse_loss, absolute: l1_loss, labels: binary_cross_entropy_with_logits}
     return example_losses(own.get(criterion, criterion))
 
 

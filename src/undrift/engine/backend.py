@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from undrift.core.types import Broadcast, ServerState
+from undrift.engine.job import Job, Score
 from undrift.engine.partial import Partial
 from undrift.engine.store import Store
-from undrift.engine.worker import Job, Score, Worker
+from undrift.engine.worker import Worker
 
 
 class Backend(Protocol):

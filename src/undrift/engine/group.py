@@ -1,7 +1,6 @@
 """Clients of a worker that are trained together, in groups of `Local.together`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -15,37 +14,23 @@ from undrift.core.place import Place, home
 from undrift.core.precision import autocast
 from undrift.core.random import generator
 from undrift.core.task import CountsLabels, Task
-from undrift.core.types import Broadcast, Upload
+from undrift.core.types import Broadcast
 from undrift.core.vector import Bound
-from undrift.engine.partial import Partial, Visit
+from undrift.engine.job import Job
+from undrift.engine.partial import Trained
 from undrift.engine.store import Store, StoreError
 from undrift.util.steps import tell
 
 
 class Host(Protocol):
-    """What a group needs of its worker; `job` is the worker's."""
+    """What a group needs of its worker."""
 
-    job: Any
+    job: Job
     model: Bound
     task: Task
     place: Place
     store: Store
     failure: Exception | None
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """What came of one client of a group.
-
-    Args:
-        upload: its upload, at the worker's place.
-        seconds: its share of the group's time.
-        reported: what its blocks reported.
-    """
-
-    upload: Upload
-    seconds: float
-    reported: dict[str, float]
 
 
 def together(
@@ -82,31 +67,6 @@ def together(
             if kept.parts or kept.buffers is not None:
                 worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
             yield Trained(upload, seconds, member.reported)
-
-
-def admit(trained: Trained, gate: Gate, part: Partial, place: Place) -> None:
-    """Add a client's upload to the sum of a round, if the gate accepts it.
-
-    Args:
-        trained: the client.
-        gate: of the round.
-        part: the sum and the visits.
-        place: where the worker computes.
-    """
-    upload = trained.upload if place.exact else home(trained.upload)
-    if gate.admit(upload, part.total) is None:
-        measured = gate.measured[upload.client]
-        part.visits.append(
-            Visit(
-                upload.client,
-                upload.examples,
-                upload.loss,
-                trained.seconds,
-                *measured,
-                upload.gradients,
-                trained.reported,
-            )
-        )
 
 
 def _groups(worker: Host, round: int, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from undrift.core import wire
-from undrift.core.gate import Reason, Rejection
+from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.place import Place, home
 from undrift.core.reduce import Total
 from undrift.core.types import Upload
 
@@ -37,6 +38,21 @@ class Visit:
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of one client's training.
+
+    Args:
+        upload: its upload, at the worker's place.
+        seconds: how long it took; of clients that are trained together, a share of the group's time.
+        reported: what its blocks reported.
+    """
+
+    upload: Upload
+    seconds: float
+    reported: Mapping[str, float]
+
+
 @dataclass(eq=False)
 class Partial:
     """The result of some clients of a round: the sum of their uploads, and the outcome of each client.
@@ -54,6 +70,19 @@ class Partial:
     rejections: list[Rejection] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
     cause: Exception | None = None
+
+    def admit(self, trained: Trained, gate: Gate, place: Place) -> None:
+        """Add a client's upload to the sum, if the gate accepts it.
+
+        Args:
+            trained: the client.
+            gate: of the round.
+            place: where the worker computes; without float64 there, sums are made on the host.
+        """
+        upload = trained.upload if place.exact else home(trained.upload)
+        if gate.admit(upload, self.total) is None:
+            client, counted = upload.client, (upload.examples, upload.loss, trained.seconds)
+            self.visits.append(Visit(client, *counted, *gate.measured[client], upload.gradients, trained.reported))
 
     def flatten(self, packed: bool = True) -> tuple[dict[str, Tensor], str]:
         """The reply as named tensors and a line of JSON.

@@ -15,9 +15,10 @@ import torch
 from undrift.core import wire
 from undrift.core.types import Broadcast, ServerState
 from undrift.engine.device import MODULE, plug_in
+from undrift.engine.job import Job, Score
 from undrift.engine.plan import check_shares
 from undrift.engine.probe import choose
-from undrift.engine.worker import Job, Score, Worker
+from undrift.engine.worker import Worker
 
 try:
     import ray

@@ -10,8 +10,9 @@ from undrift.core.client import ClientError
 from undrift.core.server import open_run, send
 from undrift.core.vector import bind
 from undrift.engine.device import devices, kind_of, memory, peak_memory, synchronize
+from undrift.engine.job import Job
 from undrift.engine.plan import Plan, Probe, plan_workers
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 from undrift.util.steps import tell
 
 _LOOK = 1000  # clients among which the largest is sought

@@ -16,10 +16,10 @@ from undrift.core.types import Broadcast, ServerState
 from undrift.engine.backend import DiskBackend
 from undrift.engine.cost import VisitCost, spread_out
 from undrift.engine.device import kind_of
+from undrift.engine.job import Job, Score
 from undrift.engine.partial import Partial
 from undrift.engine.plan import check_kind
 from undrift.engine.pool import Pool, as_arrays, as_tensors, fitting_pool
-from undrift.engine.worker import Job, Score
 
 try:
     import ray

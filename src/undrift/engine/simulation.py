@@ -26,10 +26,11 @@ from undrift.engine.backend import Backend, InProcess
 from undrift.engine.device import resolve
 from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
+from undrift.engine.job import Job, Score
 from undrift.engine.partial import Partial
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
-from undrift.engine.worker import Job, Score, Worker
+from undrift.engine.worker import Worker
 from undrift.util.bar import Bar
 from undrift.util.history import History
 from undrift.util.html import rounded

@@ -4,7 +4,7 @@ The same worker runs in this process, in a Ray actor and on a Flower node.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from math import nan
@@ -15,58 +15,22 @@ from typing import Any, Self
 import torch
 from torch import Generator, nn
 
-from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate, Reason
 from undrift.core.place import home, place_of
 from undrift.core.precision import autocast
 from undrift.core.random import generator, seeded
 from undrift.core.server import opened, send
-from undrift.core.task import CountsLabels, Placed, ReadsOnce, Task
-from undrift.core.together import check_together
+from undrift.core.task import CountsLabels, Placed, ReadsOnce
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Vector, bind
 from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
-from undrift.engine.group import admit, together
-from undrift.engine.partial import Partial, Visit
+from undrift.engine.group import together
+from undrift.engine.job import Job, Score
+from undrift.engine.partial import Partial, Trained
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
-
-Score = Callable[[Task, nn.Module, int], float]
-"""The score of a client's model, from the task, the model and the client; other processes must be able to import it."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all workers of a run share.
-
-    Args:
-        algorithm: the method.
-        task: the model, its loss and the clients' data.
-        local: the settings all clients share.
-        seed: fixes everything random.
-        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
-        depth: how many rounds back the server's checkpoints reach; clients' states on disk are kept for as long.
-        device: where a worker trains, as "cuda" or "cuda:1": see `place_of`.
-        resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
-        deterministic: make workers choose deterministic kernels: see `use_deterministic`.
-        keep_memory: let workers keep the memory that they free: see `undrift.engine.allocator`.
-    """
-
-    algorithm: Algorithm
-    task: Task
-    local: Local = field(default_factory=Local)
-    seed: int = 0
-    bound: float | None = None
-    depth: int = 0
-    device: str = "cpu"
-    resident: float = 0.5
-    deterministic: bool = False
-    keep_memory: bool = True
-
-    def __post_init__(self) -> None:
-        check_together(self.algorithm, self.local, self.task)
 
 
 class Worker:
@@ -115,26 +79,23 @@ class Worker:
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
         partial, sent = Partial(gate.total()), self.place.to(broadcast)
-        for number, client in enumerate(clients, 1):
-            if job.local.together > 1:
-                break
-            tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
-            started, reported = perf_counter(), dict[str, float]()
-            upload = self._attempt(client, sent, accepted.get(client), gate, self._scratch, reported)
-            if upload is not None and not self.place.exact:
-                upload = home(upload)
-            if upload is not None and gate.admit(upload, partial.total) is None:
-                seconds = perf_counter() - started
-                measured = gate.measured[client]
-                partial.visits.append(
-                    Visit(client, upload.examples, upload.loss, seconds, *measured, upload.gradients, reported)
-                )
-        if job.local.together > 1:
-            for result in together(self, sent, clients, accepted, gate):
-                admit(result, gate, partial, self.place)
+        each = together(self, sent, clients, accepted, gate) if job.local.together > 1 else None
+        for trained in self._each(sent, clients, accepted, gate) if each is None else each:
+            partial.admit(trained, gate, self.place)
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         partial.total.home()
         return partial
+
+    def _each(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+    ) -> Iterator[Trained]:
+        """Train clients one after the other; an upload is valid until the next one."""
+        for number, client in enumerate(clients, 1):
+            tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
+            started, reported = perf_counter(), dict[str, float]()
+            upload = self._attempt(client, broadcast, accepted.get(client), gate, self._scratch, reported)
+            if upload is not None:
+                yield Trained(upload, perf_counter() - started, reported)
 
     def visit(
         self,

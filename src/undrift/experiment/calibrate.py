@@ -22,10 +22,11 @@ from undrift.core.reduce import Total
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Broadcast, ClientState, Local, Upload
 from undrift.core.vector import Vector, bind, layout_of
+from undrift.engine.job import Job
 from undrift.engine.partial import Partial, Visit
 from undrift.engine.record import Record
 from undrift.engine.store import DiskStore
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 from undrift.experiment.constants import DEFAULTS, Constants
 from undrift.models import MLP
 from undrift.util.files import write

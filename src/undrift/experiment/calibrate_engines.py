@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 from undrift.algorithms import make
 from undrift.core.types import Local
 from undrift.engine.backend import Backend
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job
 from undrift.experiment.calibrate import least, one_thread, serving
 from undrift.experiment.constants import Constants, EngineConstants
 from undrift.util.steps import tell

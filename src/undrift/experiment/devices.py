@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field
 
 from undrift.engine.device import check_name, kind_of, resolve, title
+from undrift.engine.job import Job
 from undrift.engine.plan import Plan, Probe, check_kind
 from undrift.engine.probe import choose
-from undrift.engine.worker import Job
 from undrift.experiment.strict import ConfigError, Strict
 
 

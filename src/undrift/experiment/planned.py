@@ -7,9 +7,9 @@ from typing import Any
 
 from undrift.core.vector import layout_of
 from undrift.engine.device import kind_of, resolve
+from undrift.engine.job import Job
 from undrift.engine.plan import Probe
 from undrift.engine.probe import probe_visit
-from undrift.engine.worker import Job
 from undrift.experiment.calibrate import one_thread
 from undrift.experiment.config import Config
 from undrift.experiment.constants import DEFAULTS, Constants

@@ -21,8 +21,8 @@ from undrift.data.natural import natural
 from undrift.data.partition import Partition, has_clients, parse, partition
 from undrift.data.schemes import Scheme
 from undrift.engine.backend import Backend, InProcess
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job
 from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers, engine_record, plan_of
 from undrift.experiment.initial import begun, check_init

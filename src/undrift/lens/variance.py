@@ -28,8 +28,8 @@ from undrift.core import server
 from undrift.core.random import generator
 from undrift.core.types import ServerState
 from undrift.core.vector import Bound, Layout, Vector
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job
 from undrift.lens.stream import CHUNK
 from undrift.lens.vectors import allow, bound_at, client_samples, gradients, standing
 

@@ -24,9 +24,10 @@ from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
 from undrift.core.view import Step
 from undrift.core.watched import with_verbs
+from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 
 Take = Callable[[int, Tensor], None]
 """Takes a tensor of a client's vector: its position in the layout, and its values."""

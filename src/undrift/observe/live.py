@@ -21,8 +21,8 @@ from undrift.core.random import cohort, derive
 from undrift.core.task import Task
 from undrift.core.types import ServerState
 from undrift.core.vector import Bound, Layout, layout_of
+from undrift.engine.job import Job
 from undrift.engine.record import Record
-from undrift.engine.worker import Job
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
 from undrift.observe.parts import read_filter, usual
 from undrift.util.metrics import Metrics

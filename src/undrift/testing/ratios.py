@@ -15,9 +15,10 @@ from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import bind
 from undrift.engine.device import synchronize
+from undrift.engine.job import Job
 from undrift.engine.plan import Plan
 from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Job, Worker
+from undrift.engine.worker import Worker
 from undrift.models import SmallCNN
 
 _EXAMPLES, _CLIENTS = 500, 4

@@ -32,7 +32,8 @@ from undrift.core.wire import WireError
 from undrift.engine.device import resolve
 from undrift.engine.flower.node import answer_losses, check_same, serve, state_folder
 from undrift.engine.flower.records import LOSSES, Order, asked_population, claim, refusal
-from undrift.engine.worker import Job, Worker
+from undrift.engine.job import Job
+from undrift.engine.worker import Worker
 
 try:
     from flwr.app import ConfigRecord, Context, Message
