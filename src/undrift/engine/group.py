@@ -17,7 +17,7 @@ from undrift.core.task import CountsLabels, Task
 from undrift.core.types import Broadcast
 from undrift.core.vector import Bound
 from undrift.engine.job import Job
-from undrift.engine.partial import Trained
+from undrift.engine.partial import TrainedClient
 from undrift.engine.store import Store, StoreError
 from undrift.util.steps import tell
 
@@ -35,7 +35,7 @@ class Host(Protocol):
 
 def together(
     worker: Host, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
-) -> Iterator[Trained]:
+) -> Iterator[TrainedClient]:
     """Train clients in groups, those with most steps first; one that fails is rejected at the gate.
 
     Args:
@@ -66,7 +66,7 @@ def together(
             upload, kept = result
             if kept.parts or kept.buffers is not None:
                 worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
-            yield Trained(upload, seconds, member.reported)
+            yield TrainedClient(upload, seconds, member.reported)
 
 
 def _groups(worker: Host, round: int, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:

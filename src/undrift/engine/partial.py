@@ -39,7 +39,7 @@ class Visit:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedClient:
     """What came of one client's training.
 
     Args:
@@ -71,7 +71,7 @@ class Partial:
     absent: dict[int, str] = field(default_factory=dict)
     cause: Exception | None = None
 
-    def admit(self, trained: Trained, gate: Gate, place: Place) -> None:
+    def admit(self, trained: TrainedClient, gate: Gate, place: Place) -> None:
         """Add a client's upload to the sum, if the gate accepts it.
 
         Args:

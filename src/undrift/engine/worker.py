@@ -28,7 +28,7 @@ from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
 from undrift.engine.group import together
 from undrift.engine.job import Job, Score
-from undrift.engine.partial import Partial, Trained
+from undrift.engine.partial import Partial, TrainedClient
 from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.util.steps import tell
 
@@ -88,14 +88,14 @@ class Worker:
 
     def _each(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
-    ) -> Iterator[Trained]:
+    ) -> Iterator[TrainedClient]:
         """Train clients one after the other; an upload is valid until the next one."""
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
             started, reported = perf_counter(), dict[str, float]()
             upload = self._attempt(client, broadcast, accepted.get(client), gate, self._scratch, reported)
             if upload is not None:
-                yield Trained(upload, perf_counter() - started, reported)
+                yield TrainedClient(upload, perf_counter() - started, reported)
 
     def visit(
         self,
