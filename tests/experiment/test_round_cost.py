@@ -146,7 +146,7 @@ PLENTY = Limits(1e15, 1e18, 8)
             MethodSize(),
             Limits(20e9, 1e12, 8),
             "memory of the w",
-            "5 w",
+            "4 w",
         ),
         (RoundSize(10**4, 10**4, 10**6, 1000, engine="ray"), MethodSize(), PLENTY, "driver", "fewer workers"),
         (RoundSize(parameters=10**6, workers=4, engine="ray", network=1e6), MethodSize(), PLENTY, "network", "faster"),
