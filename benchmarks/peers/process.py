@@ -17,6 +17,7 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TQDM_DISABLE": "1",
+    "UNDRIFT_KEEP_MEMORY": "0",  # everyone with the default allocator
 }
 
 
@@ -31,7 +32,7 @@ class Spec:
         workers: how many are used in the timed rounds.
         most: the most that it can use.
         methods: the methods that it has.
-        told: whether it takes the cohorts it is told; otherwise it draws its own.
+        given: whether it takes the cohorts it is given; otherwise it draws its own.
     """
 
     title: str
@@ -40,7 +41,7 @@ class Spec:
     workers: int = 1
     most: int = 1
     methods: tuple[str, ...] = ("fedavg", "scaffold")
-    told: bool = True
+    given: bool = True
 
     def python(self, folder: Path) -> Path:
         """Its interpreter.
@@ -62,7 +63,7 @@ SPECS = {
     "fluke": Spec("fluke", "fluke_serial", "fluke"),
     "blazefl": Spec("BlazeFL", "blazefl_serial", "blazefl", methods=FEDAVG),
     "blazefl-2": Spec("BlazeFL, threads", "blazefl_threads", "blazefl", workers=2, most=2, methods=FEDAVG),
-    "flower": Spec("Flower", "flower_simulation", "flower", workers=2, most=2, methods=FEDAVG, told=False),
+    "flower": Spec("Flower", "flower_simulation", "flower", workers=2, most=2, methods=FEDAVG, given=False),
 }
 
 
