@@ -15,7 +15,7 @@ import torch
 from devices import needed
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from own_dtypes import Texts
-from undrift import Algorithm, Local, Simulation, parse
+from undrift import Algorithm, Local, Simulation, TensorTask, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
@@ -278,4 +278,14 @@ def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> Non
     given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)
     with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:
+        assert fingerprint(simulation.run(2)) == fingerprint(expected)
+
+
+def test_clients_trained_together_in_any_groups(pool: Pool) -> None:
+    inputs = torch.randn(90, 5, generator=torch.Generator().manual_seed(0))
+    owners = torch.split(torch.arange(90), [20, 3, 7, 20, 9, 11, 20])
+    task = TensorTask(lambda: torch.nn.Linear(5, 3), inputs, (inputs[:, 0] > 0).long(), owners)
+    given = {"local": replace(LOCAL, together=3), "cohort": 5, "seed": 2}
+    expected = Simulation("scaffold", task, **given).run(2)
+    with Simulation("scaffold", task, **given, backend=RayBackend(pool)) as simulation:
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
