@@ -198,9 +198,9 @@ class Worker:
             clients: the clients.
             score: see `Score`.
         """
-        found: dict[int, float] = {}
-        for client in clients:
-            tell("round %d, personal model of client %d", state.round, client)
+        found, chosen = dict[int, float](), list(clients)
+        for number, client in enumerate(chosen, 1):
+            tell("round %d, personal model %d of %d", state.round, number, len(chosen))
             try:
                 found[client] = score(self.job.task, self.personal(client, state), client)
             except StoreError:
