@@ -1,10 +1,11 @@
 # Development commands. PYTHON may name another interpreter: make check PYTHON=.venv/bin/python
 PYTHON ?= python
-.PHONY: install check lint types test quick slow kills format cards golden papers benchmark precision scale peers
+.PHONY: install check lint types test sweeps quick slow kills faults coverage soak format docs cards curves figures tutorials golden papers
+.PHONY: benchmark precision scale peers fuzz audit sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
 	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,onnx,examples]' -c constraints.txt
+	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,onnx,examples,docs]' -c constraints.txt
 
 check: lint types test  ## everything that must pass before a commit
 
@@ -16,7 +17,10 @@ types:
 	$(PYTHON) -m mypy
 
 test:
-	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow"
+	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow and not sweep"
+
+sweeps:  ## what make check leaves out: all cases of the tests with many, and the longest; an hour on two busy cores
+	$(PYTHON) -m pytest -n auto --dist loadgroup -m "sweep and not slow"
 
 quick:  ## a promise of every kind and a call into every module, in two minutes; see tests/quick.py
 	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick --used
@@ -24,15 +28,56 @@ quick:  ## a promise of every kind and a call into every module, in two minutes;
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow
 
-kills:  ## runs ended by kill -9 at a hundred random moments, resumed and compared by hash
-	$(PYTHON) -m pytest -m slow tests/experiment/test_kill.py -n 2
+kills:  ## runs ended by kill -9 at random moments and at crash points, resumed and compared by hash
+	$(PYTHON) -m pytest -m "slow and faults" tests/faults/test_kill.py -n 2
+
+faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/results
+	UNDRIFT_FIGURES=benchmarks/results/faults.json $(PYTHON) -m pytest -m faults
+
+COVERED = tests/core tests/experiment/test_checkpoint.py tests/engine/test_store.py $(wildcard tests/engine/test_flower*.py)
+coverage:  ## branch coverage of gate, sums, receive loop, checkpoints and stores: at least 95 %
+	$(PYTHON) -m pytest -m "not slow" $(COVERED) --cov --cov-report=term-missing
+
+soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a deployment; an hour; the result is committed
+	$(PYTHON) benchmarks/soak.py simulation deployment --json > benchmarks/results/soak.json
+
+INPUTS ?= 10000
+fuzz:  ## every decoder with INPUTS changed inputs each, a minute at most; tests/fuzz/run.py says how to guide them by coverage
+	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
+
+AUDIT ?= $(HOME)/.cache/undrift-audit
+audit:  ## known vulnerabilities of what is installed here, which needs pypi.org; and bandit on src, findings of medium severity or more
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install -q bandit pip-audit
+	$(AUDIT)/bin/bandit -q -r src -ll
+	$(PYTHON) -m pip freeze --exclude-editable --exclude undrift | sed 's/+[a-z0-9.]*$$//' > $(AUDIT)/installed.txt
+	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip -r $(AUDIT)/installed.txt
+
+sbom:  ## sbom/undrift.cdx.json: undrift and all that it needs, as installed here, in CycloneDX
+	$(PYTHON) .github/sbom.py
 
 format:
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-cards:  ## the pages of docs/methods, from the docstrings; a test holds them up to date
+docs:  ## the site in docs/_build/html, offline; warnings, broken links and missing names are errors
+	$(PYTHON) -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
+
+curves:  ## the curves of the gallery: every method on digits, a few minutes; the result is committed
+	$(PYTHON) benchmarks/curves.py --json > benchmarks/results/curves.json
+
+cards:  ## write the pages of docs/methods from the docstrings; a test checks that they are up to date
 	$(PYTHON) -m undrift.compose.cards docs/methods
+
+tutorials:  ## execute the notebooks of docs/tutorials in place, without traces of this machine
+	$(PYTHON) docs/tutorials/execute.py
+
+results:  ## docs/results and the evidence of undrift advise, from benchmarks/results/here; a test holds them up to date
+	$(PYTHON) benchmarks/pages.py
+
+HERE ?= $(notdir $(basename $(wildcard benchmarks/here/skew-*.toml benchmarks/here/long-*.toml benchmarks/here/table-*.toml)))
+studies:  ## the studies behind docs/results, tuned and run; hours on two cores, resumed where they were ended
+	for study in $(HERE); do $(PYTHON) benchmarks/study.py benchmarks/here/$$study.toml || exit 1; done
 
 papers:  ## docs/papers.md, from the files of src/undrift/papers; a test holds it up to date
 	$(PYTHON) -m undrift.papers.page docs/papers.md
@@ -58,3 +103,41 @@ PEERS ?= $(HOME)/.cache/undrift-peers
 peers:  ## the same work in other libraries, each in an environment of its own in PEERS; the result is committed
 	$(PYTHON) benchmarks/peers/install.py $(PEERS)
 	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/results/peers.json
+
+figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script says how to measure them again
+	$(PYTHON) docs/figures/make_round.py
+	$(PYTHON) docs/figures/make_curves.py
+	$(PYTHON) docs/figures/make_references.py
+	$(PYTHON) docs/figures/make_badges.py
+
+.PHONY: install-local install-oldest install-newest local oldest dist installed release-check
+LOCAL = test,data,plots,report,analysis
+
+install-local:  ## what the local engine and its tests need, on any system
+	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
+	$(PYTHON) -m pip install -e '.[$(LOCAL)]' -c constraints.txt
+
+install-oldest:  ## the same, with the oldest versions that pyproject.toml allows
+	$(PYTHON) -m pip install -e '.[$(LOCAL)]' -c .github/constraints-oldest.txt
+
+install-newest:  ## the same, with the newest versions that there are
+	$(PYTHON) -m pip install --upgrade -e '.[$(LOCAL)]'
+
+local:  ## the quick selection without Ray and Flower, and the tests of installation and portability
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick
+	$(PYTHON) -m pytest tests/util tests/test_extras.py tests/cli/test_cli.py
+
+OLDEST ?= $(HOME)/.cache/undrift-oldest
+oldest:  ## install-oldest and local in an environment of its own, OLDEST
+	$(PYTHON) -m venv $(OLDEST)
+	$(MAKE) install-oldest local PYTHON=$(OLDEST)/bin/python
+
+dist:  ## wheel and sdist in dist/, built twice with one hash, and checked
+	$(PYTHON) -m pip install -q --require-hashes -r .github/build.txt
+	$(PYTHON) .github/release.py dist
+
+installed:  ## the wheel of dist/ alone in an empty environment, used as by a new user
+	$(PYTHON) .github/release.py installed
+
+release-check:  ## whether TAG, the version, CHANGELOG.md, CITATION.cff and the recipe agree
+	$(PYTHON) .github/release.py check $(TAG)

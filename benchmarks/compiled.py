@@ -12,17 +12,17 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from shared import first_examples
 from undrift import Local, Simulation
 from undrift.core.oracle import Oracle
 from undrift.core.random import generator
 from undrift.core.vector import bind
-from undrift.data import Dataset, DataTask, Split, load
+from undrift.data import Dataset, DataTask, load
 from undrift.models import resnet
 
 LOCAL = Local(lr=0.1, epochs=1, batch_size=50)
@@ -37,16 +37,6 @@ def plain() -> nn.Module:
 def compiled() -> nn.Module:
     """The same, compiled; batches of any size share one graph."""
     return torch.compile(resnet(20), dynamic=True)  # type: ignore[return-value]
-
-
-def small(dataset: Dataset) -> Dataset:
-    """The first examples of a data set."""
-    train, test = dataset.train, dataset.test
-    return replace(
-        dataset,
-        train=Split(train.inputs[:EXAMPLES], train.targets[:EXAMPLES]),
-        test=Split(test.inputs[:TESTS], test.targets[:TESTS]),
-    )
 
 
 def steps(task: DataTask) -> tuple[float, float]:
@@ -88,7 +78,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     as_json = parser.parse_args().json
     torch.set_num_threads(1)
-    dataset = small(load("cifar10"))
+    dataset = first_examples(load("cifar10"), EXAMPLES, TESTS)
     out: dict[str, Any] = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
     out |= {"plain": measured(dataset, plain), "compiled": measured(dataset, compiled)}
     out["step_time_ratio"] = round(out["compiled"]["step_milliseconds"] / out["plain"]["step_milliseconds"], 2)

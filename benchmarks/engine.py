@@ -11,59 +11,26 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Generator, Tensor, nn
 
+from shared import apart
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
+from undrift.experiment.calibrate_engines import EmptyTask
 from undrift.models import CNN5
+from undrift.util.system import resident_peak
 
 SIZES = {"60k": 60_000, "11m": 11_000_000}
+REPEATED = {"60k": 3, "11m": 1}
+"""Pairs of runs, one after the other, of each size."""
 TRAINING = Local(lr=0.01, epochs=1, batch_size=48)
 STEPS = 10
-
-
-class Flat(nn.Module):
-    """One parameter of a given length."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(size))
-
-
-@dataclass(frozen=True)
-class Empty:
-    """Clients with almost no training: one step along a gradient of zero."""
-
-    size: int
-    population: int
-
-    def model(self) -> nn.Module:
-        """A vector."""
-        return Flat(self.size)
-
-    def loss(self, model: nn.Module, batch: Tensor) -> Tensor:
-        """Zero, independent of the weights."""
-        return torch.zeros((), requires_grad=True) + 0.0
-
-    def examples(self, client: int) -> int:
-        """One each."""
-        return 1
-
-    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Tensor]:
-        """One empty batch."""
-        yield torch.empty(0)
 
 
 def images(clients: int) -> TensorTask:
@@ -96,7 +63,7 @@ def population_rounds(method: str, registered: str, sampled: str) -> dict[str, A
     from undrift.engine.simulation import Simulation
     from undrift.ray import Pool, RayBackend
 
-    task = Empty(1000, int(registered))
+    task = EmptyTask(1000, int(registered))
     backend = RayBackend(pool := Pool(2))
     with pool, Simulation(make(method), task, Local(), cohort=int(sampled), backend=backend) as simulation:
         workers, begin = pool.pids(), time.perf_counter()
@@ -175,7 +142,7 @@ def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """One part, in this process."""
     kind, _, label = name.partition(":")
     if kind == "ray":
-        rounds = ray_rounds(Empty(SIZES[label], 100), 100, arguments.rounds, Local())
+        rounds = ray_rounds(EmptyTask(SIZES[label], 100), 100, arguments.rounds, Local())
         return {"seconds": statistics.median(rounds)}
     if kind == "flower":
         return {"seconds": statistics.median(flower_rounds(SIZES[label], 100, arguments.rounds))}
@@ -184,19 +151,8 @@ def part(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         return {"bare": statistics.median(p[0] for p in pairs), "ray": statistics.median(p[1] for p in pairs)}
     if kind == "population":
         return population_rounds(*label.split(","))
-    ray_rounds(Empty(SIZES["11m"], int(label)), int(label), 1, Local())
-    return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-
-def apart(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One part, in its own process."""
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    command = [sys.executable, __file__, "--part", name, "--rounds", str(arguments.rounds)]
-    done = subprocess.run(command, env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name} failed:\n{done.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    ray_rounds(EmptyTask(SIZES["11m"], int(label)), int(label), 1, Local())
+    return {"megabytes": resident_peak() / 2**20}
 
 
 def main() -> None:
@@ -209,17 +165,23 @@ def main() -> None:
     if arguments.part:
         print(json.dumps(part(arguments.part, arguments)))
         return
+
+    def measured(name: str) -> dict[str, Any]:
+        """One part, in its own process."""
+        found: dict[str, Any] = apart(__file__, ["--part", name, "--rounds", str(arguments.rounds)])
+        return found
+
     result: dict[str, Any] = {}
     for label in SIZES:
-        ours, theirs = apart(f"ray:{label}", arguments)["seconds"], apart(f"flower:{label}", arguments)["seconds"]
-        result[f"ray_over_flower_{label}"] = round(ours / theirs, 4)
-        result[f"seconds_{label}"] = {"ray": round(ours, 3), "flower": round(theirs, 3)}
-    pair = apart("throughput", arguments)
+        pairs = [[measured(f"{side}:{label}")["seconds"] for side in ("ray", "flower")] for _ in range(REPEATED[label])]
+        result[f"ray_over_flower_{label}"] = round(statistics.median(ours / theirs for ours, theirs in pairs), 4)
+        result[f"seconds_{label}"] = [{"ray": round(ours, 3), "flower": round(theirs, 3)} for ours, theirs in pairs]
+    pair = measured("throughput")
     result["throughput_over_bare"] = round(pair["bare"] / pair["ray"], 3)
-    few, many = (apart(f"memory:{count}", arguments)["megabytes"] for count in (10, 1000))
+    few, many = (measured(f"memory:{count}")["megabytes"] for count in (10, 1000))
     result["memory_1000_over_10"] = round(many / few, 3)
     result["population"] = [
-        apart(f"population:{method},{registered},{sampled}", arguments)
+        measured(f"population:{method},{registered},{sampled}")
         for method in ("fedavg", "scaffold")
         for registered, sampled in ((1000, 1000), (1_000_000, 1000), (1_000_000, 10_000))
     ]

@@ -7,17 +7,12 @@ gradients of 20 clients at the global model, in ten bands of equal width. docs/f
     python benchmarks/findings.py --draw docs/findings < benchmarks/results/findings.json
 """
 
-import argparse
-import json
-import platform
-import sys
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from shared import measure_or_draw
 from undrift import Local, Simulation, make
 from undrift.blocks import high_pass
 from undrift.core.vector import layout_of
@@ -92,24 +87,5 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
     (folder / "low-frequencies.pdf").unlink()
 
 
-def main() -> None:
-    """Run all cases, or draw earlier results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--draw", type=Path, help="read JSON instead and draw its figure into this folder")
-    arguments = parser.parse_args()
-    if arguments.draw:
-        draw(json.load(sys.stdin)["rows"], arguments.draw)
-        return
-    torch.set_num_threads(1)
-    rows = []
-    for data, model in CASES:
-        rows.append(case(data, model))
-        print(json.dumps(rows[-1]), file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    if arguments.json:
-        environment = {"python": platform.python_version(), "torch": torch.__version__}
-        print(json.dumps({"rows": rows, "environment": environment}))
-
-
 if __name__ == "__main__":
-    main()
+    measure_or_draw(__doc__, (case(data, model) for data, model in CASES), draw)

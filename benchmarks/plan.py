@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +21,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from shared import apart
 from undrift import Local, Simulation, TensorTask, make
 from undrift.engine.backend import InProcess
 from undrift.engine.job import Job
 from undrift.experiment.calibrate import measure
 from undrift.experiment.calibrate_engines import measure_engines, spent
 from undrift.experiment.constants import Constants, load_constants, save_constants
-from undrift.experiment.plan import predict
 from undrift.experiment.planned import job_size, probed
+from undrift.experiment.round_cost import predict
 from undrift.models import CNN5, MLP, SmallCNN
 
 
@@ -146,16 +145,6 @@ def check(name: str, rounds: int, constants: Constants) -> dict[str, Any]:
     }
 
 
-def apart(arguments: list[str]) -> Any:
-    """One part, in its own process."""
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-    command = [sys.executable, __file__, *arguments]
-    done = subprocess.run(command, env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{arguments} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,7 +164,7 @@ def main() -> None:
         constants = (load_constants() if options.stored else None) or measure_engines(measure())
         file = save_constants(constants, Path(folder) / "machine.json")
         words = ["--rounds", str(options.rounds), "--constants", str(file)]
-        rows = [apart(["--part", name, *words]) for name in RUNS]
+        rows = [apart(__file__, ["--part", name, *words]) for name in RUNS]
     load = os.getloadavg()[0]
     where = {"python": platform.python_version(), "machine": constants.machine, "load": round(load, 1)}
     if options.json:

@@ -18,8 +18,9 @@ from typing import Any
 
 import torch
 
+from shared import first_examples
 from undrift import Local, Simulation, make
-from undrift.data import Dataset, DataTask, Split, load
+from undrift.data import Dataset, DataTask, load
 from undrift.data.partition import partition
 from undrift.experiment.setup import default_model, maker
 
@@ -27,16 +28,6 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
 METHODS = ("fedavg", "scaffold", "fedfft-d", "specgrad")
 ROUNDS, CLIENTS, COHORT, EXAMPLES, TESTS, LAST, SEEDS = 20, 20, 10, 8000, 4000, 5, (0, 1, 2)
 FOLDER = Path(__file__).parent / "results" / "precision"
-
-
-def small(dataset: Dataset) -> Dataset:
-    """The first examples of a data set."""
-    train, test = dataset.train, dataset.test
-    return replace(
-        dataset,
-        train=Split(train.inputs[:EXAMPLES], train.targets[:EXAMPLES]),
-        test=Split(test.inputs[:TESTS], test.targets[:TESTS]),
-    )
 
 
 def train(dataset: Dataset, method: str, precision: Any, seed: int) -> dict[str, Any]:
@@ -100,7 +91,7 @@ def main() -> None:
     folder = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    dataset = small(load("fashion-mnist"))
+    dataset = first_examples(load("fashion-mnist"), EXAMPLES, TESTS)
     cells = [(seed, method, precision) for seed in SEEDS for method in METHODS for precision in ("fp32", "bf16")]
     for seed, method, precision in cells:
         path = folder / f"{method}-{precision}-seed{seed}.json"

@@ -10,8 +10,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,12 +19,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from shared import apart
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core import server, wire
 
 CLIENTS = 3
 LOCAL = Local(lr=0.05, batch_size=8)
 PARTS = ("fedavg:here", "fedavg:ray", "fedsam:here", "scaffold:here")
+
+RETURNED = {"MALLOC_MMAP_THRESHOLD_": "1048576"}
+"""Freed tensors go back to the system at once."""
 
 
 class Wide(nn.Sequential):
@@ -104,18 +106,6 @@ def measure(method: str, where: str, width: int) -> dict[str, Any]:
     }
 
 
-def apart(arguments: list[str]) -> dict[str, Any]:
-    """One part, in its own process."""
-    returned = {"MALLOC_MMAP_THRESHOLD_": "1048576"}  # freed tensors go back to the system at once
-    environment = {**os.environ, **returned, "RAY_USAGE_STATS_ENABLED": "0"}
-    command = [sys.executable, __file__, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{arguments} failed:\n{done.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -128,7 +118,7 @@ def main() -> None:
         print(json.dumps(measure(method, where, arguments.width)))
         return
     width = ["--width", str(arguments.width)]
-    runs = [apart(["--part", name, *width]) for name in PARTS]
+    runs = [apart(__file__, ["--part", name, *width], RETURNED) for name in PARTS]
     machine = {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()}
     print(json.dumps({"runs": runs, "environment": {**machine, "processors": os.cpu_count()}}, indent=2))
 

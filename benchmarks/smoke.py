@@ -7,33 +7,20 @@ that.
     python benchmarks/smoke.py --json > benchmarks/results/smoke.json
 """
 
-import argparse
 import json
-import platform
-import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
 
+from shared import each_method, first_examples, personal_accuracy, versions
 from undrift import Algorithm, Local, Simulation, make
-from undrift.algorithms import ALGORITHMS
-from undrift.data import Dataset, DataTask, Split, load
+from undrift.data import Dataset, DataTask, load
 from undrift.data.partition import partition
 from undrift.experiment.setup import default_model, maker
 
 LOCAL = Local(lr=0.1, epochs=2, batch_size=50, weight_decay=1e-3, clip=10.0)
 ROUNDS, CLIENTS, COHORT = 10, 20, 10
-
-
-def small(dataset: Dataset, train: int, test: int) -> Dataset:
-    """The first examples of a data set."""
-
-    def cut(split: Split, count: int) -> Split:
-        return Split(split.inputs[:count], split.targets[:count])
-
-    return replace(dataset, train=cut(dataset.train, train), test=cut(dataset.test, test))
 
 
 def smoke_task(dataset: Dataset, algorithm: Algorithm) -> DataTask:
@@ -51,25 +38,15 @@ def smoke(name: str, dataset: Dataset) -> dict[str, Any]:
     state = simulation.run(ROUNDS)
     row: dict[str, Any] = {"name": name, "accuracy": round(task.test(simulation.module(state)).accuracy, 4)}
     if algorithm.personalized:
-        own = [task.own_score(simulation.personal(state, client), client).accuracy for client in range(CLIENTS)]
-        row["personal"] = round(sum(own) / CLIENTS, 4)
+        row["personal"] = round(personal_accuracy(task, simulation, state), 4)
     return {**row, "seconds": round(time.perf_counter() - begun, 1)}
 
 
 def main() -> None:
     """Run all methods, or those named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("names", nargs="*", help="methods; default all of undrift list")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    dataset, rows = small(load("fashion-mnist"), 4100, 1000), []
-    for name in arguments.names or ALGORITHMS:
-        rows.append(smoke(name, dataset))
-        print(json.dumps(rows[-1]), file=sys.stderr if arguments.json else sys.stdout, flush=True)
-    if arguments.json:
-        environment = {"python": platform.python_version(), "torch": torch.__version__}
-        print(json.dumps({"rows": rows, "environment": environment}, indent=1))
+    rows, as_json = each_method(__doc__, lambda: first_examples(load("fashion-mnist"), 4100, 1000), smoke)
+    if as_json:
+        print(json.dumps({"rows": rows, "environment": versions()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """The cost of a local step: the loop against bare PyTorch, and one method against another.
 
-All contenders run in one process, one after the other in every repetition, and the ratios are medians over the
-repetitions: a busy machine slows both sides of a ratio. A value is the time of a step of the first over the second.
+All contenders run in one process, one after the other in every repetition, and a ratio is the median over the
+repetitions: a busy machine slows both sides of it. `least` compares the shortest repetitions of both sides, those that
+were disturbed least. A value is the processor time of a step of the first over the second.
 
     python benchmarks/step.py --json > benchmarks/results/step.json
 """
 
 import argparse
-import ctypes
 import json
 import platform
 import statistics
@@ -28,13 +28,15 @@ from undrift.core.random import generator
 from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.core.vector import bind
+from undrift.engine.allocator import keep_memory
 from undrift.models import CNN5, resnet, resnet18
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
-    "cnn5": (CNN5, 48),
-    "resnet20": (resnet, 50),
-    "resnet18": (resnet18, 50),
+MODELS: dict[str, tuple[Callable[[], nn.Module], int, int, int]] = {
+    "cnn5": (CNN5, 48, 5, 21),
+    "resnet20": (resnet, 50, 3, 15),
+    "resnet18": (resnet18, 50, 1, 7),
 }
+"""How to make each model, its batch size, the local steps of a repetition and the repetitions."""
 METHODS: dict[str, Algorithm] = {
     "fedavg": fedavg(),
     "fedsam": fedsam(),
@@ -93,9 +95,9 @@ def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Calla
     return epoch
 
 
-def contenders(name: str, steps: int) -> dict[str, Callable[[], None]]:
+def contenders(name: str) -> dict[str, Callable[[], None]]:
     """Everything that is timed on one model, on random images of CIFAR's shape."""
-    make, batch = MODELS[name]
+    make, batch, steps, _ = MODELS[name]
     images = torch.randn(steps * batch, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(steps * batch) % 10
     task = TensorTask(make, images, labels, [torch.arange(steps * batch)])
@@ -106,9 +108,10 @@ def contenders(name: str, steps: int) -> dict[str, Callable[[], None]]:
     }
 
 
-def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
+def measure(name: str) -> dict[str, Any]:
     """The ratios of one model with their quartiles, and the milliseconds of a step of each contender."""
-    runs = contenders(name, steps)
+    *_, steps, repetitions = MODELS[name]
+    runs = contenders(name)
     for run in runs.values():
         run()
     seconds: dict[str, list[float]] = {contender: [] for contender in runs}
@@ -126,19 +129,16 @@ def measure(name: str, steps: int, repetitions: int) -> dict[str, Any]:
         "quartiles": {
             ratio: [round(q, 3) for q in statistics.quantiles(values, n=4)[::2]] for ratio, values in pairs.items()
         },
+        "least": {
+            ratio: round(min(seconds[above]) / min(seconds[below]), 3) for ratio, (above, below) in RATIOS.items()
+        },
+        "steps": steps,
+        "repetitions": repetitions,
         "ms": {contender: round(statistics.median(s) / steps * 1e3, 2) for contender, s in seconds.items()},
     }
 
 
-def keep_memory() -> None:
-    """Tell glibc to keep freed memory: by default it returns some after every step and faults it in again."""
-    libc = ctypes.CDLL(None)
-    trim_threshold, mmap_threshold = -1, -3
-    if not (libc.mallopt(mmap_threshold, 32 << 20) and libc.mallopt(trim_threshold, 2**31 - 1)):
-        raise RuntimeError("--keep-memory: this system's malloc does not take the settings")
-
-
-def environment(steps: int, repetitions: int, malloc: str) -> dict[str, Any]:
+def environment(malloc: str) -> dict[str, Any]:
     """The machine and the versions."""
     info = Path("/proc/cpuinfo")
     models = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
@@ -150,8 +150,6 @@ def environment(steps: int, repetitions: int, malloc: str) -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "malloc": malloc,
-        "steps": steps,
-        "repetitions": repetitions,
     }
 
 
@@ -159,18 +157,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="The cost of a local step.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--repetitions", type=int, default=21, help="alternating repetitions, 2 at least")
-    parser.add_argument("--steps", type=int, default=10, help="local steps per repetition")
     parser.add_argument("--model", choices=MODELS, help="measure one model only")
     parser.add_argument("--keep-memory", action="store_true", help="measure without malloc's page faults (glibc)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.keep_memory:
         keep_memory()
-    results = {
-        name: measure(name, options.steps, options.repetitions) for name in MODELS if options.model in (None, name)
-    }
-    where = environment(options.steps, options.repetitions, "keeps memory" if options.keep_memory else "default")
+    results = {name: measure(name) for name in MODELS if options.model in (None, name)}
+    where = environment("keeps memory" if options.keep_memory else "default")
     if options.json:
         print(json.dumps({**results, "environment": where}, indent=2))
         return
@@ -179,7 +173,8 @@ def main() -> None:
         print(f"{name}: a step of " + ", ".join(f"{contender} {ms:.1f} ms" for contender, ms in result["ms"].items()))
         for ratio in RATIOS:
             low, high = result["quartiles"][ratio]
-            print(f"  {ratio:22} {result[ratio]:6.3f}   half of the repetitions from {low:.3f} to {high:.3f}")
+            least = result["least"][ratio]
+            print(f"  {ratio:22} {result[ratio]:6.3f}   half from {low:.3f} to {high:.3f}   least {least:.3f}")
 
 
 if __name__ == "__main__":

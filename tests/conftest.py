@@ -10,6 +10,7 @@ import torch
 
 import pretend  # noqa: F401  a device, which must be there before the first backward pass of a process
 import quick
+import thin
 
 torch.set_num_threads(1)
 collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py
@@ -23,13 +24,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what belongs to `make quick`."""
+    """Mark what belongs to `make quick`, and what is left to `make sweeps`."""
     chosen = quick.chosen(items)
     for item in chosen.values():
         item.add_marker(pytest.mark.quick)
-    missing = sorted(set(quick.TESTS) - set(chosen))
+    left, unknown = thin.left(items)
+    for item in left:
+        item.add_marker(pytest.mark.sweep)
+    missing = sorted((set(quick.TESTS) - set(chosen)) | unknown)
     if config.getoption("--used") and missing:
-        raise pytest.UsageError(f"tests/quick.py names tests that are not there: {', '.join(missing)}")
+        raise pytest.UsageError(f"tests/quick.py or thin.py names tests that are not there: {', '.join(missing)}")
 
 
 @pytest.hookimpl(wrapper=True)

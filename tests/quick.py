@@ -42,15 +42,25 @@ TESTS = (
     "test_unequal_work::test_fednova_reaches_the_optimum_where_fedavg_does_not",
     "test_wire::test_damage_is_found",
     "test_work::test_steps_by_hand",
+    "test_removal::test_shares_of_a_layer",
+    "test_center::test_positions_are_windows_and_pixels",
+    "test_whiten::test_a_round_equals_a_loop_over_plain_tensors",
+    "test_skew::test_tables_and_text",
+    "test_advise::test_the_best_that_never_lost_comes_first",
+    "test_advise_command::test_json_and_limits",
     # engines
     "test_backends::test_a_client_that_fails_is_rejected_and_the_round_goes_on",
     "test_flower::test_methods_that_gather_or_upload_every_kind_of_field",
     "test_flower_backend::test_every_option_of_a_simulation_works",
     "test_ray::test_equals_the_reference_to_the_bit",
     "test_devices::test_a_visit_is_measured_and_workers_are_chosen",
+    "test_check_device::test_ratios_are_measured",
     "test_engine_record::test_the_command_line",
     "test_allocator::test_the_variable_decides_for_all",
     "test_visit_cost::test_expected_seconds_by_hand",
+    "test_dispatch::test_nobody_is_waited_for_longer_than_asked",
+    "test_node_store::test_a_worker_reads_its_own_disk_or_that_of_another",
+    "test_object_store::test_damage_is_named",
     # papers
     "test_dry::test_trains_and_evaluates_one_round",
     "test_papers::test_an_experiment_runs_resumes_and_writes_its_numbers",
@@ -109,6 +119,7 @@ TESTS = (
     "test_look::test_the_command",
     "test_named::test_every_form_gives_one_text",
     "test_variance::test_a_projection_splits_every_quantity",
+    "test_report_index::test_every_run_has_a_row",
     "test_report_page::test_command",
     "test_figure_sweep::test_the_command",
     "test_run::test_a_run_explains_itself",
@@ -118,18 +129,26 @@ TESTS = (
     "test_python::test_evaluation_becomes_columns_and_changes_nothing",
     "test_saved::test_the_command",
     "test_tune::test_tune_judges_on_held_out_examples_and_runs_nothing_twice",
+    "test_verify::test_an_intact_run_is_told_from_its_parts",
     # the command line, texts and helpers
     "test_cli_start::test_the_face_is_lazy_and_complete",
     "test_cli_start::test_the_names_are_those_of_the_registries",
     "test_progress::test_trials_are_counted",
+    "test_demo::test_without_the_report_it_says_which_extra",
     "test_refusals::test_a_bad_value_is_answered_in_one_line",
     "test_rounds::test_every_file_counts_from_one",
+    "test_rounds::test_a_run_of_which_every_upload_is_rejected_ends_with_an_error",
+    "test_behind::test_rounds_are_stored_in_order",
     "test_cards::test_show_prints_a_card",
     "test_face::test_a_face_exports_what_it_says",
     "test_files::test_a_file_is_replaced_with_its_permissions",
     "test_literals::test_both_forms_say_the_same",
     "test_names::test_the_nearest_name_is_suggested",
     "test_presets::test_a_comparison_applies_it_to_every_row",
+    "test_status::test_a_run_in_progress_in_words",
+    "test_status::test_metrics_in_the_format_of_prometheus",
+    "test_deploy::test_a_stopped_run_goes_on_and_an_ended_one_is_returned",
+    "test_deploy::test_flower_exports_it",
     "test_new::test_an_empty_folder_is_filled_and_this_one_may_be_meant",
 )
 """Tests by file and function; of one with parameters the first."""
@@ -153,15 +172,24 @@ def chosen(items: Iterable[pytest.Item]) -> dict[object, pytest.Item]:
     return found
 
 
+def name_of(item: pytest.Item) -> str:
+    """The file and the function of a test, without the parameters of its case.
+
+    Args:
+        item: the test.
+    """
+    return f"{item.path.stem}::{getattr(item, 'originalname', None) or item.name}"
+
+
 def _key(item: pytest.Item) -> object:
     """What a test stands for in the selection; None if it is not in it."""
-    function = getattr(item, "originalname", None) or item.name
+    function = name_of(item).rpartition("::")[2]
     given: Mapping[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     if function == "test_block_keeps_the_contract":
         return signature(given["slot"], given["block"])
     if function == "test_the_order_and_the_names_of_clients_change_nothing":
         return family(make(given["name"]))
-    name = f"{item.path.stem}::{function}"
+    name = name_of(item)
     return name if name in TESTS else None
 
 

@@ -18,7 +18,7 @@ from work import METHODS, SETTINGS, load
 
 
 def main() -> None:
-    """Run one contender until it is told to stop."""
+    """Run one contender until the driver asks it to stop."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="a module of the folder contenders")
     parser.add_argument("--setting", choices=SETTINGS, default="mlp")

@@ -91,7 +91,7 @@ def against(rows: list[dict[str, Any]], seconds: dict[str, list[float]]) -> None
         rows: the rows of one setting and method.
         seconds: of each contender's rounds.
     """
-    others = [row for row in rows if row["contender"] not in ("bare", "undrift", "undrift-ray")]
+    others = [row for row in rows if not row["contender"].startswith(("bare", "undrift"))]
     fastest = min(others, key=lambda row: row["seconds"])["contender"] if others else None
     for row in rows:
         for key, base in (("over_bare", "bare"), ("over_fastest_peer", fastest)):

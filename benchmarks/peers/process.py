@@ -57,6 +57,8 @@ SPECS = {
     "bare": Spec("bare PyTorch", "bare"),
     "undrift": Spec("Undrift", "undrift_local"),
     "undrift-ray": Spec("Undrift on Ray", "undrift_ray", workers=2, most=2),
+    "undrift-together": Spec("Undrift, together", "undrift_together"),
+    "undrift-ray-together": Spec("Undrift on Ray, together", "undrift_ray_together", workers=2, most=2),
     "pfl": Spec("pfl-research", "pfl_simulated", "pfl"),
     "pfl-2": Spec("pfl-research", "pfl_simulated", "pfl", workers=2, most=2),
     "fedlab": Spec("FedLab", "fedlab_serial", "fedlab"),

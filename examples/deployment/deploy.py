@@ -1,7 +1,7 @@
 """Start, use and stop a Flower deployment on this machine: SuperLink, SuperExec, SuperNodes, and nginx as a proxy.
 
-Everything is in one work folder: certificates, keys, logs, states, process IDs. All servers listen on the loopback
-address only. The SuperNodes connect through the proxy, as they would over the internet.
+Everything is in one work folder: certificates, keys, logs, runs, states, process IDs. All servers listen on the
+loopback address only. The SuperNodes connect through the proxy, as they would over the internet.
 
     python deploy.py up && python deploy.py run && python deploy.py down
 """
@@ -95,11 +95,14 @@ def run(work: Work = WORK, config: Annotated[list[str] | None, typer.Option("--c
 
 @cli.command()
 def status(work: Work = WORK) -> None:
-    """Show each process, and the SuperLink's list of SuperNodes."""
+    """Show each process, the SuperLink's list of SuperNodes, and how each run is doing."""
     for name in sorted(path.name for path in (work / "pids").glob("*")):
         typer.echo(f"{name}: {'runs' if alive(work, name) else 'is dead'}")
     if alive(work, "superlink"):
         typer.echo(call(BIN / "flwr", "supernode", "list", "tls", work=work.resolve()))
+    runs = sorted(path.parent for path in (work / "runs").glob("*/config.toml"))
+    if runs:
+        subprocess.run([BIN / "undrift", "status", *runs])  # noqa: S603
 
 
 @cli.command()
@@ -116,7 +119,7 @@ def configure(work: Path, nodes: int, wanted: Plan, body_limit: str) -> Plan:
     known = json.loads(path.read_text()) if path.exists() else wanted
     plan = {name: known.get(name) or free_port() for name in (*wanted, *(f"node{i}" for i in range(nodes)))}
     path.write_text(json.dumps(plan))
-    for folder in ("logs", "pids", "nginx", "state", "flwr"):
+    for folder in ("logs", "pids", "nginx", "state", "flwr", "runs"):
         private(work / folder)
     user = "user root;" if os.geteuid() == 0 else ""  # otherwise nginx's workers could not read the work folder
     values = {"work": work, "host": HOST, "user": user, "body_limit": body_limit, **plan}
@@ -218,7 +221,7 @@ def environment(work: Path) -> dict[str, str]:
     off = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     own = {"FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "FLWR_HOME": f"{work}/flwr", "PATH": path}
-    return {**os.environ, **off, **own}
+    return {**os.environ, **off, **own, "UNDRIFT_RUNS": f"{work}/runs"}
 
 
 def call(*command: str | Path, work: Path = WORK) -> str:

@@ -13,8 +13,9 @@ from undrift.blocks.aggregation.fair import Fair
 from undrift.blocks.aggregation.loss import Loss
 from undrift.blocks.aggregation.normalized import Reach, reach
 from undrift.core.algorithm import Algorithm, cost
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
 from undrift.core.reduce import Total
+from undrift.core.rejection import Reason
 from undrift.core.server import send
 from undrift.core.types import Cohort, Local, Upload
 from undrift.core.vector import Layout

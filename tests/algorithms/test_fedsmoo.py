@@ -272,7 +272,7 @@ def test_fedsol_needs_scores() -> None:
         path(fedsol(), BOWLS, LONG, 1)
     twice = replace(ROWS, make=Pair, criterion=lambda z, y: nn.functional.cross_entropy(z[0], y))
     with pytest.raises(
-        ClientError, match='must give out scores, one row an example, got tuple; distance="weights" needs'
+        ClientError, match='must return scores, one row per example, got tuple; distance="weights" needs'
     ):
         path(fedsol(), twice, STEPS, 1)
 

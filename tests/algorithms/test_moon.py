@@ -86,7 +86,7 @@ def test_models_without_a_linear_layer_need_a_name() -> None:
         path(make("moon"), task, LOCAL, 1)
     with pytest.raises(ClientError, match=r"tap: the model has no layer 'neck'; it has first, pair"):
         path(make("moon", features="neck"), task, LOCAL, 1)
-    with pytest.raises(ClientError, match=r"must be one tensor a forward pass, pair gave tuple; name another"):
+    with pytest.raises(ClientError, match=r"must be one tensor per forward pass, pair gave tuple; name another"):
         path(make("moon", features="pair"), task, LOCAL, 2)
     assert bool(torch.isfinite(path(make("moon", features="first"), task, LOCAL, 3)).all())
     with pytest.raises(ClientError, match="no linear layer"):

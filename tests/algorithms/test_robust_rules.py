@@ -27,7 +27,7 @@ from undrift.blocks.aggregation import median
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
 from undrift.core.aggregation import Aggregation
-from undrift.core.gate import Reason
+from undrift.core.rejection import Reason
 from undrift.core.types import Cohort, Upload, WeightedSums
 
 

@@ -18,7 +18,8 @@ from undrift.blocks.aggregation.agreement import disagreement, inner_products, t
 from undrift.blocks.aggregation.discrepancy import Skew, skew
 from undrift.core import server
 from undrift.core.client import ClientError
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
+from undrift.core.rejection import Reason
 from undrift.core.vector import Layout
 from undrift.testing import Clinic, Quadratics
 

@@ -10,7 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry import FILTERS
-from undrift.blocks import Filter, cap_norm, clip_coordinates, high_pass, high_pass_2d, low_pass, random_stop, rescale
+from undrift.blocks import (
+    Filter,
+    block_means,
+    cap_norm,
+    center,
+    clip_coordinates,
+    high_pass,
+    high_pass_2d,
+    low_pass,
+    random_stop,
+    rescale,
+)
+from undrift.blocks.spectral.center import OVER
 from undrift.core.exact import LIMIT, ExactSum
 from undrift.core.vector import Layout
 
@@ -37,7 +49,10 @@ def test_filters_are_linear_and_symmetric(f: Filter, seed: int, a: float, b: flo
     assert abs(float(apply(f, v) @ u - v @ apply(f, u))) < 1e-9
 
 
-@pytest.mark.parametrize("f", [*PROJECTIONS, high_pass_2d(0.1)], ids=str)
+MEANS = [center(over) for over in OVER] + [block_means(7)]
+
+
+@pytest.mark.parametrize("f", [*PROJECTIONS, *MEANS, high_pass_2d(0.1)], ids=str)
 @given(seed=seeds)
 @settings(max_examples=15, deadline=None)
 def test_projections_are_idempotent_and_orthogonal(f: Filter, seed: int) -> None:

@@ -120,5 +120,7 @@ def test_what_does_not_fit_is_refused() -> None:
     pytest.importorskip("flwr")
     from undrift.flower import UndriftStrategy
 
-    with pytest.raises(TypeError, match=r"selection=PowerOfChoice\(candidates=4, batches=None\) asks clients before"):
+    with pytest.raises(
+        TypeError, match=r"selection=PowerOfChoice\(candidates=4, batches=None\) evaluates candidates before"
+    ):
         UndriftStrategy(algorithm, BOWLS.model(), population=8, cohort=2)

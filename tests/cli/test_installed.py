@@ -98,6 +98,7 @@ def test_the_example_trains_with_its_own_model(installed: Path) -> None:
     assert {one["setting"] for one in recorded} == {"method", "model", "data"}
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_one_hash_on_every_engine(installed: Path) -> None:
     """The plug-in's method and data, with a block and a model by reference from the working folder."""

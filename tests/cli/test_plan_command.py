@@ -29,7 +29,7 @@ def call(*words: str) -> str:
 def test_a_plan_says_what_breaks_first() -> None:
     words = [*BIG, "--method", "scaffold", "--network", "1e9", "--disk", "1e12", "--memory", "64e9"]
     shown = call(*words)
-    assert "scaffold: 10000 of 1000000 clients, 10000000 parameters, ray with 1000 workers" in shown
+    assert "scaffold: 10,000 of 1,000,000 clients, 10,000,000 parameters, ray with 1000 workers" in shown
     assert "breaks first: disk: 80 TB" in shown and "undrift doctor --measure" in shown
     found = json.loads(call(*words, "--json"))
     assert found["disk"]["states"] == 2 * 10**6 * 4e7 and not found["measured"]
@@ -40,7 +40,7 @@ def test_a_plan_says_what_breaks_first() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--cohort", "200"], "cohort: 200 clients a round, but there are only 100 clients"),
+        (["--cohort", "200"], "cohort: 200 clients per round, but there are only 100 clients"),
         (["--clients", "0.5"], "clients must be 1 or more, got 0.5"),
         (["--engine", "spark"], "engine must be local, ray or flower, got 'spark'"),
         (["--engine", "local", "--workers", "2"], "workers: the local engine has one, got 2; set engine to ray"),
@@ -64,7 +64,7 @@ def test_a_run_is_planned_with_a_measured_visit(tmp_path: Path) -> None:
     assert size["example"] > 0 and size["step"] > 0 and size["parameters"] > 1000 and size["examples"] > 10
     assert found["method"]["name"] == "scaffold" and found["seconds"] > 0
     done = CliRunner().invoke(app, ["plan", "--config", str(file), "--parameters", "1e6"])
-    assert done.exit_code == 2 and "parameters: those of the run's model count" in done.stderr
+    assert done.exit_code == 2 and "parameters: with --config they are those of the run's model" in done.stderr
 
 
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,10 @@ BAD = [
     # names
     (("runn",), "undrift: no command is named 'runn'; did you mean 'run'? (see undrift --help)"),
     (("run", "fedavgg"), "undrift run: no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
-    (("run", "scaffold + sm(0.1)"), "undrift run: no algorithm, block or filter is named 'sm'; did you mean 'sam'?"),
+    (
+        ("run", "scaffold + sm(0.1)"),
+        "undrift run: method: no algorithm, block or filter is named 'sm'; did you mean 'sam'?",
+    ),
     ((*RUN, "--data", "mnist"), "undrift run: data: no data set is named 'mnist'; did you mean 'femnist'?"),
     ((*RUN, "--model", "cn"), "undrift run: model: no model is named 'cn'; did you mean 'cnn'?"),
     (
@@ -45,12 +48,12 @@ BAD = [
     ),
     (
         ("run", "fedavg + nosuch.blocks:Drift(0.1)"),
-        "undrift run: nosuch.blocks:Drift: no module is named 'nosuch'; install it, or start in the folder that "
-        "contains it",
+        "undrift run: method: nosuch.blocks:Drift: no module is named 'nosuch'; install it, or start in the folder "
+        "that contains it",
     ),
     (
         ("run", "fedavg + undrift.blocks:SAM(rh=0.1)"),
-        "undrift run: 'undrift.blocks:SAM(rh=0.1)': got an unexpected keyword argument 'rh'; it takes "
+        "undrift run: method: 'undrift.blocks:SAM(rh=0.1)': got an unexpected keyword argument 'rh'; it takes "
         "rho: float = 0.1, blend: float = 1.0",
     ),
     (
@@ -61,7 +64,7 @@ BAD = [
     ((*RUN, "--clients", "-5"), "undrift run: clients: input should be greater than or equal to 1, got '-5'"),
     (
         (*RUN, "--clients", "5", "--cohort", "10"),
-        "undrift run: cohort: 10 clients a round, but there are only 5 clients",
+        "undrift run: cohort: 10 clients per round, but there are only 5 clients",
     ),
     (
         (*RUN, "--cohort", "1.5"),
@@ -112,7 +115,7 @@ BAD = [
     ),
     (("run", "--config", "typo.toml"), "undrift run: typo.toml: round: unknown key; did you mean 'rounds'?"),
     (("run", "--config", "half.toml"), "undrift run: half.toml: not TOML: Invalid value (at line 1, column 10)"),
-    ((*RUN, "--out", "notes"), "undrift run: notes exists and is no run: name another folder with --out"),
+    ((*RUN, "--out", "notes"), "undrift run: notes exists and is not a run: name another folder with --out"),
     (
         (*RUN, "--out", "run"),
         "undrift run: run exists: name another folder with --out, or resume it with: undrift resume run",
@@ -124,7 +127,7 @@ BAD = [
     (("resume",), "undrift resume: Missing argument 'FOLDER' (see undrift resume --help)"),
     (
         ("compare", "rows.toml"),
-        "undrift compare: rows.toml: fedavgg: no algorithm is named 'fedavgg'; did you mean 'fedavg'?",
+        "undrift compare: rows.toml: fedavgg: method: no algorithm is named 'fedavgg'; did you mean 'fedavg'?",
     ),
     (
         ("compare", "sets.toml"),

@@ -47,6 +47,31 @@ def test_every_card_is_complete(name: str) -> None:
     assert found.equations.startswith(("client", "server"))
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_card_says_when_to_use_the_method_and_when_not(name: str) -> None:
+    found = card(name)
+    assert len(found.title) <= 125
+    use, *rest = re.split(r"(?<=\.) (?=[A-Z])", found.use)
+    assert use.startswith("Use it ") and len(rest) == 1 and rest[0].startswith("Not ") and rest[0].endswith("."), (
+        "two sentences, the first paragraph after the title: 'Use it ...' and 'Not ...'"
+    )
+    assert max(len(use), len(rest[0])) <= 180 and "Use it " not in found.idea
+    assert markdown(found).startswith(f"# {name}\n\n{found.title}\n\n**When to use:** {found.use}\n\n")
+
+
+def test_a_docstring_without_advice_has_a_card_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent() -> Algorithm:
+        """A method of my own.
+
+        Why it works.
+        """
+        return Algorithm()
+
+    monkeypatch.setitem(ALGORITHMS, "silent", silent)
+    assert card("silent").use == "" and card("silent").idea == "Why it works."
+    assert "When to use" not in markdown(card("silent"))
+
+
 def test_pages_are_up_to_date() -> None:
     folder, made = ROOT / "docs" / "methods", pages()
     assert {path.name for path in folder.iterdir()} == set(made), "run make cards"

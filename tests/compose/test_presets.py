@@ -152,4 +152,4 @@ def test_a_card_lists_the_presets() -> None:
     page = card("mofedsam")
     assert list(page.presets) == [name for name, found in PAPERS.items() if "mofedsam" in found.methods]
     assert "| `fedwmsam` | `rho=0.01` | - | FedWMSAM, its sweep of rho" in markdown(page)
-    assert "`papers`, `specgrad`" in markdown(page) and "No preset says anything about it" in markdown(card("krum"))
+    assert "`papers`, `specgrad`" in markdown(page) and "No preset sets values for it" in markdown(card("krum"))

@@ -121,7 +121,7 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"availability": {"0": [[1, 2, 3]]}}, "availability of client 0"),
         ({"availability": {"0": ["noon"]}}, "availability of client 0"),
         ({"availability": {"0": {"period": 5}}}, "availability of client 0"),
-        ({"availability": [[1]] * 7}, "the trace has 7 clients, there is none for client 7"),
+        ({"availability": [[1]] * 7}, "the trace has 7 clients, none for client 7"),
         ({"sampling": "size"}, r'use "uniform", "examples" or a list'),
         ({"sampling": [1.0, 2.0]}, "2 weights, but there are 8 clients; give one per client"),
         ({"sampling": [0.0] * 8}, "weights must be finite numbers of 0 or more, not all of them 0"),

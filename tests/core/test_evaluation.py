@@ -82,7 +82,7 @@ def test_metrics_by_hand() -> None:
         ({"drift": mae}, "'drift' is already a column of the rows; give the metric another name"),
         ({"client_mae": mae}, "'client_mae' is already a column"),
         ({"a b": mae}, "a name has letters, digits"),
-        (["mae", mae], "mae is there twice; give a mapping with two names"),
+        (["mae", mae], "mae is given twice; give a mapping with two names"),
         ([3], "int must be a function of \\(outputs, targets\\) or have update, compute, reset"),
         ("mae", "give a mapping or a list"),
         (["nowhere.metrics:f1"], "nowhere.metrics:f1: no module is named 'nowhere'"),

@@ -13,8 +13,9 @@ from undrift.algorithms import make
 from undrift.core import server, wire
 from undrift.core.aggregation import Summing
 from undrift.core.exact import ExactSum
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
 from undrift.core.reduce import Total
+from undrift.core.rejection import Reason
 from undrift.core.types import Upload
 from undrift.testing import Clinic, fingerprint
 

@@ -58,7 +58,7 @@ def trained(model: nn.Module) -> Tensor:
     asked.tap("last", inputs=True)
     asked.next(4, (INPUTS, LABELS))
     bound.w.sub_(asked.gradient(), alpha=0.1)
-    assert torch.equal(asked.seen["first"].relu(), asked.seen["last"])
+    assert torch.equal(asked.seen["first"].relu(), asked.seen["last:inputs"])
     asked.release()
     bound.check()
     return bound.w

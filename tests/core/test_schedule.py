@@ -87,7 +87,7 @@ def test_bad_texts_are_rejected(text: str, message: str) -> None:
 def test_local_rejects_what_cannot_be() -> None:
     with pytest.raises(ValueError, match=r"give decay or schedule, not both: set decay to 1, got 0.9"):
         Local(decay=0.9, schedule="step(3)")
-    with pytest.raises(ValueError, match=r"'cosine' must say over how many rounds: cosine\(over=100\)"):
+    with pytest.raises(ValueError, match=r"'cosine' needs the number of rounds: cosine\(over=100\)"):
         Local(schedule="cosine")
 
 

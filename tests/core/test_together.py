@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 from undrift.algorithms import make
 from undrift.compose.build import make as compose
 from undrift.core.example_losses import example_losses
-from undrift.core.gate import Reason
 from undrift.core.local import Local
+from undrift.core.rejection import Reason
 from undrift.core.server import send
 from undrift.core.tensor_task import TensorTask
 from undrift.core.together import check_together
@@ -138,6 +138,41 @@ def test_what_cannot_be_vectorised_is_refused_by_name(method, options, settings,
     with pytest.raises(ValueError, match=f"together = 4 is not possible: .*{reason}.*; set together to 1"):
         Job(compose(method), task(**options), Local(**settings, together=4))
     check_together(compose(method), Local(**settings), task(**options))
+
+
+class OwnBatches(TensorTask):
+    """A task with noisy batches."""
+
+    def batches(self, client, size, generator):
+        for inputs, targets in super().batches(client, size, generator):
+            yield inputs + torch.randn(inputs.shape, generator=generator), targets
+
+
+class OwnLoss(TensorTask):
+    """A task with a scaled loss."""
+
+    def loss(self, model, batch):
+        return 2 * super().loss(model, batch)
+
+
+class OwnLosses(OwnLoss):
+    """The same, per example too."""
+
+    def losses(self, model, batch):
+        return 2 * super().losses(model, batch)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(OwnBatches, "its own batches"), (OwnLoss, "its own loss"), (OwnLosses, "")]
+)
+def test_a_derived_task_is_not_bypassed(kind, reason) -> None:
+    base = task()
+    derived = kind(base.make, base.inputs, base.targets, base.clients)
+    if reason:
+        with pytest.raises(ValueError, match=f"{kind.__name__} has {reason}, but not its own .*; set together to 1"):
+            Job(compose("fedavg"), derived, Local(together=4))
+    else:
+        Job(compose("fedavg"), derived, Local(together=4))
 
 
 def test_a_client_that_fails_does_not_take_others_along() -> None:

@@ -265,7 +265,7 @@ class Silent(Mixture):
     ("block", "slot", "promise"),
     [
         (Silent(), None, "clients have models of their own: declare personalizes = True"),
-        (Misread(), None, r"Misread.train_own\(self, grad, local\): the verb is called as train_own\(self, grad"),
+        (Misread(), None, r"Misread.train_own\(self, grad, local\): it is called as train_own\(self, grad"),
         (
             Global(),
             "drift",

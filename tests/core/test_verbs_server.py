@@ -11,7 +11,8 @@ from round_support import close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.core import server
 from undrift.core.aggregation import Aggregation, Summing
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
+from undrift.core.rejection import Reason
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])

@@ -160,7 +160,7 @@ def test_bloodmnist_from_its_archive(tmp_path: Path) -> None:
         read_npz(path, "val_images")
     with zipfile.ZipFile(path, "a") as archive, archive.open("evil.npy", "w") as file:
         np.lib.format.write_array(file, np.array([{}]), allow_pickle=True)
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(DataError, match="allow_pickle=False"):
         read_npz(path, "evil")
 
 
@@ -248,7 +248,7 @@ def test_alphabet() -> None:
     assert encode("$\u00e9\u4e2d").tolist() == [80, 80, 80]
     with pytest.raises(ValueError, match="stride must be 1 or more, got 0"):
         windows(PLAY, 0)
-    with pytest.raises(ValueError, match="no role speaks enough for windows of 80 characters"):
+    with pytest.raises(ValueError, match="no role has enough text for windows of 80 characters"):
         windows("A:\nfew words")
 
 
@@ -374,7 +374,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
         find_source("xyz")
     with pytest.raises(ValueError, match="cifar10: files must be given for train, test, got train"):
         load("cifar10", {"train": "a.parquet"})
-    with pytest.raises(DataError, match=r"cifar10: a.parquet is not a file"):
+    with pytest.raises(DataError, match=r"cifar10: a.parquet is not a file; give the path of one"):
         load("cifar10", {"train": "a.parquet", "test": "b.parquet"})
     with pytest.raises(ValueError, match="give where or hub, not both"):
         load("cifar10", tmp_path, hub="a/b")
@@ -437,7 +437,7 @@ def test_available(tmp_path: Path) -> None:
     (tmp_path / "hub/hub/datasets--flwrlabs--femnist").mkdir(parents=True)
     start = time.perf_counter()
     found = {row.name: row for row in available()}
-    assert time.perf_counter() - start < 0.5
+    assert time.perf_counter() - start < 5  # 10 ms on a free machine
     assert list(found) == list(SOURCES)
     assert [name for name, row in found.items() if row.available] == ["digits", "cifar10", "femnist"]
     assert found["cifar10"].where == str(tmp_path / "data/cifar10")

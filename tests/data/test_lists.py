@@ -56,7 +56,7 @@ def test_lists_arrays_tensors_and_mappings() -> None:
     [
         ([[0], [1], [2], [3, 648]], r"clients\[3\]: index 648, but there are 60 examples"),
         ([[0], [-1]], r"clients\[1\]: index -1, but there are 60 examples"),
-        ([[0], [5, 7, 5]], r"clients\[1\]: index 5 is there twice"),
+        ([[0], [5, 7, 5]], r"clients\[1\]: index 5 is given twice"),
         ([[0], []], r"clients\[1\]: it has no indices"),
         ([[0], [1, 2.5]], r"clients\[1\]: indices must be whole numbers, got 2.5"),
         ([[0], [True, False]], r"clients\[1\]: indices must be whole numbers, got True"),
@@ -104,7 +104,7 @@ def test_a_column_is_natural_with_a_name() -> None:
     assert dealt.sha256 == own.sha256 and dealt.scheme == "column:site id"
     assert partition("column:site id, split=2", LABELS, owners=owners).scheme == "column:site id,split=2"
     assert parse("column:7") == parse(" column: 7")
-    with pytest.raises(ValueError, match="column: name the column"):
+    with pytest.raises(ValueError, match="column: the column with each example's client is missing"):
         parse("column:")
 
 

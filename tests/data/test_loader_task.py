@@ -113,12 +113,12 @@ def weighted(data: Any) -> DataLoader[Any]:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (weighted(SETS[0]), r"clients\[0\]: its sampler, WeightedRandomSampler, draws in a way of its own"),
+        (weighted(SETS[0]), r"clients\[0\]: its sampler, WeightedRandomSampler, draws in its own way"),
         (
             DataLoader(SETS[0], batch_sampler=BatchSampler(SequentialSampler(SETS[0]), 4, False)),
-            "batch_sampler of its own",
+            "its own batch_sampler",
         ),
-        (DataLoader(SETS[0], batch_size=None), "a batch_sampler of its own, or no batches"),
+        (DataLoader(SETS[0], batch_size=None), "its own batch_sampler, or no batches"),
         (DataLoader(SETS[0], batch_size=4, drop_last=True), "drop_last leaves out other examples in every epoch"),
         (Stream(), "Stream has no length or no items by index"),
         (DataLoader(Stream()), "Stream has no length or no items by index"),

@@ -21,6 +21,7 @@ TRUE = [
     "dirichlet-client:0.01,remainder=true",
     "classes:2",
     "classes:7",
+    "quantity:0.5",
     "corrupt",
 ]
 GOLDEN = {

@@ -9,7 +9,7 @@ import torch
 from undrift import Algorithm, Local, Simulation, make
 from undrift.core.block import Correction
 from undrift.core.client import ClientError
-from undrift.core.gate import Reason, Rejection
+from undrift.core.rejection import Reason, Rejection
 from undrift.engine.backend import DiskBackend, InProcess
 from undrift.engine.failures import check_failures
 from undrift.engine.store import MemoryStore, StoreError

@@ -1,19 +1,16 @@
 """The deployment end to end: real SuperLink, SuperNodes and proxy, over TLS with authentication, and what is killed."""
 
-import shutil
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from deployment_support import Deployment, cohorts, deploy, replay, seconds, told, until
+from deployment_support import TOOLS, Deployment, cohorts, deploy, replay, running, seconds, told, until
 
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.xdist_group("deployment"),
-    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is missing"),
-    pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is missing"),
-    pytest.mark.skipif(not (shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")), reason="no nginx"),
+    *TOOLS,
 ]
 
 FLEET = (
@@ -32,19 +29,45 @@ FLEET = (
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    it = Deployment(tmp_path_factory.mktemp("deployment"))
-    try:
-        it.up()
+    with running(Deployment(tmp_path_factory.mktemp("deployment"))) as it:
         yield it
-    finally:
-        it.down()
-        until(lambda: not it.processes(), 10)
 
 
-@pytest.mark.parametrize("algorithm", ["fedfft-d", "scaffold"])
-def test_the_app_gives_the_model_of_the_local_engine(deployment, algorithm):
-    log = deployment.finish(deployment.submit(algorithm=algorithm, num_rounds=2), 150)
-    assert told(log) == (cohorts(2), replay(algorithm, cohorts(2)))
+@pytest.mark.slow
+def test_the_app_gives_the_model_of_the_local_engine(deployment):
+    log = deployment.finish(deployment.submit(num_rounds=2), 150)
+    assert told(log) == (cohorts(2), replay("fedfft-d", cohorts(2)))
+
+
+def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment):
+    config = {"run": "killed", "algorithm": "scaffold", "num_rounds": 2}
+    deployment.submit(**config)
+    until(lambda: deployment.rounds("killed") == 1, 240)
+    assert deployment.status("killed")["state"] == "running"
+    deployment.kill_server_app("killed")
+    until(lambda: deployment.status("killed")["state"] == "failed", 20)
+    died = deployment.status("killed")
+    assert died["code"] == 2 and "has died without a result; to resume: give the same flwr run" in died["detail"]
+    deployment.finish(deployment.submit(**config), 240)
+    done = deployment.status("killed")
+    assert done["state"] == "ended" and done["restarts"] == 1 and done["round"] == 2 and done["score"] is not None
+    hosted = [node["clients"] for node in done["nodes"].values()]
+    assert sorted(client for clients in hosted for client in clients) == list(range(12))
+    assert deployment.summary("killed")["sha256"] == replay("scaffold", cohorts(2))
+
+
+@pytest.mark.slow
+def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment):
+    config = {"run": "orphan", "algorithm": "scaffold", "num_rounds": 2}
+    run = deployment.submit(**config)
+    until(lambda: deployment.rounds("orphan") == 1, 240)
+    deployment.kill("superexec")
+    until(lambda: deployment.status("orphan")["state"] == "failed", 60)
+    assert "SuperExec, process" in deployment.status("orphan")["detail"]
+    assert "stopped by user" not in deployment.log(run)
+    deployment.up()
+    deployment.finish(deployment.submit(**config), 240)
+    assert deployment.summary("orphan")["sha256"] == replay("scaffold", cohorts(2))
 
 
 def test_every_supernode_connects_through_the_proxy(deployment):

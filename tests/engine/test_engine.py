@@ -10,8 +10,8 @@ from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
-from undrift.core.gate import Reason
 from undrift.core.random import bernoulli_cohort, cohort, generator
+from undrift.core.rejection import Reason
 from undrift.engine.store import StoreError
 from undrift.testing import Clinic, fingerprint
 

@@ -24,7 +24,7 @@ from own_dtypes import Texts
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
 from undrift.core.client import ClientError
-from undrift.core.gate import Reason
+from undrift.core.rejection import Reason
 from undrift.engine.store import MemoryStore
 from undrift.flower import FlowerBackend
 from undrift.testing import Clinic, clinic, fingerprint

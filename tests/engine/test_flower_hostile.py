@@ -16,8 +16,8 @@ from flower_support import ALL, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from undrift import make
 from undrift.core.exact import ExactSum
-from undrift.core.gate import Reason
 from undrift.core.packed import PackedSum
+from undrift.core.rejection import Reason
 from undrift.core.types import ServerState
 from undrift.engine.flower.client_app import client_app
 from undrift.engine.flower.records import decode, encode, refusal
@@ -196,6 +196,9 @@ SUM = {
     "another shift": (valued(MAIN, put(8, 51)), Reason.SIZE),
     "not the shortest form": (valued(MAIN, put(slice(10, None), 0)), Reason.SIZE),
     "oversized": (valued(MAIN, resummed(lambda x: x + 2.0**41)), Reason.SIZE),
+    "beyond the bound": (valued(MAIN, resummed(lambda x: x + 5318.0)), Reason.SIZE),
+    "slopes beyond the bound": (valued("paced/sum", resummed(lambda x: x + 1e6)), Reason.SIZE),
+    "more weight than stated": (valued("weight/sum", resummed(lambda x: 2 * x)), Reason.WEIGHT),
     "negative weight": (valued("weight/sum", resummed(lambda x: -x)), Reason.WEIGHT),
     "foreign client": (posing(2, 5, 7), Reason.SENDER),
     "client twice": (posing(3, 3, 5), Reason.DUPLICATE),

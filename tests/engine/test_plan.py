@@ -43,5 +43,5 @@ def test_a_number_that_is_given_is_checked() -> None:
     assert plan_workers(probe, 24 * GB, workers=4, devices=2).row()["gpus"] == 0.5
     with pytest.raises(ValueError, match=r"5 workers on one device need 27.5 GB .* free: set workers to 3"):
         plan_workers(probe, 24 * GB, workers=5)
-    with pytest.raises(ValueError, match=r"a worker needs 5.5 GB and 4.0 GB are free: end other programs"):
+    with pytest.raises(ValueError, match=r"a worker needs 5.5 GB and 4.0 GB are free: stop other programs"):
         plan_workers(probe, 4 * GB)

@@ -67,7 +67,7 @@ def test_a_write_that_fails_leaves_the_old_state(tmp_path: Path, monkeypatch: py
     store = DiskStore(tmp_path, ALGORITHM, 7)
     store.save(1, 0, state(1.0), None)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
@@ -87,7 +87,7 @@ def test_many_clients_cost_only_what_is_touched(tmp_path: Path) -> None:
     begin = time.perf_counter()
     for client in range(0, 1_000_000, 5000):
         assert float(store.load(client, 0).parts["drift"].h[0]) == float(client)
-    assert (time.perf_counter() - begin) / 200 < 0.02
+    assert (time.perf_counter() - begin) / 200 < 0.1  # 0.5 ms on a free machine
 
 
 def test_states_last_as_long_as_a_checkpoint_may_name_them(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from undrift.engine.cost import VisitCost, spread_out
 from undrift.engine.partial import Visit
+from undrift.engine.visit_cost import VisitCost, spread_out
 
 
 def test_expected_seconds_by_hand() -> None:

@@ -59,7 +59,10 @@ def test_every_form_survives_its_file(tmp_path: Path) -> None:
     [
         ({"local": {"epochs": 0}}, "local.epochs must be positive and finite, got 0"),
         ({"local": {"epochs": 20_000}}, "local.epochs must be at most 10000, got 20000"),
-        ({"local": {"epochs": "often"}}, "local.epochs: 'often' is neither a law nor a reference; write a number"),
+        (
+            {"local": {"epochs": "often"}},
+            "local.epochs: 'often' is neither a distribution nor a reference; write a number",
+        ),
         ({"local": {"epochs": lambda client, t: 1}}, "local.epochs: a function is stored and sent by its name"),
         ({"local": {"steps": 2.5}}, "local.steps must be a whole number, got 2.5"),
         ({"local": {"deadline": 2.0}}, "a deadline in simulated seconds needs every client's speed"),

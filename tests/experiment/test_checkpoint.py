@@ -5,12 +5,14 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from undrift import Simulation, make
-from undrift.experiment.audit import Audit, AuditError, verify
+from undrift.experiment.audit import Audit, AuditError, read_log
 from undrift.experiment.checkpoint import CheckpointError, Checkpoints
 from undrift.testing import Clinic, fingerprint
 from undrift.util import files
@@ -50,7 +52,14 @@ def damaged(kept: Checkpoints, states, change) -> str:
     return str(error)
 
 
-def test_every_truncation_and_flip_is_refused(kept: Checkpoints, states, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("flips", "size"), [(100, 0), pytest.param(1000, 250_000, marks=pytest.mark.slow)])
+def test_every_truncation_and_flip_is_refused(flips: int, size: int, kept: Checkpoints, states) -> None:
+    """200 in the usual tests; 1,000 flips, and every 4 KiB of a file of two megabytes, in the slow one."""
+    if size:
+        states = [_larger(state, size) for state in states]
+        kept = Checkpoints(kept.folder.parent / "large", SCAFFOLD, size, "this run", keep=2)
+        for state in states:
+            kept.save(state)
     draw = random.Random(0)
     for name in ("0000003.safetensors", "0000003.json"):
         path = kept.folder / name
@@ -58,7 +67,7 @@ def test_every_truncation_and_flip_is_refused(kept: Checkpoints, states, tmp_pat
         cuts = [*range(0, len(data), max(1, min(4096, len(data) // 20))), len(data) - 1]
         for cut in cuts:
             damaged(kept, states, lambda *_, cut=cut, path=path, data=data: path.write_bytes(data[:cut]))
-        for _ in range(100):
+        for _ in range(flips):
             flipped = bytearray(data)
             flipped[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
             if name.endswith("json") and _same_json(flipped, data):
@@ -67,6 +76,12 @@ def test_every_truncation_and_flip_is_refused(kept: Checkpoints, states, tmp_pat
         path.write_bytes(bytes(len(data)))
         damaged(kept, states, lambda *_: None)
         path.write_bytes(data)
+
+
+def _larger(state, size: int):
+    """The state of a model with more parameters."""
+    parts = {slot: type(tree)(*(x.repeat(size)[:size] for x in tree)) for slot, tree in state.parts.items()}
+    return replace(state, params=state.params.repeat(size)[:size], parts=parts)
 
 
 def _same_json(left: bytes, right: bytes) -> bool:
@@ -86,6 +101,9 @@ def test_what_does_not_belong_is_refused(kept: Checkpoints, states) -> None:
         manifest.write_bytes(good[1])
 
     check(lambda s, m: s.unlink(), "cannot be read: No such file")
+    check(lambda s, m: s.write_bytes(b""), "damaged: it is not what 0000003.json describes")
+    check(lambda s, m: m.write_bytes(b""), "0000003.json: damaged: it is not a manifest")
+    check(lambda s, m: m.write_text("[" * 100_000), "0000003.json: damaged: it is not a manifest")
     check(lambda s, m: shutil.copy(m.with_name("0000002.json"), m), "describes round 2, not 3")
     check(lambda s, m: shutil.copy(s.with_name("0000002.safetensors"), s), "not what 0000003.json describes")
     other = Checkpoints(kept.folder.parent / "other", SCAFFOLD, kept.size, "another run")
@@ -132,13 +150,13 @@ def test_the_log_is_chained_and_survives_a_cut(tmp_path: Path) -> None:
         file.write(b'{"time": 1, "ev')  # a crash in the middle of a line
     audit = Audit(path)
     audit.write("resume", round=3)
-    assert verify(path) == 2
+    assert len(read_log(path).hashes) == 2
     lines = path.read_text().splitlines()
     assert len(lines) == 2 and "\x1b" not in lines[0]
     for broken in (lines[::-1], lines[1:], [lines[0].replace("start", "begin"), lines[1]], [lines[0], "x"]):
         path.write_text("\n".join(broken) + "\n")
         with pytest.raises(AuditError, match=r"audit.jsonl, line \d"):
-            verify(path)
+            read_log(path)
 
 
 def test_rows_are_rewound_and_become_parquet(tmp_path: Path) -> None:
@@ -153,5 +171,5 @@ def test_rows_are_rewound_and_become_parquet(tmp_path: Path) -> None:
     assert len(metrics.rows()) == 4
     metrics.rewind(2)
     assert [row["round"] for row in metrics.rows()] == [1, 2]
-    table = pq.read_table(metrics.write_parquet()).to_pydict()
+    table = pq.read_table(BytesIO(metrics.parquet())).to_pydict()
     assert table == {"round": [1, 2], "loss": [0.5, 1.0], "accuracy": [None, 0.5]}

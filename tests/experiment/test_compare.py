@@ -173,7 +173,7 @@ def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]]
     other = built(base=merged(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})
     failures = compare(other, done[0].parent / "out")["failures"]
     assert len(failures) == 4 and started == []
-    assert "seed-0 holds a run with other settings (model: 'small-cnn' there, 'cnn' given" in failures[0]["error"]
+    assert "seed-0 contains a run with other settings (model: 'small-cnn' there, 'cnn' given" in failures[0]["error"]
     assert "local.lr: 0.1 there, 0.05 given); name another folder with --out" in failures[0]["error"]
     compare(built(), done[0])  # the table as others expect it
 
@@ -191,13 +191,13 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
         ({"base": {"method": "fedavg"}}, r"base\.method: every row has its own: write it in \[\[methods\]\]"),
         ({"settings": {"a": {"seed": 3}}}, r"settings\.a\.seed: every row has its own: write it in seeds"),
         ({"base": {"partition": "dirichlett:1"}}, "plain/fedavg: partition: no scheme is named 'dirichlett'"),
-        ({"methods": TWICE}, "methods: fedavg is there 2 times; give one of them another label"),
+        ({"methods": TWICE}, "methods: fedavg is given 2 times; give one of them another label"),
         ({"methods": CHANGED}, r"fedavg changes lr of local, but rows share .* own_local = true"),
         ({"methods": [{"method": "fedprox", "arguments": {"nu": 1}}], "baseline": ""}, "arguments of fedprox: .*nu"),
         ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; did you mean 'fedavg'"),
         ({"methods": [{"method": "fedavg", "label": "../up"}], "baseline": "../up"}, r"'\.\./up' cannot be a folder's"),
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),
-        ({"seeds": [1, 1]}, "seeds: 1 is there 2 times"),
+        ({"seeds": [1, 1]}, "seeds: 1 is given 2 times"),
         ({"seeds": []}, "seeds: .*at least 1 item"),
         (
             {"base": {"target": "best"}},

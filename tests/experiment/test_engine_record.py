@@ -33,9 +33,11 @@ def test_a_run_records_its_device_and_another_kind_is_noticed(tiny, tmp_path: Pa
     begun = tmp_path / "begun"
     start(Config.build({**RUN, "rounds": 1}), begun)
     settings = {**RUN, "folder": begun, "resume": True}
-    with pytest.raises(RunError, match=r"trained on cpu and would go on on pretend, .* undrift resume .* --device pre"):
+    with pytest.raises(
+        RunError, match=r"trained on cpu and would continue on pretend, .* undrift resume .* --device pre"
+    ):
         start(engine={"device": "pretend"}, **settings)
-    with pytest.warns(UserWarning, match=r"trained on cpu and would go on on pretend: the result is close"):
+    with pytest.warns(UserWarning, match=r"trained on cpu and would continue on pretend: the result is close"):
         moved = resume(begun, rounds=2, device="pretend")
     assert moved.sha256 == whole.sha256  # this device has the CPU's bits
     assert '"event": "device"' in (begun / "audit.jsonl").read_text()
@@ -55,7 +57,7 @@ def test_settings_that_cannot_work_are_refused_by_name() -> None:
         Config.build({"engine": {"workers": "many"}})
     before = EngineConfig(device="cuda", deterministic=True)
     assert other_device(before, EngineConfig(device="cuda:1", deterministic=True)) is None
-    assert "with deterministic kernels and would go on without" in str(
+    assert "with deterministic kernels and would continue without" in str(
         other_device(before, EngineConfig(device="cuda"))
     )
 
@@ -96,6 +98,6 @@ def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with plainly("resume"), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning("the run moved", UserWarning, "file.py", 1)
-        warn_other("runs/a", "it was trained on cuda and would go on on cpu")
+        warn_other("runs/a", "it was trained on cuda and would continue on cpu")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "undrift resume: the run moved" and lines[1].startswith("undrift resume: runs/a: it was trained")

@@ -66,7 +66,7 @@ def test_a_resume_elsewhere_says_where_the_data_are(here: Path, monkeypatch: pyt
     start(Config.build(SMALL | {"rounds": 1}), here / "run")
     (here / "else").mkdir()
     monkeypatch.chdir(here / "else")
-    with pytest.raises(FileNotFoundError, match=r"\./scans: no such file or folder; a relative path is that of the w"):
+    with pytest.raises(FileNotFoundError, match=r"\./scans: no such file or folder; relative paths start from the w"):
         resume(here / "run", rounds=2)
 
 

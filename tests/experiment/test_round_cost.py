@@ -12,7 +12,8 @@ from undrift.engine.plan import Probe
 from undrift.experiment.constants import DEFAULTS, Constants, EngineConstants, load_constants, save_constants
 from undrift.experiment.limits import Limits, plan_rows, pressures, this_machine, verdict
 from undrift.experiment.method_size import MethodSize, method_size
-from undrift.experiment.plan import (
+from undrift.experiment.planned import with_probe
+from undrift.experiment.round_cost import (
     RoundSize,
     disk_bytes,
     memory_bytes,
@@ -20,7 +21,6 @@ from undrift.experiment.plan import (
     traffic_bytes,
     visit_seconds,
 )
-from undrift.experiment.planned import with_probe
 
 ONE = EngineConstants(latency=1, round=2, server=3, worker=4, sent=5, down=6, up=7, taken=8)
 UNIT = Constants(
@@ -170,7 +170,7 @@ def test_nothing_breaks() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"cohort": 200}, "cohort: 200 clients a round, but there are only 100 clients"),
+        ({"cohort": 200}, "cohort: 200 clients per round, but there are only 100 clients"),
         ({"parameters": 0}, "parameters must be more than 0"),
         ({"network": -1.0}, "network must be a number of bits per second"),
         ({"engine": "spark"}, "engine must be local, ray or flower"),

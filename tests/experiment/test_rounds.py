@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from audit_support import chained, earlier
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.cli.runs import settings as settings_of
 from undrift.experiment import Config, resume, start
 from undrift.experiment.folder import RunError
-from undrift.experiment.run import StalledError
+from undrift.experiment.stalled import StalledError
 from undrift.experiment.tune import Tuning, tune
 from undrift.util.metrics import Metrics
 
@@ -55,6 +56,7 @@ def test_a_run_that_counted_from_zero_is_read_and_resumed(tmp_path: Path) -> Non
     whole = start(settings(output=LENS), tmp_path / "whole")
     old = start(settings(rounds=3, output=LENS), tmp_path / "old").folder
     older(old)
+    chained(old, earlier(old))
     assert [row["round"] for row in Metrics(old / "metrics.jsonl").rows()] == [1, 2, 3]
     assert [row["round"] for row in Metrics(old / "lens.jsonl").rows()] == [2]
     assert resume(old, rounds=4).sha256 == whole.sha256

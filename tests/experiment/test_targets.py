@@ -49,7 +49,7 @@ def test_refused(value: Any) -> None:
 
 
 def test_a_target_counts_once() -> None:
-    with pytest.raises(ValueError, match="target: baseline is there 2 times; each counts once"):
+    with pytest.raises(ValueError, match="target: baseline is given 2 times; each counts once"):
         read_targets(["baseline", 0.5, "1.0 * baseline"])
 
 

@@ -54,7 +54,7 @@ def test_the_same_script_goes_on_or_returns_the_result(tmp_path: Path) -> None:
     assert ended.sha256 == whole.sha256 and not ended.trained
     with pytest.raises(RunError, match="the task noisy rows is not the run's: it differs in its clients"):
         start(task=lines(clients=3, name="noisy rows"), folder=tmp_path / "cut", resume=True, **SETTINGS)
-    with pytest.raises(RunError, match=r"holds a run with other settings \(local.lr: 0.05 there, 0.1 given\)"):
+    with pytest.raises(RunError, match=r"contains a run with other settings \(local.lr: 0.05 there, 0.1 given\)"):
         start(
             task=loaders(), folder=tmp_path / "cut", resume=True, **{**SETTINGS, "local": {"lr": 0.1, "batch_size": 4}}
         )
@@ -105,7 +105,7 @@ def test_by_reference_on_the_command_line(tmp_path: Path) -> None:
     assert json.loads(answer.stdout)["rounds"] == 3
     for reference, message in (
         ("own_tasks:line", "did you mean 'lines'"),
-        ("own_tasks:Net", "Net is no task, it has no pop"),
+        ("own_tasks:Net", "Net is not a task, it has no pop"),
     ):
         answer = CliRunner().invoke(app, ["run", "fedavg", "--task", reference, "--out", str(tmp_path / "no")])
         assert answer.exit_code == 2 and message in answer.output
@@ -114,7 +114,7 @@ def test_by_reference_on_the_command_line(tmp_path: Path) -> None:
 def test_bad_settings_are_refused_before_training(tmp_path: Path) -> None:
     for given, message in (
         ({"folder": None}, "name a folder"),
-        ({"task": nn.Linear(1, 1)}, "task: Linear is no task, it has no population"),
+        ({"task": nn.Linear(1, 1)}, "task: Linear is not a task, it has no population"),
         ({"method": make("fedavg")}, 'write method="fedprox"'),
         ({"clients": 9}, "clients: the task has 4, got 9; leave it out"),
         ({"goal": "mea"}, "goal: the run does not measure 'mea'; did you mean 'mae'"),

@@ -27,7 +27,11 @@ def selection() -> dict[str, Trial]:
 SELECTION = selection()
 
 
-@pytest.mark.parametrize("name", SELECTION)
+PARTS = [pytest.param(name, marks=() if i % 8 == 0 else pytest.mark.slow) for i, name in enumerate(SELECTION)]
+"""All of them; every eighth is enough for a change that does not concern the papers."""
+
+
+@pytest.mark.parametrize("name", PARTS)
 def test_dry_run(name: str) -> None:
     config = SELECTION[name].config
     if "vit" in str(config.model) or "densenet" in str(config.model):

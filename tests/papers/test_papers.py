@@ -196,10 +196,10 @@ def test_costs_of_the_first_target(tiny: Paper) -> None:
 def test_measures_and_their_targets() -> None:
     assert split_measure("total_seconds@0.95 * baseline") == ("total_seconds", "0.95 * baseline")
     for text in ("round", "seconds@0.7", "accuracy@0.7", "rounds@", "rounds@70"):
-        with pytest.raises(ValueError, match=r"is no measure|target: must be"):
+        with pytest.raises(ValueError, match=r"is not a measure|target: must be"):
             split_measure(text)
     values = {"name": "x", "title": "X", "published": {"table1": {"all": {"fedavg": {"turns": 3}}}}}
-    with pytest.raises(ConfigError, match=r"'turns' is no measure; write accuracy, .*, as in rounds@0\.7"):
+    with pytest.raises(ConfigError, match=r"'turns' is not a measure; write accuracy, .*, as in rounds@0\.7"):
         checked(Paper, values, "x/published.toml")
 
 
@@ -302,7 +302,7 @@ def test_every_kind_of_figure_is_known() -> None:
 def test_the_command_lists_and_rehearses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path))
     bad = WIDE.invoke(app, ["paper", "fedfft", "table1", "--scale", "huge"])
-    assert (bad.exit_code, bad.output) == (2, "undrift paper: --scale huge: there are paper and small\n")
+    assert (bad.exit_code, bad.output) == (2, "undrift paper: --scale must be paper or small, got 'huge'\n")
     listed = WIDE.invoke(app, ["paper", "fedfft", "--scale", "small"])
     assert listed.exit_code == 0
     assert "gradients" in listed.output

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from report_support import folder, material  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.experiment.config import Config
-from undrift.report import Material, page, render, write_page
+from undrift.report import Material, collect, page, render, write_page
 from undrift.report.drawing import PALETTE
 from undrift.report.page import methods
 
@@ -60,7 +60,10 @@ def test_nothing_from_files_runs(html: str, material: Material) -> None:
     assert "<script>alert" not in other and "<img" not in other and "onerror=alert(2)&gt;" in other
 
 
-def test_methods_and_how_to_make_it_again(html: str, material: Material, folder: Path) -> None:
+def test_methods_and_how_to_make_it_again(material: Material, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    material = collect([folder])
+    html = render(material)
     found = methods(material)
     assert [(method.label, method.card.name, method.arguments) for method in found] == [
         ("fedavg", "fedavg", {}),
@@ -90,8 +93,8 @@ def test_in_a_browser(material: Material, tmp_path: Path, width: int, monkeypatc
 
     A frame gives a phone's width, which a window cannot have. Surfaces stay hidden: they want a GPU.
     """
-    read = page._file
-    monkeypatch.setattr(page, "_file", lambda name: read(name) + (VISIT if name == "page.js" else ""))
+    read = page.asset
+    monkeypatch.setattr(page, "asset", lambda name: read(name) + (VISIT if name == "page.js" else ""))
     path = write_page(material, tmp_path / "report.html")
     frame = tmp_path / "frame.html"
     frame.write_text(

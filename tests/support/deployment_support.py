@@ -3,22 +3,34 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import count
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 from warnings import catch_warnings, simplefilter
+
+import pytest
 
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
+
+TOOLS = [
+    pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is missing"),
+    pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is missing"),
+    pytest.mark.skipif(not (shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")), reason="no nginx"),
+]
+"""Marks of tests that start a deployment: they are skipped where a tool is missing."""
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "deployment"
 
@@ -35,6 +47,7 @@ def load(path: Path) -> ModuleType:
 
 
 deploy = load(EXAMPLE / "deploy.py")
+_NAMES = count(1)
 
 
 @dataclass
@@ -93,10 +106,11 @@ class Deployment:
 
     def flwr(self, *words: str) -> str:
         """The output of Flower's command line."""
-        return _output([deploy.BIN / "flwr", *words], deploy.environment(self.work), 60)
+        return _output([deploy.BIN / "flwr", *words], deploy.environment(self.work), 240)
 
     def submit(self, **config: object) -> str:
-        """Start a run of the example; its number."""
+        """Start a run of the example; its number. Without a name its folder is new."""
+        config.setdefault("run", f"run-{next(_NAMES)}")
         told = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
         return str(json.loads(self.flwr("run", str(EXAMPLE), "tls", "--format=json", "-c", told))["run-id"])
 
@@ -116,6 +130,29 @@ class Deployment:
         until(over, seconds, pause=1.0)
         assert status == "finished:completed", f"{status}\n{self.log(run)}"
         return self.log(run)
+
+    def folder(self, name: str) -> Path:
+        """The folder of a run on the server."""
+        return self.work / "runs" / name
+
+    def rounds(self, name: str) -> int:
+        """How many rounds of a run are stored."""
+        rows = self.folder(name) / "metrics.jsonl"
+        return len(rows.read_text().splitlines()) if rows.exists() else 0
+
+    def status(self, name: str) -> dict[str, Any]:
+        """What `undrift status` says about a run."""
+        command = [deploy.BIN / "undrift", "status", self.folder(name), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return {**json.loads(done.stdout), "code": done.returncode}
+
+    def summary(self, name: str) -> dict[str, Any]:
+        """The result of a run."""
+        return dict(json.loads((self.folder(name) / "summary.json").read_text()))
+
+    def kill_server_app(self, name: str) -> None:
+        """End the process of a run without warning."""
+        os.kill(json.loads((self.folder(name) / "status.json").read_text())["process"], signal.SIGKILL)
 
     def reaches(self, run: str, node: str, round: int, seconds: float = 90) -> None:
         """Wait until a SuperNode has begun to train in a round of a run."""
@@ -148,6 +185,20 @@ class Deployment:
         ):
             secure.sendall(head.encode() + body)
             return int(secure.recv(64).split()[1])
+
+
+It = TypeVar("It", bound=Deployment)
+
+
+@contextmanager
+def running(it: It, seconds: float = 10.0) -> Iterator[It]:
+    """A deployment that is started and, at the end, stopped; its processes must be gone within some seconds."""
+    try:
+        it.up()
+        yield it
+    finally:
+        it.down()
+        until(lambda: not it.processes(), seconds)
 
 
 def until(done: Callable[[], bool], seconds: float, pause: float = 0.2) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -46,6 +47,10 @@ class StandInGrid(Grid):
         self.delay: dict[int, float] = {}  # partition -> seconds until it replies
         self.dropped: set[int] = set()  # partitions whose train replies are lost
         self.faults: dict[int, Fault] = {}  # partition -> what its train replies become
+        self.hidden: set[int] = set()  # nodes that are not listed, although their replies come
+        self.keys_of: dict[int, bytes] = {}  # partition -> the public key of its node
+        self.starts: dict[int, int] = {}  # node -> how often it was started
+        self.plan: list[tuple[float, Callable[[], object]]] = []  # what happens when, on the clock
         self.pushed: dict[str, tuple[Message, float]] = {}
         self.pulls: list[list[str]] = []
         self.keys = count()
@@ -57,14 +62,42 @@ class StandInGrid(Grid):
         node = self.random.getrandbits(62)
         config = {"partition-id": partition, "num-partitions": self.partitions, "state-dir": str(self.root)}
         self.nodes[node] = Context(self.run_id, node, config, RecordDict(), {})
+        self.starts[node] = 1
         return node
+
+    def node_of(self, partition: int) -> int:
+        """The ID of a partition's node."""
+        return next(n for n, c in self.nodes.items() if c.node_config["partition-id"] == partition)
+
+    def restart(self, partition: int) -> None:
+        """Start a node again under its ID, as with a registered key: what it was sent before is lost."""
+        node = self.node_of(partition)
+        self.starts[node] += 1
+        self.pushed = {key: it for key, it in self.pushed.items() if it[0].metadata.dst_node_id != node}
+
+    def later(self, seconds: float, action: Callable[[], object]) -> None:
+        """Do something once so many seconds have passed."""
+        self.plan.append((monotonic() + seconds, action))
+
+    def _pass(self) -> None:
+        """Do what is due."""
+        due = [action for when, action in self.plan if when <= monotonic()]
+        self.plan = [(when, action) for when, action in self.plan if when > monotonic()]
+        for action in due:
+            action()
 
     def kill(self, partition: int) -> None:
         """End the nodes of a partition, with all they held in memory."""
         self.nodes = {n: c for n, c in self.nodes.items() if c.node_config["partition-id"] != partition}
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self.nodes)
+        self._pass()
+        return [node for node in self.nodes if node not in self.hidden]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        ids = self.get_node_ids()
+        keys = {node: self.keys_of.get(c.node_config["partition-id"], b"") for node, c in self.nodes.items()}
+        return [NodeInfo(node_id=n, last_activated_at=str(self.starts[n]), public_key=keys[n]) for n in ids]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         keys = []
@@ -75,6 +108,7 @@ class StandInGrid(Grid):
         return keys
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self._pass()
         keys = list(message_ids)
         self.pulls.append(keys)
         return [reply for key in keys for reply in self._pull(key)]

@@ -9,7 +9,7 @@ import flower_grid
 from flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.types import ServerState
-from undrift.engine.flower import receive, tally
+from undrift.engine.flower import asking, receive, roster, tally
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
 
@@ -40,8 +40,9 @@ def true_clock() -> None:
 def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     if "real_time" not in request.fixturenames:
-        monkeypatch.setattr(receive, "sleep", clock.sleep)
-        for module in (receive, tally, flower_grid):
+        for module in (receive, roster):
+            monkeypatch.setattr(module, "sleep", clock.sleep)
+        for module in (asking, receive, roster, tally, flower_grid):
             monkeypatch.setattr(module, "monotonic", clock)
     return clock
 

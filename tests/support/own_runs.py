@@ -21,7 +21,11 @@ from traceback import print_exc
 import torch
 from safetensors.torch import load_file
 
-from kills import deadly, forked, wait
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from faults.kills import forked, wait
+from faults.points import arm
 from undrift.experiment.folder import read_summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "own"
@@ -72,7 +76,7 @@ def main() -> None:
         whole, killed = f"whole/{name}", f"killed/{name}"
 
         def doomed(name: str = name, killed: str = killed) -> None:
-            deadly("after the row", 1)
+            arm("after the row", 1)
             script(name, killed)
 
         began = time.perf_counter()

@@ -18,6 +18,7 @@ from undrift.blocks import (
     ByLoss,
     ByProxy,
     ByScore,
+    CalibratedLogits,
     CommonRepresentation,
     Consensus,
     Contrast,
@@ -52,6 +53,7 @@ from undrift.blocks import (
     ProximalAscent,
     QFair,
     QuantileClip,
+    RestrictedLogits,
     Scaffold,
     ScaffoldI,
     ScoredSAM,
@@ -62,8 +64,11 @@ from undrift.blocks import (
     Tuned,
     Uniform,
     WarmSAM,
+    Whiten,
     Yogi,
+    block_means,
     cap_norm,
+    center,
     clip_coordinates,
     gaussian,
     gd,
@@ -109,6 +114,8 @@ BLOCKS: dict[str, list[Block]] = {
         Contrast(2.0),
         Contrast(1.0, 0.2, "body"),
         Contrast(0.0),
+        CalibratedLogits(),
+        RestrictedLogits(),
         CommonRepresentation(3, 4, 0.01),
         CommonRepresentation(4, 2, 0.01, 0.5, encoder_first=True),
     ],
@@ -174,6 +181,7 @@ BLOCKS: dict[str, list[Block]] = {
         Mixture(0.3, adaptive=True),
         Latest(),
     ],
+    "spectral": [Whiten(0.05), Whiten(10.0)],
     "selection": [PowerOfChoice(6), PowerOfChoice(5, batches=1)],
 }
 """Slot -> instances to check."""
@@ -198,6 +206,13 @@ FILTERS: list[Filter] = [
     rescale(0.1),
     cap_norm(0.05),
     clip_coordinates(3.0),
+    center(),
+    center("positions", 0.5),
+    block_means(7),
 ]
 
-SPECTRAL = [Filters(gradient=f) for f in FILTERS] + [Filters(perturbation=f) for f in FILTERS]
+SPECTRAL = [
+    *(Filters(gradient=f) for f in FILTERS),
+    *(Filters(perturbation=f) for f in FILTERS),
+    *BLOCKS["spectral"],
+]

@@ -7,7 +7,7 @@ from work import CLIENTS, Data, Setting, cohort, initial
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

@@ -92,7 +92,7 @@ def run(
     trainer: Any = FedAvgBaseClientTrainer,
     **more: int,
 ) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

@@ -49,7 +49,7 @@ class Pipeline(StandalonePipeline):
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

@@ -51,7 +51,7 @@ def fit(message: Message, context: Any, setting: Setting, shuffle: bool) -> Mess
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:  # noqa: ARG001
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

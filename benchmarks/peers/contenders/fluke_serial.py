@@ -62,7 +62,7 @@ class Pause(FederationObserver):
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

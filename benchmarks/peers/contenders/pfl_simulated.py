@@ -107,7 +107,7 @@ class Pause(TrainingProcessCallback):
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.

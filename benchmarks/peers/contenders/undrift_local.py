@@ -1,9 +1,6 @@
 """Undrift in one process."""
 
-from collections.abc import Iterator
-from typing import Any
-
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 from turns import Turns
 from work import MODELS, Data, Setting, cohort, initial
 
@@ -14,16 +11,15 @@ from undrift.engine.backend import Backend
 class InOrder(TensorTask):
     """A task whose clients read their data in one order."""
 
-    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
-        """Batches of the data as they lie.
+    def order(self, client: int, generator: Generator) -> Tensor:
+        """The examples as they lie.
 
         Args:
             client: its number.
-            size: examples in a batch.
             generator: not used.
         """
-        for own in self.clients[client].split(size):
-            yield self.inputs[own], self.targets[own]
+        own: Tensor = self.clients[client]
+        return own
 
 
 def run(
@@ -34,8 +30,9 @@ def run(
     workers: int,
     shuffle: bool,
     backend: Backend | None = None,
+    together: bool = False,
 ) -> None:
-    """Train until told to stop.
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.
@@ -45,12 +42,14 @@ def run(
         workers: must be 1 without a backend.
         shuffle: whether clients shuffle their data.
         backend: where clients are trained; None is this process.
+        together: whether a worker trains its clients in groups, of 50 at most.
     """
     if backend is None and workers != 1:
         raise ValueError("undrift_local runs in one process: workers must be 1; use undrift_ray")
     kind = TensorTask if shuffle else InOrder
     task = kind(MODELS[setting.model], data.inputs, data.targets, data.clients)
-    local = Local(lr=setting.lr, epochs=1, batch_size=setting.batch)
+    size = min(50, -(-setting.cohort // workers)) if together else 1
+    local = Local(lr=setting.lr, epochs=1, batch_size=setting.batch, together=size)
     simulation = Simulation(make(method), task, local, cohort=setting.cohort, backend=backend)
     with simulation:
         state = simulation.start()

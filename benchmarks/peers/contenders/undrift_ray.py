@@ -7,8 +7,10 @@ from contenders import undrift_local
 from undrift.ray import Pool, RayBackend
 
 
-def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:
-    """Train until told to stop.
+def run(
+    turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool, together: bool = False
+) -> None:
+    """Train round by round until the driver asks to stop.
 
     Args:
         turns: the protocol.
@@ -17,7 +19,8 @@ def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, s
         method: "fedavg" or "scaffold".
         workers: Ray actors.
         shuffle: whether clients shuffle their data.
+        together: whether a worker trains its clients in groups.
     """
     with Pool(workers) as pool:
         pool.pids()
-        undrift_local.run(turns, setting, data, method, workers, shuffle, RayBackend(pool))
+        undrift_local.run(turns, setting, data, method, workers, shuffle, RayBackend(pool), together)

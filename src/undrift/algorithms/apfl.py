@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
     """APFL: a client's model is a mixture of its own model and the global one, both trained on its data.
 
+    Use it where clients differ in how much they gain from each other: with adaptive=True each learns its own mixture.
+    Not where memory or computation is scarce: a client keeps a second model and takes two gradients per step.
+
     How much a client gains from others differs from client to client; alpha is how much it keeps for itself.
 
         client:  each step  v_i <- v_i - lr alpha g(m_i), m_i = alpha v_i + (1 - alpha) w;   w <- w - lr g(w)

@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def bulyan(f: float = 0.1) -> Algorithm:
     """Bulyan: Krum selects uploads, then every coordinate is a trimmed mean of the selected ones.
 
+    Use it where up to f of at least 4f + 3 uploads may be arbitrary, even in a few coordinates only. Not for small
+    cohorts or many attackers: fewer than seven uploads have no protection, and only m - 4f values of each coordinate
+    are averaged.
+
     In many dimensions an upload can be near the others as a whole and far off in one coordinate. Bulyan trims each
     coordinate of the uploads that Krum selects.
 

@@ -7,8 +7,11 @@ from undrift.core.algorithm import Algorithm
 def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:
     """Ditto: FedAvg, plus a personal model on every client that is pulled towards the global one.
 
-    A personal model is between local training and the global model; the pull says where. The global model does not
-    depend on it, so it may come from any robust rule.
+    Use it where each client needs a model of its own and the global model must not depend on it, also under a robust
+    rule. Not where memory or computation is scarce: a client keeps a second model and takes two gradients per step.
+
+    A personal model is between local training and the global model; the pull determines where. The global model does
+    not depend on it, so it may come from any robust rule.
 
         client:  w <- w - lr g(w);   v_i <- v_i - lr_p (g(v_i) + lam (v_i - w0)), w0 the received model
         server:  FedAvg

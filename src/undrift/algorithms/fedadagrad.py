@@ -7,8 +7,11 @@ from undrift.core.algorithm import Algorithm
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Algorithm:
     """FedAdagrad: the mean displacement is a gradient for Adagrad on the server.
 
-    Every coordinate's rate falls with the sum of its squares, so those that rarely move keep long steps and the
-    others settle by themselves.
+    Use it where updates are sparse and the server's learning rate should decay by itself. Not for long runs of dense
+    networks: squares are summed and never forgotten, so steps keep shrinking.
+
+    Every coordinate's rate falls with the sum of its squares, so those that rarely move keep long steps and the others
+    slow down.
 
         server:  D = sum_i n_i delta_i / sum_i n_i
                  m <- beta1 m - (1 - beta1) D;   v <- v + D^2
@@ -33,7 +36,7 @@ def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Algori
 
     Note:
         v starts at tau^2 and the root has tau added outside; a common port takes sqrt(v + eps). Weights are by
-        examples, as in the experiments; the paper's box averages equally. The first step of every coordinate is about
-        lr, however small D: choose it by the size of the weights, 0.01 to 0.1 for networks.
+        examples, as in the experiments; the paper's algorithm box averages equally. The first step of every coordinate
+        is about lr, however small D: choose it by the size of the weights, 0.01 to 0.1 for networks.
     """
     return Algorithm(server_optimizer=Adagrad(lr=lr, beta1=beta1, tau=tau))

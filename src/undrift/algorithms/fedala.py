@@ -9,8 +9,12 @@ def fedala(
 ) -> Algorithm:
     """FedALA: before training, a client mixes its last model into the received one, element by element.
 
+    Use it where each client takes part often and has a model of its own to keep: how much of it is learned on the
+    client's data. Not for cross-device settings or slow clients: a client keeps its last model, and learning the
+    mixture takes additional epochs.
+
     The received model helps a client in some directions and undoes its own progress in others; the weights, learned on
-    its own data, say which.
+    its own data, tell them apart.
 
         client:  in the top layers  w = w_i + W (w0 - w_i);   W <- W - rate g(w) (w0 - w_i), cut to [0, 1], some epochs
                  below  w = w0;   then  w <- w - lr g(w), as FedAvg;   at the end keep w_i = w and W
@@ -28,7 +32,7 @@ def fedala(
 
     Limits:
         rate=0 gives FedAvg.
-        W held at 0 in all layers is local training.
+        W kept at 0 in all layers is local training.
 
     Example:
         >>> fedala().personalization

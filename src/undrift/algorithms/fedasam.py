@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:
     """FedASAM: FedSAM with a radius that scales with each weight.
 
+    Use it in place of FedSAM where layers differ in scale: the radius follows the size of each weight. Not where local
+    computation is the bottleneck: every step takes two gradients.
+
     The sharpness that SAM measures changes when a layer is rescaled; the adaptive radius does not.
 
         client:  offset = rho T^2 g1/||T g1||, T = |w| + eta on weights, 1 elsewhere;   g is taken at w + offset

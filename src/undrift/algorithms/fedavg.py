@@ -6,8 +6,11 @@ from undrift.core.algorithm import Algorithm
 def fedavg() -> Algorithm:
     """FedAvg: local SGD from the received model, then the average by examples.
 
-    The baseline. Clients with different data pull the average apart: this is the drift that the other methods
-    tame.
+    Use it as the baseline of every comparison, and where clients' data are alike or local training is short. Not where
+    labels differ strongly between clients and local training is long: nothing corrects the drift.
+
+    Clients with different data pull the model in different directions, and the average suffers: this is the client
+    drift that the other methods reduce.
 
         client:  w <- w - lr g
         server:  w <- w + sum_i n_i delta_i / sum_i n_i

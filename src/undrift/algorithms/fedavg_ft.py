@@ -8,6 +8,9 @@ from undrift.core.algorithm import Algorithm
 def fedavg_ft(epochs: int = 10, head: Part = "last") -> Algorithm:
     """FedAvg-FT: FedAvg whose model every client tunes on its own data before it is evaluated.
 
+    Use it as the baseline of personal models: training, traffic and state are those of FedAvg. Not for clients without
+    labelled examples of their own: there is nothing to tune on.
+
     The simplest personal model, and a hard one to beat: the shared training is exactly FedAvg's, and a few epochs on
     the head fit it to a client's classes.
 

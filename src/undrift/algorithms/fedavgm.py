@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algorithm:
     """FedAvgM: FedAvg with heavy-ball momentum on the server.
 
+    Use it where small or skewed cohorts make the global model oscillate from round to round: clients and traffic stay
+    those of FedAvg. Not against drift within a round, which stays as it is, nor without tuning lr: beta = 0.9 makes
+    steps up to ten times as long.
+
     Averages of skewed cohorts oscillate; momentum smooths them over the rounds.
 
         server:  v <- beta v - sum_i n_i delta_i / sum_i n_i;   w <- w - lr v
@@ -14,7 +18,7 @@ def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algor
     Args:
         beta: momentum; 0 gives FedAvg with server rate lr.
         lr: server learning rate; scale it by 1 - beta for steps as long as FedAvg's.
-        nesterov: look ahead.
+        nesterov: whether the momentum is Nesterov's.
 
     Limits:
         beta = 0 and lr = 1 gives FedAvg.

@@ -7,8 +7,11 @@ from undrift.core.algorithm import Algorithm
 def fedawa(steps: int = 1, lr: float = 1e-3) -> Algorithm:
     """FedAWA: the server learns the weights from the uploads themselves, without proxy data.
 
-    An upload that disagrees with the others, or turns the model away from where it was, should count less. The server
-    holds one logit per client and improves those of the cohort by Adam.
+    Use it where the uploads themselves should determine the weights and the server has no data. Not with secure
+    aggregation or in very large cohorts: the server holds every upload of a round.
+
+    An upload that disagrees with the others, or changes the direction of the model's parameters, should count less. The
+    server holds one logit per client and improves those of the cohort by Adam.
 
         server:  T_i = log n_i when client i is first seen;   lam = softmax(T) over the cohort
                  J(T) = sum_i lam_i ||delta_i - sum_j lam_j delta_j|| + sum_i lam_i (1 - cos(w + delta_i, w))

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedbn(kinds: tuple[str, ...] = ("*BatchNorm*",)) -> Algorithm:
     """FedBN: FedAvg, except that batch normalisation stays with each client.
 
+    Use it where inputs differ between clients (scanners, cameras) and the model has batch normalisation. Not for other
+    models, where it is FedAvg, nor for clients that never train: they have the norms of the initial model.
+
     Clients whose inputs differ (scanners, cameras) have different statistics; each normalises with its own.
 
         client:  start from (w without norms, own norms);   w <- w - lr g(w);   at the end keep the norms
@@ -30,7 +33,7 @@ def fedbn(kinds: tuple[str, ...] = ("*BatchNorm*",)) -> Algorithm:
         Li et al., FedBN: federated learning on non-IID features via local batch normalization, ICLR 2021.
 
     Note:
-        Layers are chosen by the class of their module. The authors' code and several ports look for "bn" in names and
+        Layers are chosen by the class of their module. The authors' code and several ports search for "bn" in names and
         so share the norms of shortcuts. Weights are by examples; the authors average uniformly over all clients. There
         is no global model: a client that never took part, and a test of the global model, have the norms of the
         initial model, since nothing of a client's norms is sent.

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedcm(a: float = 0.1) -> Algorithm:
     """FedCM: every local step is mixed with the last global direction.
 
+    Use it for cross-device settings: momentum makes clients move together without client state, at a second model in
+    the download. Not for short runs: the momentum starts at zero and builds up over about 1/a rounds.
+
     Momentum kept by the server and used by the clients makes stateless clients move together.
 
         client:  g <- a g + (1 - a) m

@@ -14,6 +14,9 @@ def fedcr(
 ) -> Algorithm:
     """FedCR: a shared encoder to Gaussians, private heads, and one Gaussian per class that all clients are pulled to.
 
+    Use it for classifiers under label skew, where clients keep their heads and may share statistics of each class. Not
+    with ordinary networks or where those statistics are confidential: it needs a variational model and uploads them.
+
     Clients whose labels differ learn different features for the same class. The features of a class should not depend
     on the client: the divergence from the common Gaussian bounds how much they do.
 
@@ -21,7 +24,7 @@ def fedcr(
                  loss = mean_x,j CE(H_i(zeta_j), y) + beta mean_x KL(r_y || N(mu(x), sig(x)^2));   at the end keep H_i
                  in the last epoch lam_ic = sum_x 1/sig(x)^2,  eta_ic = sum_x mu(x)/sig(x)^2, over its x of class c
         server:  B <- B + 1/m sum_i delta_i, on all but the heads
-                 r_c <- (1 - beta2) r_c + beta2 N(m, s^2) where somebody has c,  s^-2 = 1 + sum_i lam_ic,
+                 r_c <- (1 - beta2) r_c + beta2 N(m, s^2) where a client has c,  s^-2 = 1 + sum_i lam_ic,
                  m = s^2 sum_i eta_ic;   r_c starts as N(0, 1)
         evaluation:  own head, tuned alone for some epochs first
 

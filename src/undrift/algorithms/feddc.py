@@ -7,8 +7,11 @@ from undrift.core.algorithm import Algorithm
 def feddc(mu: float = 0.01) -> Algorithm:
     """FedDC: the drift variable of FedDyn, then the control variates of SCAFFOLD.
 
-    A client's drift has two parts: its models move away over the rounds, which a drift variable remembers, and its
-    gradients differ within a round, which a control variate takes out. FedDC corrects both.
+    Use it where each client takes part often and both FedDyn's dual and SCAFFOLD's control variate are affordable. Not
+    where clients are seen rarely or memory is scarce: a client keeps two vectors of the model's size and downloads two.
+
+    A client's drift has two parts: its models move away over the rounds, which a drift variable records, and its
+    gradients differ within a round, which a control variate corrects. FedDC corrects both.
 
         client:  g <- g - h_i + mu (w - w0) - c_i + c
                  at the end h_i <- h_i - mu delta_i;   c_i <- c_i - c - delta_i / (steps lr)
@@ -19,8 +22,8 @@ def feddc(mu: float = 0.01) -> Algorithm:
         mu: strength of the proximal term, alpha in the paper: 0.01 for CIFAR, 0.1 for MNIST; it cannot be 0.
 
     Limits:
-        Without its momentum slot, or with variates held at zero, it is FedDyn.
-        With mu to 0 and the server's h held at zero it is SCAFFOLD (option II).
+        Without its momentum slot, or with variates kept at zero, it is FedDyn.
+        With mu to 0 and the server's h kept at zero it is SCAFFOLD (option II).
         Round 0, in which all variates are zero, is that of FedDyn; its local models are those of FedProx.
 
     Example:

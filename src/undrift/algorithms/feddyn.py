@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def feddyn(mu: float = 0.1) -> Algorithm:
     """FedDyn: a dual on each client makes local optima agree with the global one.
 
+    Use it where each client takes part often and traffic must stay that of FedAvg: it keeps one dual per client. Not
+    for cross-device settings: the duals of clients that are seen rarely go stale, and the server's step contains their
+    mean.
+
     With a plain proximal term the clients' stationary points never coincide; the dual shifts each client's loss until
     they do.
 

@@ -7,8 +7,11 @@ from undrift.core.algorithm import Algorithm
 def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:
     """FedFFT: FedSAM whose perturbation loses its low frequencies, tensor by tensor.
 
-    Clients' perturbations disagree most in the slow components along a flattened layer; without them the clients
-    look for flatness in the same directions.
+    Use it where FedSAM fits and clients' data differ: the filter needs no state and no traffic. Not for slow clients:
+    every step takes two gradients and filters every tensor.
+
+    Clients' perturbations disagree most in the slow components along a flattened layer; without them the clients seek
+    flatness in the same directions.
 
         client:  offset = H_r(rho g1/||g1||), not rescaled;   g is taken at w + offset
         server:  w <- w + 1/m sum_i delta_i

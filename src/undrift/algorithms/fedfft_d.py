@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedfft_d(r: float = 0.01, rho: float = 0.1, mu: float = 0.1) -> Algorithm:
     """FedFFT-D: FedFFT with the duals of FedDyn.
 
+    Use it where FedDyn fits and computation is to spare: clients take part often and keep a dual each, and traffic is
+    FedAvg's. Not for cross-device settings or slow clients: duals go stale, and every step takes two gradients.
+
     The strongest of the three in the paper: the filter makes the perturbations agree, the duals the optima.
 
         client:  offset = H_r(rho g1/||g1||);   g <- g(w + offset) - h_i + mu (w - w0);   h_i <- h_i - mu delta_i

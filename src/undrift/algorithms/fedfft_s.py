@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedfft_s(r: float = 0.01, rho: float = 0.1) -> Algorithm:
     """FedFFT-S: FedFFT with the control variates of SCAFFOLD.
 
+    Use it where SCAFFOLD fits and computation is to spare: clients take part often and keep a control variate each. Not
+    for cross-device settings or slow clients: variates go stale, and every step takes two gradients.
+
     The filter makes the perturbations agree, the variates the gradients.
 
         client:  offset = H_r(rho g1/||g1||);   g <- g(w + offset) - c_i + c

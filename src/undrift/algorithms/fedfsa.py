@@ -9,6 +9,9 @@ def fedfsa(
 ) -> Algorithm:
     """FedFSA: MoFedSAM with a larger radius in the layers that each client's training changes most.
 
+    Use it for personal models where each client takes part often: it keeps its last model and its choice of layers. Not
+    for cross-device settings or slow clients: clients have state, download two models and take two gradients per step.
+
     Layers differ in how much local training changes them; a larger radius flattens these, and the others keep a
     small one that does not disturb them. Every client chooses its own layers and is evaluated with its own model.
 
@@ -47,7 +50,7 @@ def fedfsa(
     Note:
         The radii are those of Fashion-MNIST and CIFAR-10; for CIFAR-100 and Tiny-ImageNet the paper has 0.05 and 0.9,
         for ResNet-18 on CIFAR-100 0.05 and 1 with count = 5. The published pseudo-code gives the momentum the sign that
-        climbs; here, as in the released code, it descends. Paper and code choose layers differently: the paper squares
+        ascends; here, as in the released code, it descends. Paper and code choose layers differently: the paper squares
         the change of the weights ("raw"), the code that of weights scaled to [0, 1], which its results come from; the
         two can rank layers the other way round. Chosen are weights of convolutions and linear maps, as in the code: no
         bias, no normalisation, no embedding, nothing named downsample or shortcut; if fewer than count are left, all of

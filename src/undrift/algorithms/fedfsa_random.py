@@ -10,6 +10,9 @@ from undrift.core.algorithm import Algorithm
 def fedfsa_random(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, tuned: int = 0) -> Algorithm:
     """FedFSA-Random: FedFSA with the larger radius in layers drawn at random.
 
+    Use it as a control for FedFSA: the larger radius stays, the choice of layers is random. Not as a method of its own:
+    it has all of FedFSA's costs.
+
     The paper's first control: if FedFSA does not beat it, the choice of layers does not matter, only the larger radius.
 
         client:  offset_k = rho_k g1_k / ||g1||, rho_k = larger for the tensors k in Top_i, else rho

@@ -10,6 +10,9 @@ from undrift.core.algorithm import Algorithm
 def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, tuned: int = 0) -> Algorithm:
     """FedFSA-Reverse: FedFSA with the larger radius in the layers that training changes least.
 
+    Use it as a control for FedFSA: the larger radius is in the layers that FedFSA would choose last. Not as a method of
+    its own: it has all of FedFSA's costs.
+
     The paper's second control: the layers FedFSA would choose last.
 
         client:  offset_k = rho_k g1_k / ||g1||, rho_k = larger for the tensors k in Top_i, else rho

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedgamma(rho: float = 0.01) -> Algorithm:
     """FedGAMMA: FedSAM with the control variates of SCAFFOLD. Also known as FedSAM-S.
 
+    Use it where SCAFFOLD fits and computation is to spare: clients take part often and keep a control variate each. Not
+    for cross-device settings or slow clients: variates go stale, and every step takes two gradients.
+
     The variates correct the drift of the sharpness-aware steps.
 
         client:  offset = rho g1/||g1||;   g <- g(w + offset) - c_i + c

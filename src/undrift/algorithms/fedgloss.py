@@ -10,9 +10,13 @@ def fedgloss(
 ) -> Algorithm:
     """FedGloSS: sharpness-aware steps of the server, at no extra traffic, inside FedDyn.
 
+    Use it for long runs in which each client takes part often: the server perturbs the model without additional
+    traffic. Not for short runs with the default warm-up of 2000 rounds, nor where clients are seen rarely: each keeps a
+    dual.
+
     What is flat for a client need not be flat for the global loss. The server therefore perturbs the global model
     itself, along the last round's pseudo-gradient, and sends out the perturbed model; the duals keep the clients
-    consistent, so that the last pseudo-gradient is a good guess of the next.
+    consistent, so that the last pseudo-gradient approximates the next.
 
         server:  broadcast w0 = w + rho_t U(p);   p the last pseudo-gradient, 0 in round 0
         client:  offset = local_rho_t U(g(w));   g <- g(w + offset) - h_i + mu (w - w0)
@@ -50,7 +54,7 @@ def fedgloss(
         divides by their number. Here the sum is over the cohort, divided by N, as in FedDyn; the authors' mu, tuned
         with the code's scale, may be too large. The code moves anchor and dual after every epoch, here after every
         round: the same for one epoch. In the code's warm-up the server's radius is constant, near the clients' radius;
-        here both follow the law of the paper. The model evaluated is the one that is not shifted.
+        here both follow the paper's formula. The model evaluated is the one that is not shifted.
     """
     return Algorithm(
         perturbation=WarmSAM(local_rho, warmup, first),

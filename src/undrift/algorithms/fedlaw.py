@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlaw(epochs: int = 20, lr: float = 0.01, form: str = "exp", shrink: bool = True) -> Algorithm:
     """FedLAW: the server learns the weights and a shrink factor on a small proxy set.
 
+    Use it where the server has a small set of representative labelled examples. Not without such data, with secure
+    aggregation or on Flower: the server trains on them and holds every upload of a round.
+
     Weights by size need not be the best, and they need not sum to one: a smaller sum regularises. Both are learned in
     every round on a few balanced examples at the server.
 
@@ -33,7 +36,7 @@ def fedlaw(epochs: int = 20, lr: float = 0.01, form: str = "exp", shrink: bool =
 
     Note:
         The task provides the proxy data with its method proxy(). The paper takes two percent of the test set; use
-        training data that no client has, or say that you did not. The released code lets proxy batches change the
+        training data that no client has, or report that you did not. The released code lets proxy batches change the
         running statistics of BatchNorm and keeps the clients' momentum across rounds; here neither happens, and running
         statistics are averaged by examples. The variant that averages weights along the way (SWA) is not implemented.
         Simulations only: a Flower server has no task.

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlesam(rho: float = 0.1) -> Algorithm:
     """FedLESAM: perturb along the global movement, at one gradient per step.
 
+    Use it where each client takes part often and FedSAM's second gradient is too expensive. Not for cross-device
+    settings: a client keeps the model it last received, and its first round is FedAvg's.
+
     The global model's last movement, old minus new, points uphill on the global loss; perturbing along it costs no
     gradient, since it is known before the round.
 

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlesam_d(rho: float = 0.1, mu: float = 0.1) -> Algorithm:
     """FedLESAM-D: FedLESAM with the duals of FedDyn.
 
+    Use it where FedDyn fits and a perturbation is wanted at one gradient per step and FedAvg's traffic. Not for
+    cross-device settings or scarce memory: a client keeps two vectors of the model's size, which go stale.
+
     The global model's last movement, old minus new, points uphill on the global loss; perturbing along it costs no
     gradient, since it is known before the round.
 

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlesam_s(rho: float = 0.1) -> Algorithm:
     """FedLESAM-S: FedLESAM with the control variates of SCAFFOLD.
 
+    Use it where SCAFFOLD fits and a perturbation is wanted at one gradient per step. Not for cross-device settings or
+    scarce memory: a client keeps two vectors of the model's size, which go stale, and downloads two.
+
     The global model's last movement, old minus new, points uphill on the global loss; perturbing along it costs no
     gradient, since it is known before the round.
 

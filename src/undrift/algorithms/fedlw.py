@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
     """FedLW: clients with a lower training loss count for more.
 
+    Use it where some clients' data may be bad and a high training loss reveals them. Not under strong label skew: a low
+    loss then often means few classes, and those clients count most.
+
     The loss measures how good a local model is, regardless of the number of its examples or the speed of
     its device.
 
@@ -31,7 +34,7 @@ def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
         resources, APNet 2025.
 
     Note:
-        The formula is ours: only the abstract was available, which says that a lower loss earns a higher weight. The
+        The formula is ours: only the abstract was available, which gives a lower loss a higher weight. The
         inverse has no parameter, does not depend on the scale of the loss and needs only sums. Under label skew a
         low loss often means few classes, so expect a bias: published comparisons have it below FedAvg there.
     """

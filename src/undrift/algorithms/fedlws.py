@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlws(beta: float = 0.03, low: float = 0.01, high: float = 0.2) -> Algorithm:
     """FedLWS: FedAvg whose layers shrink a little, the more the clients disagree about them.
 
+    Use it to regularise the averaged model, layer by layer, where the server has no data. Not with secure aggregation,
+    since the server holds every upload, nor to correct drift on the clients: local training is that of FedAvg.
+
     A global shrink factor regularises the averaged model. Here every layer has its own, computed from the uploads
     without proxy data.
 

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0) -> Algorithm:
     """FedLWSAM: sharpness-aware local steps; clients with a lower training loss count for more.
 
+    Use it where both FedSAM and FedLW fit, or as FedSCAM's baseline. Not under strong label skew, where a low loss
+    often means few classes, nor for slow clients: every step takes two gradients.
+
     FedSAM and FedLW at once: the perturbation seeks flat minima on every client, the weights trust clients whose model
     fits their data.
 
@@ -35,9 +38,9 @@ def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0)
         federated learning with heterogeneous computing resources, APNet 2025.
 
     Note:
-        The weight formula, the radius and the epoch that is measured are ours: FedSCAM only says that rho is
-        fixed and that FedLW's weights are used, and FedLW's formula is not public (see fedlw). FedLW measures all
-        epochs of a round, this method the last one. The numbers of examples are not used.
+        The weight formula, the radius and the epoch that is measured are ours: FedSCAM states only that rho is fixed
+        and that FedLW's weights are used, and FedLW's formula is not public (see fedlw). FedLW measures all epochs of a
+        round, this method the last one. The numbers of examples are not used.
     """
     return Algorithm(
         perturbation=SAM(rho),

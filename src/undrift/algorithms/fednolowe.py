@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fednolowe() -> Algorithm:
     """FedNolowe: weights that fall linearly with a client's share of the cohort's training loss.
 
+    Use it as a milder FedLW, in small cohorts of which some clients may have bad data. Not for large cohorts, where its
+    weights are nearly equal, nor under strong label skew, where a low loss often means few classes.
+
     Milder than the inverse loss: no client gets more than 1 / (m - 1), and in large cohorts the weights are nearly
     equal regardless of the losses.
 

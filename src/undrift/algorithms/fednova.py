@@ -5,10 +5,13 @@ from undrift.core.algorithm import Algorithm
 
 
 def fednova(rho: float = 0.0, mu: float = 0.0) -> Algorithm:
-    """FedNova: every displacement is divided by the reach of its client's optimizer before it is averaged.
+    """FedNova: every displacement is divided by its client's effective number of steps before it is averaged.
 
-    Clients with more examples take more steps. A plain average then minimises another objective than the one
-    written down, in which clients count by examples times steps; dividing by the reach restores it.
+    Use it where clients take different numbers of local steps, because they differ in size or speed. Not against label
+    skew with equal numbers of steps: without momentum and proximal term it is then FedAvg.
+
+    Clients with more examples take more steps. A plain average then minimises another objective than the one written
+    down, in which clients count by examples times steps; dividing by the effective number of steps a_i restores it.
 
         client:  b <- rho b + g;   w <- w - lr (b + mu (w - w0))
                  a_i = the same recursion on a unit gradient, from zero, in units of lr: a <- a + b - lr mu a
@@ -31,9 +34,9 @@ def fednova(rho: float = 0.0, mu: float = 0.0) -> Algorithm:
         Wang et al., Tackling the objective inconsistency problem in heterogeneous federated optimization, NeurIPS 2020.
 
     Note:
-        The reach follows from the recursion itself, so it is right with momentum and proximal term together; the
+        a_i follows from the recursion itself, so it is right with momentum and proximal term together; the
         authors' optimizer mixes the two counters and adds the proximal term into the momentum. Steps are counted, the
         last short batch and all epochs included, where ports take n_i / B. Momentum starts at zero in every round.
-        Weight decay is not part of the reach. Running statistics are averaged by n_i / a_i.
+        Weight decay is not part of a_i. Running statistics are averaged by n_i / a_i.
     """
     return Algorithm(momentum=LocalMomentum(rho), objective=Proximal(mu), aggregation=Normalized(rho, mu))

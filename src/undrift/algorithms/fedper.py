@@ -8,6 +8,9 @@ from undrift.core.algorithm import Algorithm
 def fedper(head: Part = "last") -> Algorithm:
     """FedPer: the body is shared, the head stays with each client, both are trained together.
 
+    Use it where labels differ between clients and inputs are alike: features are shared, each client keeps its
+    classifier. Not where one global model is needed, nor for clients that never train: their head is the initial one.
+
     Clients whose labels differ agree on features but not on the classifier, so the classifier is not averaged.
 
         client:  start from (B, H_i);   w <- w - lr g(w), body and head;   at the end keep H_i

@@ -8,6 +8,9 @@ from undrift.core.algorithm import Algorithm
 def fedper_fft(r: float = 0.01, rho: float = 0.1, head: Part = "last") -> Algorithm:
     """FedPer + FFT-SAM: shared body, private head, and a perturbation that loses its low frequencies on the body.
 
+    Use it where FedPer fits and computation is to spare: only the shared body is filtered. Not where one global model
+    is needed, nor for slow clients: every step takes two gradients.
+
     Clients' perturbations disagree in the slow components along a flattened layer; only what is shared has to agree.
 
         client:  start from (B, H_i);   offset = rho g1/||g1||, body and head in one norm;   H_r on the body's part only
@@ -32,7 +35,7 @@ def fedper_fft(r: float = 0.01, rho: float = 0.1, head: Part = "last") -> Algori
         FedFFT, spectral filtering of sharpness-aware perturbations (experiments with personal heads).
 
     Note:
-        The paper does not say whether the head is filtered; its argument, agreement within the shared representation,
+        The paper does not state whether the head is filtered; its argument, agreement within the shared representation,
         implies that it is not.
     """
     return Algorithm(

@@ -7,7 +7,10 @@ from undrift.core.algorithm import Algorithm
 def fedprox(mu: float = 0.01) -> Algorithm:
     """FedProx: FedAvg with a pull towards the received model.
 
-    The pull keeps clients with little or odd data from running away, at the price of slower local progress.
+    Use it as a first safeguard against drift: it needs no client state and no additional traffic, and has one strength
+    to tune. Not for exact convergence on very different clients: the pull reduces the drift but does not remove it.
+
+    The pull keeps clients with few or unusual examples near the received model, at the price of slower local progress.
 
         client:  g <- g + mu (w - w0)
         server:  FedAvg

@@ -8,6 +8,9 @@ from undrift.core.algorithm import Algorithm
 def fedrep(head_epochs: int = 10, body_epochs: int = 1, head: Part = "last", tuned: int = 10) -> Algorithm:
     """FedRep: FedPer in which a client first fits its head to the received body, then the body to that head.
 
+    Use it in place of FedPer where local computation allows many epochs of the head, ten for each of the body by
+    default. Not where local epochs are few or one global model is needed: every client has its own head.
+
     The many cheap steps of the head make the body's gradient that of a representation, not of a bad classifier.
 
         client:  start from (B, H_i);   E_h epochs H_i <- H_i - lr g_H;   then E_b epochs B <- B - lr g_B

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedsam(rho: float = 0.1) -> Algorithm:
     """FedSAM: clients seek flat minima by sharpness-aware steps.
 
+    Use it where flat minima are wanted without client state or additional traffic. Not where local computation is the
+    bottleneck: every step takes two gradients.
+
     Flat local minima stay low when the models are averaged.
 
         client:  offset = rho g1/||g1||, g1 the gradient at w;   g is taken at w + offset

@@ -19,9 +19,12 @@ def fedscam(
 ) -> Algorithm:
     """FedSCAM: a radius and a weight for each client, from how steep its loss is and how much it agrees with others.
 
+    Use it where gradient norms differ so much between clients that one radius does not fit all; it needs no client
+    state. Not for slow clients: every step takes two gradients, and scoring a client takes a few more per round.
+
     One radius for all disturbs clients with large gradients, whose updates then disturb the model. Before training, a
-    client looks at its first batches: steep clients get a smaller radius and weight, those whose first step agrees
-    with the last global one count as less steep and weigh more.
+    client evaluates gradients on its first batches: steep clients get a smaller radius and weight, those whose first
+    step agrees with the last global one count as less steep and weigh more.
 
         client:  h_i = mean over the first batches of ||g(w0)||
                  v_i = -g(w0 + rho/2/(1 + alpha h_i) U(g(w0))), on the first batch
@@ -42,7 +45,7 @@ def fedscam(
         beta: how much agreement raises the weight; 0 switches it off.
         clusters: how many clusters the dampening has, 2 where it is used; 0 switches it off.
         damp: the factor on a dampened displacement; 1 switches it off.
-        batches: how many batches the score looks at, one epoch at most.
+        batches: how many batches the score is computed on, one epoch at most.
         length: how many numbers a sketch has.
 
     Limits:
@@ -64,9 +67,9 @@ def fedscam(
         sweeps prefer gamma = 1, beta = 0 and rho = 0.1, on single runs. "Projected gradient or one-step update" leaves
         the sign of v_i open: u goes downhill, so v_i must; the gradient itself would invert every agreement. What the
         text calls a variance of gradients, h_i, is a mean norm in its formula. The pseudo-code dampens before it
-        weighs, so the factor acts on the displacement and the weights keep their sum. The radius of the first look
-        uses h_i itself. The looks take batches + 1 gradients a round (batches without a radius) and leave running
-        statistics alone; training sees the same batches again. With clusters the server needs each upload separately.
+        weighs, so the factor acts on the displacement and the weights keep their sum. The radius of v_i uses h_i
+        itself. The scores take batches + 1 gradients a round (batches without a radius) and leave running statistics
+        alone; training sees the same batches again. With clusters the server needs each upload separately.
     """
     shared: dict[str, Any] = {"kappa": kappa, "batches": batches, "length": length}
     return Algorithm(

@@ -9,6 +9,9 @@ def fedscam_sam(
 ) -> Algorithm:
     """FedSCAM-SAM: FedSAM with FedSCAM's radius for each client, weighted by examples.
 
+    Use it as an ablation of FedSCAM, with its radii and weights by examples. Not for slow clients: every step takes two
+    gradients, and scoring a client takes a few more per round.
+
     Steep clients get a smaller radius, those whose first step agrees with the last global one a larger.
 
         client:  h_i = mean over the first batches of ||g(w0)||
@@ -21,7 +24,7 @@ def fedscam_sam(
         rho: the largest radius; 0 gives FedAvg.
         alpha: how much steepness lowers the radius; 0 gives all clients the radius rho.
         kappa: how much agreement lowers the steepness; 0 switches it off.
-        batches: how many batches the score looks at, one epoch at most.
+        batches: how many batches the score is computed on, one epoch at most.
         length: how many numbers a sketch has.
 
     Limits:
@@ -38,6 +41,6 @@ def fedscam_sam(
         environments, 2025, ablation.
 
     Note:
-        As FedSCAM: alpha and kappa are not in the paper, and the first look is a step downhill.
+        As FedSCAM: alpha and kappa are not in the paper, and v_i is a step downhill.
     """
     return Algorithm(perturbation=ScoredSAM(rho, alpha, kappa=kappa, batches=batches, length=length))

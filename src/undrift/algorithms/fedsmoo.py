@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedsmoo(rho: float = 0.1, mu: float = 0.1) -> Algorithm:
     """FedSMOO: duals make the clients' models agree, and a second kind of duals their perturbations.
 
+    Use it where each client takes part often and the global loss should be flat, not only each client's own. Not where
+    traffic, memory or computation is scarce: two models both ways, two vectors of client state, two gradients per step.
+
     A client's own gradient leads to where its own loss is sharp. A dual on the perturbation steers it towards one that
     all clients share, so that the method seeks flatness of the global loss, while FedDyn corrects the drift.
 

@@ -14,6 +14,10 @@ def fedsol(
 ) -> Algorithm:
     """FedSOL: the gradient is taken where the client has forgotten most of the global model.
 
+    Use it for classifiers whose local training forgets what the global model knows, without client state. Not for one
+    local step per round, where it is FedAvg, nor for slow clients: a step takes two gradients and one more forward
+    pass.
+
     A proximal term in the loss fights the client's own learning at every step. FedSOL perturbs along the gradient of
     the proximal loss instead and takes the plain data gradient there, in search of directions that help the client's
     data and do little harm to the proximal loss.

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def fedspeed(rho: float = 0.1, mu: float = 0.1, blend: float = 1.0) -> Algorithm:
     """FedSpeed: sharpness-aware steps inside FedDyn. With blend 1 also known as FedSAM-D.
 
+    Use it where FedDyn fits and computation is to spare: clients take part often and keep a dual each, and traffic is
+    FedAvg's. Not for cross-device settings or slow clients: duals go stale, and every step takes two gradients.
+
     The dual removes the bias of the proximal term, the perturbation seeks flat minima; long local training stays
     stable.
 

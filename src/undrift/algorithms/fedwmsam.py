@@ -10,9 +10,13 @@ def fedwmsam(
 ) -> Algorithm:
     """FedWMSAM: a momentum corrected for each client, a perturbation along its path, and a share that adapts.
 
-    A client's own sharpness need not be that of the global loss, and momentum echoes when clients no longer agree
-    with it. The perturbation therefore follows the global momentum, at one gradient a step, and the momentum gives way
-    as clients turn away from it.
+    Use it where each client takes part often and FedSAM's second gradient is too expensive. Not for cross-device
+    settings or a limited download: clients keep a control variate (unless personalized=False) and download three
+    models.
+
+    A client's own sharpness need not be that of the global loss, and momentum is out of date when clients no longer
+    agree with it. The perturbation therefore follows the global momentum, at one gradient a step, and the momentum's
+    share falls as the clients' directions differ from it.
 
         client:  M_i = m + a/(1 - a) (c - c_i);   offset = rho U(w0 + b M_i - w) at step b, none at b = 0
                  g <- a (g(w + offset) - c_i + c) + (1 - a) m   = a g(w + offset) + (1 - a) M_i
@@ -28,7 +32,7 @@ def fedwmsam(
         a: the first share of the client's own direction; 1, with pace = 0, switches the momentum off.
         pace: how fast that share adapts, lambda in the paper; 0 keeps it.
         personalized: correct the momentum by control variates; False switches that off, and with it the clients' state.
-        paced: walk the path in steps of the learning rate, b lr M_i, in the units of a model.
+        paced: scale the path by the learning rate, b lr M_i, so that it has the units of a model.
 
     Limits:
         rho = 0, personalized = False and pace = 0 gives FedCM.
@@ -45,7 +49,7 @@ def fedwmsam(
 
     Note:
         Based on the authors' poster and code, which contradict each other. The poster sums the displacements
-        without 1/steps and steps against them, which climbs; here as in the code. The poster's c_k in M stands for
+        without 1/steps and steps against them, which ascends; here as in the code. The poster's c_k in M stands for
         c - c_k, its rule for c has the wrong sign and scale: SCAFFOLD's is meant. The poster sets a to the mean cosine,
         the reverse of its own reasoning; the code has 1 - cos, as here. The code perturbs downhill, and spreads single
         coordinates over whole tensors, an error it shares with FedLESAM's; here the poster's direction, which goes

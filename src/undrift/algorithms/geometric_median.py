@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def geometric_median(passes: int = 4, floor: float = 1e-5, by_examples: bool = True) -> Algorithm:
     """Geometric median: the update with the smallest sum of distances to all uploads.
 
+    Use it where arbitrary uploads have less than half of the weight; the number of attackers need not be known. Not
+    with secure aggregation, nor by examples where clients may lie about their size: the server holds every upload and
+    trusts n_i.
+
     A mean minimises squared distances, so one far upload moves it anywhere; distances themselves tolerate up to half of
     the weight. Known as RFA, robust federated averaging.
 
@@ -33,8 +37,8 @@ def geometric_median(passes: int = 4, floor: float = 1e-5, by_examples: bool = T
     Note:
         The defaults are from the paper's code: four passes are deliberately inexact, and a far outlier still shows (3.6
         instead of 3 for updates 1, 2, 3, 4 and 100); about ten are near the limit. Weights by examples only protect if
-        sizes can be trusted: an attacker that claims half of all examples owns the median. Use by_examples=False where
-        you cannot rule this out. The released code needs a secure sum for each pass; here the server holds the uploads
-        of the round.
+        sizes can be trusted: an attacker that claims half of all examples determines the median. Use by_examples=False
+        where you cannot rule this out. The released code needs a secure sum for each pass; here the server holds the
+        uploads of the round.
     """
     return Algorithm(aggregation=GeometricMedian(passes, floor, by_examples))

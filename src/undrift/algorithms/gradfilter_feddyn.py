@@ -8,6 +8,9 @@ from undrift.core.algorithm import Algorithm
 def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:
     """GradFilter-FedDyn: FedDyn whose data gradient loses its low frequencies, tensor by tensor.
 
+    Use it as a control for FedFFT-D: it filters the gradient instead of the perturbation. Not for cross-device
+    settings: it keeps FedDyn's dual on each client, which goes stale.
+
     The control experiment of FedFFT: if low frequencies are where clients disagree, is it enough to take them out of
     the gradient? It is SpecGradFilter with FedDyn as host.
 

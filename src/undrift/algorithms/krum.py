@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def krum(f: float = 0.1) -> Algorithm:
     """Krum: the server applies the one upload that is closest to its neighbours.
 
+    Use it as a baseline of robust aggregation, where up to f of at least 2f + 3 uploads may be arbitrary. Not under
+    label skew: it applies the upload of one client and discards all others.
+
     Honest uploads are close together; a bad one that is close enough to be chosen does little harm. The others are
     discarded.
 

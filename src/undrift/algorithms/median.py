@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def median() -> Algorithm:
     """Median: every coordinate of the update is the median over the clients.
 
+    Use it where fewer than half of a cohort's uploads may be arbitrary. Not under strong label skew or with secure
+    aggregation: the median favours the majority in each coordinate, and the server holds every upload.
+
     With fewer than half of the uploads arbitrary, each coordinate is still between honest ones.
 
         server:  w_j <- w_j + median_i delta_ij; of an even number, the mean of the two in the middle

@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def mofedsam(rho: float = 0.1, a: float = 0.1) -> Algorithm:
     """MoFedSAM: FedSAM with the momentum of FedCM.
 
+    Use it for cross-device settings with computation to spare: flat minima and a common direction without client state.
+    Not for short runs or a limited download: momentum builds up over about 1/a rounds, and a client downloads two
+    models.
+
     Sharpness-aware steps that all clients take in a common direction.
 
         client:  offset = rho g1/||g1||;   g <- a g(w + offset) + (1 - a) m

@@ -7,6 +7,10 @@ from undrift.core.algorithm import Algorithm
 def moon(mu: float = 5.0, temperature: float = 0.5, features: str = "") -> Algorithm:
     """MOON: a client's features stay near those of the global model and away from those of its last local model.
 
+    Use it for classifiers under label skew where each client takes part often: it keeps its last model. Not where
+    clients are seen once or computation is scarce: without a last model there is no term, and a step takes two more
+    forward passes.
+
     The global model has seen more classes, so it represents a batch better than a local one. The contrast pulls the
     client's representation towards the better one while it trains, instead of its weights.
 

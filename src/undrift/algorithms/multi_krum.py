@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def multi_krum(f: float = 0.1, q: int | None = None) -> Algorithm:
     """Multi-Krum: the mean of the uploads that are closest to their neighbours.
 
+    Use it where up to f of at least 2f + 3 uploads may be arbitrary and several honest ones should be averaged. Not
+    under strong label skew: honest clients with rare labels are dropped first, and the server holds every upload.
+
     Krum discards all uploads but one; averaging the best of them keeps its protection and most of the speed of a
     mean.
 

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -> Algorithm:
     """Norm clipping: no upload moves the model further than a given length.
 
+    Use it as a cheap bound on what one client can do to the model, for instance by scaling its upload up. Not against
+    many clients that attack together: each of them still moves the mean by up to c/m.
+
     The simplest guard against uploads that were scaled up, such as a replaced model: directions stay, lengths are cut.
 
         server:  w <- w + 1/m sum_i min(1, c / ||delta_i||) delta_i

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def pfedme(lam: float = 15.0, inner: int = 5, lr: float = 0.09, beta: float = 1.0) -> Algorithm:
     """pFedMe: the global model minimises the clients' Moreau envelopes, whose proximal points are personal models.
 
+    Use it where personal models should stay near a global one and computation is to spare. Not for slow clients or
+    untuned rates: a step takes five gradients by default, and lr lam must stay below 1.
+
     A client's personal model is the best one near the global model; the global model moves to where all clients have a
     good one nearby.
 

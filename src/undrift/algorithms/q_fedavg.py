@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def q_fedavg(q: float = 1.0) -> Algorithm:
     """q-FedAvg: clients with a larger loss count for more, and the step length follows from their losses.
 
+    Use it for fairness between clients: those with a larger loss count for more, at one additional evaluation of a
+    client's data per round. Not where a large loss may come from wrong labels: those clients would count most.
+
     An average serves the majority. Minimising the sum of F_i^(q+1) / (q+1) evens the losses out, the more the larger
     q; the denominator is a bound on the curvature of that objective, so the rate need not be tuned again for each q.
 

@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def scaffold() -> Algorithm:
     """SCAFFOLD: control variates replace each client's mean gradient by the global one.
 
+    Use it where each client takes part often: it keeps a control variate per client and doubles the download. Not for
+    cross-device settings in which a client is seen once or rarely: its variate is then zero or stale.
+
     A client's drift is the difference between its own gradient and the global one; both are estimated and the
     difference is removed from every step.
 
@@ -14,7 +17,7 @@ def scaffold() -> Algorithm:
         server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/m sum_i delta_i
 
     Limits:
-        With variates held at zero it is FedAvg with equal weights.
+        With variates kept at zero it is FedAvg with equal weights.
         With one full-batch step a round it is SCAFFOLD I.
 
     Example:

@@ -10,6 +10,9 @@ from undrift.core.algorithm import Algorithm
 def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:
     """SpecGradFilter: any host whose data gradient loses its low frequencies, tensor by tensor.
 
+    Use it to filter the gradients of any method at one gradient per step, without state or traffic. Not with a large r:
+    without weight decay the low frequencies keep their initial values, so what they encode is never learned.
+
     Clients' gradients disagree most in the slow components along a flattened layer. Without them the model moves in a
     subspace in which the clients agree; its low part keeps the initial values.
 

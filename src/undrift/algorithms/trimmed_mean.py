@@ -7,6 +7,9 @@ from undrift.core.algorithm import Algorithm
 def trimmed_mean(f: float = 0.1) -> Algorithm:
     """Trimmed mean: every coordinate of the update is a mean without its extremes.
 
+    Use it where at most f uploads of a cohort may be arbitrary and more of the honest ones should count than in a
+    median. Not where no bound on f is known, nor with secure aggregation: the server holds every upload.
+
     Up to f bad uploads cannot move a coordinate beyond the honest ones, and more of the honest ones are averaged than
     in a median.
 

@@ -27,7 +27,7 @@ from undrift.blocks.aggregation import (
 from undrift.blocks.drift import FedDyn, Scaffold, ScaffoldI
 from undrift.blocks.local_optimizer import LocalAdam, LocalAdamW, LocalMuon, LocalSGD
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
-from undrift.blocks.objective import CommonRepresentation, Contrast, Proximal
+from undrift.blocks.objective import CalibratedLogits, CommonRepresentation, Contrast, Proximal, RestrictedLogits
 from undrift.blocks.personalization import (
     AdaptiveAggregation,
     Alternating,
@@ -55,7 +55,10 @@ from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, S
 from undrift.blocks.spectral import (
     Filter,
     Filters,
+    Whiten,
+    block_means,
     cap_norm,
+    center,
     clip_coordinates,
     gaussian,
     gd,
@@ -86,6 +89,7 @@ __all__ = [
     "ByLoss",
     "ByProxy",
     "ByScore",
+    "CalibratedLogits",
     "CommonRepresentation",
     "Consensus",
     "Contrast",
@@ -120,6 +124,7 @@ __all__ = [
     "ProximalAscent",
     "QFair",
     "QuantileClip",
+    "RestrictedLogits",
     "Scaffold",
     "ScaffoldI",
     "ScoredSAM",
@@ -130,8 +135,11 @@ __all__ = [
     "Tuned",
     "Uniform",
     "WarmSAM",
+    "Whiten",
     "Yogi",
+    "block_means",
     "cap_norm",
+    "center",
     "clip_coordinates",
     "gaussian",
     "gd",

@@ -46,7 +46,7 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
 
     Args:
         kappa: how much agreement lowers the steepness; 0 leaves it out.
-        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        batches: how many batches the score is computed on, the first ones of training, one epoch at most.
         length: how many numbers a sketch has; the cosine is off by about 1/sqrt(length).
     """
 

@@ -1,4 +1,4 @@
-"""FedGloSS's radius, which grows over the first rounds, on the server and on the clients by one law."""
+"""FedGloSS's radius, which grows over the first rounds, on the server and on the clients alike."""
 
 from dataclasses import dataclass
 

@@ -84,6 +84,7 @@ app = _App(
     help="Federated learning that stays on course when clients' data differ.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,  # they hold data and clients' states
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -106,13 +107,34 @@ def _undrift(
 
 @contextmanager
 def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Print a user's error in one line and exit with code 2; any other error is a bug and shows its traceback."""
-    theirs: tuple[type[Exception], ...] = (OSError, ValueError, ImportError, *kinds)
+    """Print a user's error in one line and exit with code 2; any other error is a bug and shows its traceback.
+
+    A traceback never shows the values of variables: they may be data.
+
+    Args:
+        command: its name.
+        kinds: further errors of users, besides the package's own.
+    """
     try:
         yield
-    except theirs as error:
-        typer.echo(f"undrift {command}: {error}", err=True)
+    except Exception as error:
+        if not isinstance(error, (OSError, ValueError, ImportError, *kinds)) and not _own(error):
+            raise
+        typer.echo(f"undrift {command}: {_printable(str(error))}", err=True)
         raise typer.Exit(2) from error
+
+
+def _printable(text: str) -> str:
+    """A text in one line, without control characters: part of it may come from a client."""
+    return "".join(sign if sign.isprintable() else " " for sign in text.strip())
+
+
+def _own(error: BaseException) -> bool:
+    """Whether an error is the package's own, and not that of code which a client ran."""
+    kind = type(error)
+    if not kind.__module__.startswith("undrift."):
+        return False
+    return kind.__name__ != "ClientError" or (error.__cause__ is not None and _own(error.__cause__))
 
 
 @contextmanager
@@ -135,7 +157,7 @@ def plainly(command: str) -> Iterator[None]:
 
 @contextmanager
 def stoppable(command: str) -> Iterator[None]:
-    """On an interrupt, print one line that says how to resume, and exit with code 130."""
+    """On an interrupt, print one line with the command that resumes, and exit with code 130."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _LEGEND = """\
 down, up: traffic per client and round; client, server: stored state; all in
 multiples of the model, <1 is less than one. grads: gradients per local step.
-sums: the server needs only sums of uploads; gathers: it holds every upload.
-undrift show NAME explains one algorithm."""
+sums: the server needs only sums of uploads; gathers: it keeps every upload.
+undrift show NAME explains one method."""
 
 
 @app.command("list")
@@ -28,11 +28,12 @@ def list_algorithms(
         str | None,
         typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completing(FAMILIES)),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
-    """List every algorithm with its costs and its blocks, and what plug-ins add.
+    """List all methods with their costs and blocks.
 
     Traffic and state are in multiples of the model, per client and round.
+    Methods that plug-ins add are included.
 
     Example: undrift list --family robust
     """
@@ -69,16 +70,16 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            help="An algorithm's name, or your own: mypackage.methods:mymethod.", autocompletion=completing(methods)
+            help="A method's name, or your own: mypackage.methods:mymethod.", autocompletion=completing(methods)
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print an object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,
 ) -> None:
-    """Explain an algorithm.
+    """Explain a method: when to use it, equations, arguments, cost.
 
-    The idea, the equations, the arguments, the blocks, the cost, the limiting
-    cases, the differences from the paper, and the references.
+    Also its blocks, its limiting cases, its differences from the paper, and its
+    references.
 
     Example: undrift show scaffold
     """

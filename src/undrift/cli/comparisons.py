@@ -11,8 +11,8 @@ from undrift.cli.names import check_spelling, completing, methods
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 from undrift.cli.runs import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the file's content instead of a table.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of all its runs; an existing one is resumed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the runs; an existing one is resumed.")]
 
 
 @app.command("compare")
@@ -27,7 +27,7 @@ def compare_methods(
     gpus: Gpus = None,
     deterministic: Deterministic = None,
     columns: Annotated[
-        list[str] | None, typer.Option(help="accuracy or cost; repeat it for both. Default: the file's.")
+        list[str] | None, typer.Option(help="accuracy or cost. Repeatable; default: as in FILE.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -67,24 +67,24 @@ def compare_methods(
 def tune_method(
     what: Annotated[
         str,
-        typer.Argument(
-            help="An algorithm's name, or a TOML file with all settings.", autocompletion=completing(methods)
-        ),
+        typer.Argument(help="A method's name, or a TOML file with all settings.", autocompletion=completing(methods)),
     ],
     grid: Annotated[
-        list[str] | None, typer.Option(help="lr=0.01,0.05,0.1, and optionally one argument: rho=0.01,0.1.")
+        list[str] | None,
+        typer.Option(help="Values to try: lr=0.01,0.05,0.1, and optionally one argument: rho=0.01,0.1. Repeatable."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="Settings of a run, as for undrift run.")
     ] = None,
     data: Data = None,
     partition: Partition = None,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds each trial runs.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds of each trial.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
     preset: Preset = None,
     precision: PrecisionName = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5).")
+        list[str] | None,
+        typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5). Repeatable."),
     ] = None,
     by: Annotated[str | None, typer.Option(help="Score a trial by its best or its last round.")] = None,
     widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; default 6.")] = None,

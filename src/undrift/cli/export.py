@@ -16,10 +16,12 @@ def export_model(
     ] = None,
     format: Annotated[
         Literal["safetensors", "onnx", "torch"] | None,
-        typer.Option(help="Default: what the ending of --out says, or safetensors."),
+        typer.Option(help="Default: by the extension of --out, else safetensors."),
     ] = None,
     client: Annotated[int | None, typer.Option(help="The number of a client, for its personal model.")] = None,
-    round: Annotated[str | None, typer.Option(help="A kept round, or best; default the last.")] = None,
+    round: Annotated[
+        str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")
+    ] = None,
 ) -> None:
     """Write the model of a run to a file for other programs.
 

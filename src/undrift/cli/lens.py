@@ -15,7 +15,8 @@ def look_at_run(
     parts: Annotated[
         str | None,
         typer.Option(
-            help="Any of spectrum, divergence, heterogeneity, alignment, embedding, joint, views, curvature, surface."
+            help="What to measure: spectrum, divergence, heterogeneity, alignment, embedding, joint, views, curvature, "
+            "surface; default all."
         ),
     ] = None,
     clients: Annotated[int, typer.Option(help="How many clients to measure.")] = 10,
@@ -24,13 +25,13 @@ def look_at_run(
         str, typer.Option(help="Directions of the surface: 'top eigenvectors' or random.")
     ] = "top eigenvectors",
     round: Annotated[
-        str | None, typer.Option(help="Measure after this round, if it was kept, or best; default the last.")
+        str | None, typer.Option(help="A round whose checkpoint was kept, or best; default the last.")
     ] = None,
     filter: Annotated[
         str | None,
         typer.Option(help="Also measure gradients after this filter: highpass(0.1), ...; default the method's own."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the choice of clients and examples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of clients and examples.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the content of lens.json instead of tables.")] = False,
 ) -> None:
     """Measure a run's clients and its minimum, and write RUN/lens.json.

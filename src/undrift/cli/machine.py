@@ -16,6 +16,7 @@ from undrift.cli.plugins import by_package, survey
 from undrift.cli.tables import open_console
 from undrift.data import available
 from undrift.engine.device import devices
+from undrift.util.system import host_memory
 
 _EXTRAS = {
     "ray": "ray",
@@ -25,7 +26,10 @@ _EXTRAS = {
     "plots": "matplotlib",
     "report": "plotly",
     "analysis": "scikit-learn",
+    "onnx": "onnx",
     "tensorboard": "tensorboard",
+    "mlflow": "mlflow",
+    "wandb": "wandb",
 }
 _ENGINES = {"ray": "ray", "flower": "flwr"}
 
@@ -38,7 +42,7 @@ def examine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "processors": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "memory_gb": round(host_memory().total / 1e9, 1),
         "gpus": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "devices": [
             {
@@ -64,7 +68,7 @@ def _torchvision(torch_version: str) -> str | None:
     if _version("torchvision") is None:
         return None
     words = [sys.executable, "-c", "import torchvision"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  our own words
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace", check=False)  # noqa: S603  our own words
     if done.returncode == 0:
         return None
     why = (done.stderr.strip().splitlines() or [f"its import ended with code {done.returncode}"])[-1]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="Where to write it.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write, new or empty.")],
     name: Annotated[str | None, typer.Option(help="The app's name; default the folder's name.")] = None,
 ) -> None:
     """Write a Flower app, with a test deployment around it.

@@ -19,13 +19,15 @@ _SCALES = ("paper", "small")
 
 @app.command("paper")
 def run_paper(
-    name: Annotated[str, typer.Argument(help="fedfft, specgrad, fedscam, fedwmsam, fedfsa; or list.")],
-    item: Annotated[str | None, typer.Argument(help="table1, figure6, ...; none lists the paper's.")] = None,
-    scale: Annotated[str, typer.Option(help="paper: as published; small: a reduction for two cores.")] = "paper",
+    name: Annotated[str, typer.Argument(help="fedfft, specgrad, fedscam, fedwmsam or fedfsa; list shows all.")],
+    item: Annotated[
+        str | None, typer.Argument(help="table1, figure6, ...; without it, the paper's items are listed.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="paper: as published; small: reduced to run on two cores.")] = "paper",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Build every run on stand-in data, train one round, keep nothing.")
+        bool, typer.Option("--dry-run", help="Train every run for one round on synthetic data and delete the results.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of all its runs; default runs/papers/...")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs; default runs/papers/...")] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -35,8 +37,8 @@ def run_paper(
 ) -> None:
     """Run the experiment behind a table or figure of a paper.
 
-    It resumes if it was stopped, and prints our numbers beside the published
-    ones with the difference and its interval.
+    It prints our numbers beside the published ones, with the difference and its
+    confidence interval. The same command resumes after an interruption.
 
     Example: undrift paper fedfft table1 --scale small
     """
@@ -48,7 +50,7 @@ def run_paper(
 
     with reported("paper", RunError):
         if scale not in _SCALES:
-            raise ValueError(f"--scale {scale}: there are {' and '.join(_SCALES)}")
+            raise ValueError(f"--scale must be {' or '.join(_SCALES)}, got {scale!r}")
         chosen_scale = cast(Scale, scale)
         if name == "list" or item is None:
             _list(papers() if name == "list" else (name,), chosen_scale, as_json)

@@ -1,4 +1,4 @@
-"""The options of commands that train, which say where they do."""
+"""The options of commands that train: the engine, its workers and their device."""
 
 from typing import Annotated, Any
 
@@ -8,19 +8,24 @@ from undrift.cli.names import DEVICES, ENGINES, completing
 
 Engine = Annotated[
     str | None,
-    typer.Option(help="local, ray or flower; it does not affect results.", autocompletion=completing(ENGINES)),
+    typer.Option(
+        help="Where clients are trained: local, ray or flower; it does not affect results.",
+        autocompletion=completing(ENGINES),
+    ),
 ]
 Workers = Annotated[
-    str | None, typer.Option(help="How many workers the engine starts; auto measures a visit and chooses.")
+    str | None, typer.Option(help="Number of workers; auto measures the training of one client and chooses.")
 ]
 Device = Annotated[
     str | None,
     typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; see undrift doctor.", autocompletion=completing(DEVICES)),
 ]
-Gpus = Annotated[float | None, typer.Option(help="A worker's share of a GPU: 0.25 puts four on each.")]
+Gpus = Annotated[float | None, typer.Option(help="GPUs per worker: 0.25 puts four workers on each GPU.")]
 Deterministic = Annotated[
     bool | None,
-    typer.Option("--deterministic/--no-deterministic", help="Deterministic kernels: equal bits on GPUs, slower."),
+    typer.Option(
+        "--deterministic/--no-deterministic", help="Deterministic kernels: bit-identical results on a GPU, slower."
+    ),
 ]
 
 

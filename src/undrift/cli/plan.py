@@ -11,15 +11,15 @@ from undrift.cli.names import ENGINES, check_spelling, completing, methods
 
 @app.command("plan")
 def plan_round(
-    clients: Annotated[float | None, typer.Option(help="How many clients are registered; default 100.")] = None,
-    cohort: Annotated[float | None, typer.Option(help="How many take part in a round; default 10.")] = None,
+    clients: Annotated[float | None, typer.Option(help="Number of clients; default 100.")] = None,
+    cohort: Annotated[float | None, typer.Option(help="Clients per round; default 10.")] = None,
     parameters: Annotated[float | None, typer.Option(help="Parameters of the model; default 1e6.")] = None,
-    workers: Annotated[float | None, typer.Option(help="How many workers; default 1.")] = None,
+    workers: Annotated[float | None, typer.Option(help="Number of workers; default 1.")] = None,
     method: Annotated[
         str | None,
         typer.Option(help="A name from undrift list or a composition.", autocompletion=completing(methods)),
     ] = None,
-    examples: Annotated[float | None, typer.Option(help="Examples of a client; default 60.")] = None,
+    examples: Annotated[float | None, typer.Option(help="Examples per client; default 60.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over them in a round; default 1.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="Examples per local step; default 50.")] = None,
     engine: Annotated[
@@ -35,19 +35,22 @@ def plan_round(
     memory: Annotated[
         float | None, typer.Option(help="Bytes of memory of a machine (64e9); default this one's.")
     ] = None,
-    disk: Annotated[float | None, typer.Option(help="Bytes free on the disk (1e12); default those here.")] = None,
+    disk: Annotated[float | None, typer.Option(help="Free bytes on the disk (1e12); default this one's.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="A run's TOML file, or a run: its sizes, and one visit is measured."),
+        typer.Option(
+            "--config", "-c", help="A run or its TOML file: take its sizes and measure the training of one client."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Predict what a round costs: seconds, memory, traffic and disk; say what breaks first.
+    """Predict the time, memory, traffic and disk space of a round.
 
-    The prediction rests on constants of this machine that undrift doctor
-    --measure stores; without them, on those of another machine.
+    It also shows which resource runs out first. The prediction uses constants
+    of this machine that undrift doctor --measure stores; without them, those of
+    another machine.
 
-    Example: undrift plan --clients 1e6 --cohort 1e4 --parameters 1e7 --workers 1000 --method scaffold
+    Example: undrift plan --clients 1e6 --cohort 1e4 --workers 1000
     """
     with reported("plan"):
         if method is not None:

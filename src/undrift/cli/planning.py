@@ -17,8 +17,8 @@ from undrift.experiment.config import Config
 from undrift.experiment.constants import DEFAULTS, load_constants, save_constants
 from undrift.experiment.limits import plan_rows, pressures, this_machine, verdict
 from undrift.experiment.method_size import MethodSize, method_size
-from undrift.experiment.plan import RoundSize, predict
 from undrift.experiment.planned import of_run
+from undrift.experiment.round_cost import RoundSize, predict
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
 
@@ -67,7 +67,7 @@ def show_plan(
         typer.echo(json.dumps(values, indent=2))
         return
     title = (
-        f"{cost.name}: {size.cohort} of {size.clients} clients, {size.parameters} parameters, "
+        f"{cost.name}: {size.cohort:,} of {size.clients:,} clients, {size.parameters:,} parameters, "
         f"{size.engine} with {size.workers} worker{'s' if size.workers > 1 else ''}"
     )
     show_rows(title, ["what", "amount", "of which"], [list(row) for row in plan_rows(size, cost, round)])
@@ -113,7 +113,7 @@ def _sizes(
         name = method or "fedavg"
         return RoundSize(**known), method_size(make(name), name=name)
     if given["parameters"] is not None:
-        raise ValueError("parameters: those of the run's model count with --config; leave one of the two out")
+        raise ValueError("parameters: with --config they are those of the run's model; leave out one of the two")
     file = config / "config.toml" if config.is_dir() else config
     run = Config.read(file)
     if method is not None:

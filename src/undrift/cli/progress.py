@@ -132,6 +132,9 @@ class _Steps(logging.Handler):
         self.progress = progress
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self.progress.bar.console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+            return
         (self.progress.begin if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
 
 

@@ -13,17 +13,38 @@ def write_report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of undrift compare.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
     figures: Annotated[Path | None, typer.Option(help="Also write every figure here, as PNG and PDF.")] = None,
+    index: Annotated[
+        bool | None,
+        typer.Option(
+            "--index/--no-index", help="A table of all runs; default for a folder of many.", show_default=False
+        ),
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="With the index, a report in the folder of each run or comparison.")
+    ] = False,
 ) -> None:
     """Write a report on runs: one HTML file that works offline.
 
     It has tables, learning curves, partitions, lens measurements, the methods
     and how to reproduce the runs. Seeds of one method are drawn as one line.
+    Of a folder with many runs it is an index: a table to filter and sort.
 
     Example: undrift report runs/compare-fashion --out report.html
+
+    Example: undrift report runs --each
     """
-    from undrift.report import collect, sections, write_page, write_prints
+    from undrift.report import collect, is_collection, sections, write_each, write_index, write_page, write_prints
 
     with reported("report"):
+        if index or each or (index is None and figures is None and len(runs) == 1 and is_collection(runs[0])):
+            if figures is not None:
+                raise ValueError("--figures: an index has none; name the runs, for example undrift report runs/*")
+            notes = write_each(runs) if each else []
+            rows = write_index(runs, out)
+            for note in notes:
+                typer.echo(f"undrift report: {note}", err=True)
+            typer.echo(f"{out}  index of {len(rows)} runs")
+            return
         material = collect(runs)
         parts = sections(material)
         drawn = [figure for part in parts for figure in part.figures]
@@ -48,12 +69,12 @@ def draw_figure(
     round: Annotated[str | None, typer.Option(help="Draw a kept round, or best; default the last.")] = None,
     together: Annotated[bool, typer.Option("--together", help="Runs of different settings in one frame.")] = False,
     over: Annotated[
-        str | None, typer.Option(help="Of a sweep: a setting (local.epochs), an argument (rho), or method.")
+        str | None, typer.Option(help="For a sweep: a setting (local.epochs), an argument (rho), or method.")
     ] = None,
-    by: Annotated[str, typer.Option(help="Of a sweep: last, best, or another number, such as seconds_per_round.")] = (
+    by: Annotated[str, typer.Option(help="For a sweep: last, best, or another number, such as seconds_per_round.")] = (
         "last"
     ),
-    minus: Annotated[str, typer.Option(help="Of a sweep: show the difference from the line with this label.")] = "",
+    minus: Annotated[str, typer.Option(help="For a sweep: show the difference from the line with this label.")] = "",
 ) -> None:
     """Draw one kind of figure from runs, measuring what is missing.
 

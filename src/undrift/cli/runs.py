@@ -33,12 +33,12 @@ Partition = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="papers, fedfft, fedfsa, ...: the values of a paper; other settings override them."),
+    typer.Option(help="Use a paper's values: papers, fedfft, fedfsa, ...; other settings override them."),
 ]
 PrecisionName = Annotated[
-    str | None, typer.Option(help="fp32, bf16 or fp16: what clients' passes compute in.", metavar="[fp32|bf16|fp16]")
+    str | None, typer.Option(help="Precision of the clients' forward and backward passes.", metavar="[fp32|bf16|fp16]")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as an object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as JSON.")]
 
 
 @app.command()
@@ -46,26 +46,28 @@ def run(
     method: Annotated[
         str | None,
         typer.Argument(
-            help="A name from undrift list, a composition, or your own.", autocompletion=completing(methods)
+            help="A name from undrift list, a composition of blocks, or your own.", autocompletion=completing(methods)
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="A TOML file; flags override it.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A TOML file with settings; options override it.")
+    ] = None,
     data: Data = None,
     partition: Partition = None,
     task: Annotated[
         str | None,
         typer.Option(
-            help="A task of your own instead of data: package.module:function; arguments by --set task.NAME=."
+            help="Your own task instead of data: package.module:function; set its arguments with --set task.NAME=."
         ),
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="How many clients there are.")] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
     cohort: Annotated[
-        str | None, typer.Option(help="How many take part in a round: a number (10) or a ratio of the clients (0.1).")
+        str | None, typer.Option(help="Clients per round: a number (10) or a share of all clients (0.1).")
     ] = None,
     probability: Annotated[
-        float | None, typer.Option(help="Each client takes part with this probability; instead of a cohort.")
+        float | None, typer.Option(help="Instead of a cohort: each client takes part with this probability.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="How many rounds.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -76,9 +78,10 @@ def run(
         str | None, typer.Option(help="Initial weights: a .safetensors or .pt file, a run, or package.module:object.")
     ] = None,
     frozen: Annotated[
-        list[str] | None, typer.Option(help="Parameters that do not train: a pattern such as 'features.*'. Repeat it.")
+        list[str] | None,
+        typer.Option(help="Parameters that are not trained: a pattern such as 'features.*'. Repeatable."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes everything random.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
     preset: Preset = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[
@@ -89,11 +92,13 @@ def run(
     precision: PrecisionName = None,
     target: Annotated[
         list[float] | None,
-        typer.Option(help="Accuracy (or metric) to reach; the summary has the round. Repeat it for several."),
+        typer.Option(help="Accuracy (or metric) to reach; the summary reports the first round that does. Repeatable."),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting (proxy=200, local.decay=1) or an argument of the method (rho=0.05)."),
+        typer.Option(
+            "--set", help="A setting (proxy=200, local.decay=1) or an argument of the method (rho=0.05). Repeatable."
+        ),
     ] = None,
     engine: Engine = None,
     workers: Workers = None,
@@ -152,7 +157,7 @@ def run(
 @app.command("resume")
 def resume_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    rounds: Annotated[int | None, typer.Option(help="How many rounds in all; default those of the run.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Total number of rounds; default that of the run.")] = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -242,10 +247,11 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     from undrift.experiment.costs import best_of, judge_of
     from undrift.experiment.folder import read_init
     from undrift.experiment.judge import GLOBAL
+    from undrift.experiment.verify import head_of
 
-    summary = outcome.summary
+    summary, head = outcome.summary, head_of(outcome.folder)
     if as_json:
-        typer.echo(json.dumps({"folder": str(outcome.folder), **summary}, indent=2))
+        typer.echo(json.dumps({"folder": str(outcome.folder), "audit": head, **summary}, indent=2))
         return
     if (begun := read_init(outcome.folder)) is not None:
         left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""
@@ -286,4 +292,4 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
         f"{summary['rounds']} rounds in {spent:.0f} s{tests}, {summary['bytes_up'] / 1e6:.0f} MB up, "
         f"{summary['bytes_down'] / 1e6:.0f} MB down, {summary['gradients']} gradients"
     )
-    typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}")
+    typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}" + (f"  audit {head[:16]}" if head else ""))

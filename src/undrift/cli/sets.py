@@ -28,13 +28,15 @@ def draw_partition(
     ] = "dirichlet:0.1",
     clients: Annotated[
         int | None,
-        typer.Option(help="How many clients; default 100, fewer for small data, or all of a natural partition."),
+        typer.Option(help="Number of clients; default 100, fewer for small data, or all of a natural partition."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Fixes the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the partition.")] = 0,
     out: Annotated[Path, typer.Option(help="The PNG or PDF file to write.")] = Path("partition.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one object, with the file's path.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the description as JSON, with the file's path.")
+    ] = False,
 ) -> None:
-    """Split a data set over clients, draw the partition and describe it.
+    """Partition a data set over clients; draw and describe the result.
 
     Example: undrift partition --data fashion-mnist --partition dirichlet:0.1
     """
@@ -60,34 +62,38 @@ def doctor(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --device: a method to check; repeat it. Default: all.", autocompletion=completing(methods)
+            help="With --device: a method to check. Repeatable; default: all.", autocompletion=completing(methods)
         ),
     ] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="With --device: deterministic kernels; two runs must be equal.")
+        bool,
+        typer.Option("--deterministic", help="With --device: deterministic kernels; two runs must be bit-identical."),
     ] = False,
     measure: Annotated[
         bool | None,
         typer.Option(
             "--measure/--no-measure",
-            help="Measure what a round costs here, for undrift plan; with --device: steps, memory and Ray.",
+            help="Measure this machine's constants for undrift plan; with --device: steps, memory and Ray.",
             show_default=False,
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="Measure a visit of this run and show how many workers fit.")
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="Measure the training of one client of this run and show how many workers fit."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="With --device: the report's path; default undrift-DEVICE (.json and .md).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print an object instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Show what is installed, which data sets are available and what this machine can run.
+    """Check the installation, the data sets and this machine's devices.
 
     With --device, train every method on it for two rounds, compare with the
     CPU, and write a report that can be attached to an issue. With --config,
-    measure one visit of a run and show how many workers fit. With --measure,
-    measure what the parts of a round cost, for undrift plan.
+    measure the training of one client of a run and show how many workers fit.
+    With --measure, measure what the parts of a round cost, for undrift plan.
 
     Example: undrift doctor --device cuda
     """

@@ -53,6 +53,7 @@ class Card:
         limits: the cases in which it equals another method.
         differences: how it differs from the paper or from released code.
         references: its papers.
+        use: when to use it and when not, in two sentences.
         presets: what each preset that mentions it sets for it.
         package: the package of a plug-in's method; empty for ours.
     """
@@ -68,6 +69,7 @@ class Card:
     limits: tuple[str, ...]
     differences: str
     references: tuple[str, ...]
+    use: str = ""
     presets: dict[str, MethodPreset] = field(default_factory=dict)
     package: str = ""
 
@@ -106,12 +108,13 @@ def card(name: str) -> Card:
     paragraphs = "\n".join(sections[""]).split("\n\n")
     equations = [part for part in paragraphs if part.startswith(" ")]
     words = [" ".join(part.split()) for part in paragraphs if part.strip() and part not in equations]
+    use = next((part for part in words[1:2] if part.startswith("Use it ")), "")
     meanings = dict(_arguments(sections.get("Args", [])))
     return Card(
         name=name,
         family=family(algorithm),
         title=words[0] if words else f"{name}.",
-        idea="\n\n".join(words[1:]),
+        idea="\n\n".join(words[2 if use else 1 :]),
         equations="\n\n".join(dedent(part).rstrip() for part in equations),
         composition=text(algorithm),
         defaults=tuple(
@@ -121,6 +124,7 @@ def card(name: str) -> Card:
         limits=_entries(sections.get("Limits", [])),
         differences=" ".join(" ".join(sections.get("Note", [])).split()),
         references=_entries(sections.get("References", [])),
+        use=use,
         presets={preset: found.methods[name] for preset, found in PAPERS.items() if name in found.methods},
         package=plugin.package if plugin else "",
     )
@@ -128,7 +132,7 @@ def card(name: str) -> Card:
 
 def markdown(card: Card) -> str:
     """A card as a page."""
-    parts = [f"# {card.name}", card.title, card.idea]
+    parts = [f"# {card.name}", card.title, f"**When to use:** {card.use}" if card.use else "", card.idea]
     parts += [f"```\n{card.equations}\n```"] if card.equations else []
     parts += [f"From the package `{card.package}`."] if card.package else []
     parts += [_run(card)]
@@ -214,9 +218,7 @@ def _run(card: Card) -> str:
 def _presets(card: Card) -> list[str]:
     """What the presets set for it, those with the same values in one row, and which of them leave its defaults."""
     if not card.presets:
-        return [
-            "No preset says anything about it: with all of them it has its defaults and the paper's local settings."
-        ]
+        return ["No preset sets values for it: with any of them it has its defaults and the paper's local settings."]
     groups: list[tuple[list[str], MethodPreset]] = []
     for name, own in card.presets.items():
         names = next((names for names, other in groups if other == own), None)
@@ -227,9 +229,9 @@ def _presets(card: Card) -> list[str]:
     rows = [(_code(names), _values(own.arguments), _values(own.local), own.source) for names, own in groups]
     silent = _code([name for name in PAPERS if name not in card.presets])
     return [
-        f"`undrift run {card.name} --preset {groups[0][0][0]}` has these values, and the paper's other local settings.",
+        f"`undrift run {card.name} --preset {groups[0][0][0]}` takes these values and the paper's local settings.",
         markdown_table(("preset", "arguments", "local", "source"), rows),
-        f"About it these say nothing, so it has its defaults and the paper's local settings: {silent}.",
+        f"These presets set nothing for it, so it has its defaults and the paper's local settings: {silent}.",
     ]
 
 
@@ -265,7 +267,7 @@ def _index(cards: list[Card]) -> str:
 
 if __name__ == "__main__":
     parser = ArgumentParser(description="Write the pages of methods.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--package", default="", help="an installed plug-in; default are undrift's own methods")
-    asked = parser.parse_args()
-    write(asked.folder, asked.package)
+    parser.add_argument("folder", type=Path, help="where the pages are written")
+    parser.add_argument("--package", default="", help="an installed plug-in; by default undrift's own methods")
+    arguments = parser.parse_args()
+    write(arguments.folder, arguments.package)

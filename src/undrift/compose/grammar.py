@@ -144,7 +144,7 @@ def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
 
 
 def _read(source: str, perturbed: bool) -> _Term:
-    """Parse one term; `perturbed` says whether an earlier term has a perturbation."""
+    """Parse one term; `perturbed` is whether an earlier term has a perturbation."""
     term = read_term(source)
     make, (positional, named) = maker(term, source), bracketed(term.brackets, source)
     part = made(called(make, (positional, named), source), source)

@@ -50,7 +50,7 @@ def _filled(term: str, found: Preset) -> tuple[str, MethodPreset]:
     try:
         prefix, name, brackets = read_term(term)
     except ValueError:
-        prefix, name, brackets = Written("", "", "")  # `parse` says what is wrong with it
+        prefix, name, brackets = Written("", "", "")  # `parse` reports what is wrong with it
     key = keys(found.methods).get(normalized(name), "")
     if not key or (prefix and key in ALGORITHMS):
         return term, MethodPreset()
@@ -60,7 +60,7 @@ def _filled(term: str, found: Preset) -> tuple[str, MethodPreset]:
         positional, named = bracketed(brackets, term)
         given = signature(function).bind_partial(*positional, **named).arguments
     except (TypeError, ValueError):
-        return term, own  # `parse` says what is wrong with it
+        return term, own  # `parse` reports what is wrong with it
     missing = [f"{argument}={written(value)}" for argument, value in own.arguments.items() if argument not in given]
     inner = [part for part in (brackets[1:-1].strip().removesuffix(","), *missing) if part]
     return f"{term.removesuffix(brackets).strip()}({', '.join(inner)})" if inner else term, own

@@ -1,4 +1,4 @@
-"""The core: the nouns and verbs of a round, the client loop, the exact sum and the server step.
+"""The core: the records of a round, the blocks' verbs, the client loop, the exact sum and the server step.
 
 Whoever writes a block finds here what a block is made of: the kinds, the views and the trees.
 """
@@ -17,8 +17,9 @@ from undrift.core.block import (
 )
 from undrift.core.client import ClientError
 from undrift.core.evaluation import METRICS, BatchMean, named_metrics
-from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.gate import Gate
 from undrift.core.optimizer import LocalOptimizer
+from undrift.core.rejection import Reason, Rejection
 from undrift.core.samples import Samples
 from undrift.core.selection import Candidates, Selection
 from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, PerExample, Task

@@ -70,9 +70,13 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         """Fill this accumulator, empty so far, with what `flatten` gave elsewhere; KeyError if a sum is missing."""
         self.sums.restore(tensors, self.sizes(size), packed)
 
+    def shares(self, weight: float, clients: int) -> dict[str, float]:
+        """The sums of displacements by name, and the sum of the magnitudes with which they enter each."""
+        return {"sum": float(clients)} if "sum" in self.sums.sums else {}
+
     @abstractmethod
     def unweighted_sum(self) -> Tensor:
-        """The unweighted sum of the displacements, if it was asked for."""
+        """The unweighted sum of the displacements, if it was requested."""
 
     @abstractmethod
     def mean_norm(self, weight: float) -> float:
@@ -111,6 +115,11 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
         for name in self.rule.extra:
             sizes |= {f"extra.{name}": size, f"weights.{name}": 1}
         return sizes | ({"sum": size} if self.unweighted and not self.rule.equal_weights else {})
+
+    def shares(self, weight: float, clients: int) -> dict[str, float]:
+        """Further weights are taken to have one sign."""
+        extra = {f"extra.{name}": abs(self.sums.number(f"weights.{name}")) for name in self.rule.extra}
+        return super().shares(weight, clients) | {"delta": weight} | extra
 
     def unweighted_sum(self) -> Tensor:
         """With equal weights, the weighted sum itself."""
@@ -160,7 +169,7 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         self.entries.extend(other.entries)
 
     def sizes(self, size: int) -> dict[str, int]:
-        """Only the unweighted sum, if it was asked for."""
+        """Only the unweighted sum, if it was requested."""
         return {"sum": size} if self.unweighted else {}
 
     def holds(self, clients: Sequence[int]) -> bool:
@@ -220,15 +229,17 @@ class Aggregation(Block[ServerT, ClientT, SentT, UpT, StateT]):
         return 1.0
 
     def weights(self, upload: Upload, up: UpT) -> Mapping[str, float]:
-        """The weights of an upload in further sums, by name: finite, of any sign."""
+        """The weights of an upload in further sums, by name: finite; of one sign for runs with a `bound`."""
         return {}
 
-    def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
-        """An empty accumulator.
+    def check(self, up: UpT, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """Raise a `ValueError` if an upload's own part and weights cannot be honest, or their sums over several.
 
-        Args:
-            unweighted: whether other blocks need the unweighted sum of the displacements.
+        Only what is true of every sum of honest uploads may be asked, for example that a number is not negative.
         """
+
+    def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
+        """An empty accumulator, with the unweighted sum of the displacements if other blocks need it."""
         raise NotImplementedError(f"{type(self).__name__}: derive a rule from Summing or Gathering")
 
 

@@ -176,7 +176,7 @@ class Algorithm:
 
 
 def _fits(slot: str, block: object) -> None:
-    """Reject a block in a slot of another kind, and say where it goes."""
+    """Reject a block in a slot of another kind, and name the slot that takes it."""
     kind = SLOTS[slot]
     if isinstance(block, kind):
         return
@@ -185,7 +185,7 @@ def _fits(slot: str, block: object) -> None:
     hint = (
         f"{name} goes into {' or '.join(homes)}"
         if homes
-        else f"{name} is no block: derive it from undrift.blocks.{kind.__name__}"
+        else f"{name} is not a block: derive it from undrift.blocks.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
 

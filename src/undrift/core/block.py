@@ -6,7 +6,7 @@ sends, what the client uploads (NamedTuples, or None) and what it holds while a 
     class Scaffold(Correction[Variate, Variate, Variate, None, Variates]): ...
 
 The wire format, checkpoints and the table of costs follow from them. Every argument of a verb is read-only, except a
-gradient or an offset handed to a verb that returns one: that is the block's to change, and not to keep.
+gradient or an offset passed to a verb that returns one: that is the block's to change, and not to keep.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Needs:
         proxy: the server has proxy data.
         slots: slot -> the class of block that must fill it.
         filled: slots that must hold some block.
-        reads: further slots whose state it reads through `View.peer`, if they hold what it looks for.
+        reads: further slots whose state it reads through `View.peer`, if they contain what it needs.
         plain_sgd: why it needs clients that take plain SGD steps; "" accepts any local optimizer.
         coupled_decay: why it needs weight decay in the gradient, not decoupled from it; "" accepts both.
         own_moments: why moments of a local optimizer must not be averaged by the server; "" accepts it.
@@ -87,7 +87,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     uses: ClassVar[frozenset[str]] = frozenset()
     """Which sums of displacements `receive` reads besides the weighted mean: "sum", "slope"."""
     keeps_buffers: ClassVar[bool] = False
-    """Whether running statistics stay with each client, whatever `Local.buffers` says."""
+    """Whether running statistics stay with each client, whatever the value of `Local.buffers`."""
     personalizes: ClassVar[bool] = False
     """Whether clients are evaluated with models of their own because of this block."""
     vectorises: ClassVar[bool] = False
@@ -116,7 +116,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         return Needs()
 
     def hint(self) -> str:
-        """What to say to someone who left out a slot that it needs filled."""
+        """The advice in the error if a slot that it needs is not filled."""
         return ""
 
     @property
@@ -141,7 +141,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         return cast(SentT, None)
 
     def begin(self, sent: SentT, kept: ClientT, start: Start) -> StateT:
-        """Prepare the local training; the result is handed to the other client verbs as `state`."""
+        """Prepare the local training; the result is passed to the other client verbs as `state`."""
         return cast(StateT, kept)
 
     def finish(self, state: StateT, end: End) -> tuple[UpT, ClientT]:

@@ -54,10 +54,10 @@ def train(
         examples: how many training examples it has, one at least.
         steps: how many local steps it takes, one at least: its `local.step_count`.
         random: gives the client's generator for a purpose.
-        epoch: makes one more epoch of the client's batches, for blocks that look at the data themselves.
+        epoch: makes one more epoch of the client's batches, for blocks that read the data themselves.
         label_counts: counts the client's examples of each class; None leaves it to the batches.
         out: where to write the displacement, for those who do not keep it; None makes a new vector.
-        reported: where to write what the blocks report, as "slot.name"; None asks them for nothing.
+        reported: where to write what the blocks report, as "slot.name"; None collects nothing.
     """
     state = state or ClientState(algorithm.first(broadcast.params))
     blocks, states = dict(algorithm.slots()), dict[str, Any]()
@@ -111,7 +111,7 @@ def finished(
         states: what the blocks hold, by slot.
         end: the view after the last step.
         client: the client's number.
-        reported: where to write what the blocks report; None asks them for nothing.
+        reported: where to write what the blocks report; None collects nothing.
     """
     blocks, model = dict(algorithm.slots()), oracle.model
     ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}

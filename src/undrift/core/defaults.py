@@ -1,4 +1,4 @@
-"""The blocks of FedAvg: what an algorithm holds where nothing else is said."""
+"""The blocks of FedAvg: what an algorithm has in slots that are not filled."""
 
 from dataclasses import dataclass
 

@@ -161,7 +161,7 @@ def named_metrics(metrics: Metrics) -> dict[str, Metric]:
             raise TypeError(f"metrics: {name} must be a function of (outputs, targets) or have update, compute, reset")
         check_metric(name)
         if name in found:
-            raise ValueError(f'metrics: {name} is there twice; give a mapping with two names, {{"{name}_2": f}}')
+            raise ValueError(f'metrics: {name} is given twice; give a mapping with two names, {{"{name}_2": f}}')
         found[name] = resolved() if isinstance(resolved, type) else resolved
     return found
 

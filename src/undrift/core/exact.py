@@ -83,7 +83,7 @@ class ExactSum:
         size = len(x)
         given, coarse, fine = x.detach().numpy(), self.coarse.numpy(), self.fine.numpy()
         rest, whole = np.empty((2, min(_CHUNK, size)))
-        with np.errstate(all="ignore"):  # whether all is finite the gate has asked
+        with np.errstate(all="ignore"):  # the gate has checked that all is finite
             for start in range(0, size, _CHUNK):
                 end = min(start + _CHUNK, size)
                 c, f, r, w = coarse[start:end], fine[start:end], rest[: end - start], whole[: end - start]

@@ -1,13 +1,12 @@
 """What may enter a sum: the only way in.
 
-Every upload is checked before any rule sees it. One that fails is rejected with a typed reason and the round goes on
+Every upload is checked before any rule sees it. One that fails is rejected with a typed reason and the round continues
 without it; it leaves no trace in the sums.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from math import isfinite
 from typing import Any
 
@@ -18,48 +17,11 @@ from undrift.core.algorithm import Algorithm
 from undrift.core.exact import LIMIT, ExactSum
 from undrift.core.packed import PackedSum
 from undrift.core.reduce import Total
+from undrift.core.rejection import Reason, RejectedError, Rejection
+from undrift.core.stated import Stated, check_stated
 from undrift.core.types import Broadcast, Declared, Local, Tree, Upload, kinds
 
 _log = logging.getLogger(__name__)
-
-
-class Reason(Enum):
-    """Why an upload was rejected."""
-
-    SENDER = "the client was not asked in this round"
-    DUPLICATE = "the client was counted already"
-    ROUND = "it belongs to another round"
-    EMPTY = "the client has no examples"
-    IDLE = "the client has no local step in this round"
-    COUNT = "examples or steps is not the whole number expected"
-    TREE = "a part is missing or was not declared"
-    SHAPE = "a tensor has another shape than declared"
-    DTYPE = "a tensor has another dtype than the model"
-    FINITE = "a value is not finite"
-    SIZE = "a value is too large to be summed exactly, or the norm exceeds the bound"
-    WEIGHT = "its weight is not a finite number of 0 or more"
-    FAILED = "its training failed"
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """A rejected upload: whose, why, and in which field."""
-
-    client: int
-    reason: Reason
-    detail: str = ""
-
-    def __str__(self) -> str:
-        """One line for a log."""
-        return f"client {self.client}: {self.reason.value}" + (f" ({self.detail})" if self.detail else "")
-
-
-class _RejectedError(Exception):
-    """A check that failed."""
-
-    def __init__(self, reason: Reason, detail: str = "") -> None:
-        super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail
 
 
 @dataclass
@@ -99,25 +61,43 @@ class Gate:
         """An empty total for this round."""
         return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
 
+    def steps(self, client: int, examples: int) -> int:
+        """How many local steps a client takes in this round; one without any is rejected, and the result is 0."""
+        if examples == 0:
+            self.reject(client, Reason.EMPTY)
+            return 0
+        steps = self._expected_steps(client, examples)
+        if steps == 0:
+            deadline = self.local.deadline
+            self.reject(client, Reason.IDLE, "" if deadline is None else f"the deadline is {deadline:g} s")
+        return steps
+
     def admit(self, upload: Upload, total: Total) -> Rejection | None:
-        """Add an upload to a total, or reject it and say why."""
+        """Add an upload to a total, or reject it with a reason."""
         try:
             self.measured[upload.client] = self._check(upload)
-        except _RejectedError as rejected:
+        except RejectedError as rejected:
             return self.reject(upload.client, rejected.reason, rejected.detail)
         self._seen.add(upload.client)
         total.add(upload)
         return None
 
-    def merge(self, part: Total, total: Total) -> Rejection | None:
-        """Add another node's partial total to a total, or reject all of it and say why.
+    def merge(self, part: Total, total: Total, stated: Mapping[int, Stated] | None = None) -> Rejection | None:
+        """Add another node's partial total to a total, or reject all of it with a reason.
 
         The uploads behind it passed a gate on their node; here the sums themselves are checked, since the node may be
-        broken too.
+        broken or hostile.
+
+        Args:
+            part: the partial total.
+            total: what it is added to.
+            stated: what the node says about each client; None trusts it, bound included.
         """
         try:
             self._check_part(part)
-        except _RejectedError as rejected:
+            if stated is not None:
+                check_stated(part, stated, self._expected_steps, self.most, self.bound)
+        except RejectedError as rejected:
             return self.reject(min(part.clients, default=-1), rejected.reason, f"partial sum: {rejected.detail}")
         self._seen.update(part.clients)
         total.merge(part)
@@ -127,13 +107,13 @@ class Gate:
         """Who is in a partial total, and whether its sums can be sums."""
         for client in part.clients:
             if client not in self.asked:
-                raise _RejectedError(Reason.SENDER, f"client {client}")
+                raise RejectedError(Reason.SENDER, f"client {client}")
             if client in self._seen:
-                raise _RejectedError(Reason.DUPLICATE, f"client {client}")
+                raise RejectedError(Reason.DUPLICATE, f"client {client}")
         if len(set(part.clients)) < len(part.clients):
-            raise _RejectedError(Reason.DUPLICATE)
+            raise RejectedError(Reason.DUPLICATE)
         if not part.rule.holds(part.clients):
-            raise _RejectedError(Reason.TREE, "uploads")
+            raise RejectedError(Reason.TREE, "uploads")
         for upload in part.rule.uploads:
             self._check(upload)
         sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
@@ -141,14 +121,14 @@ class Gate:
         expected = part.expected(sent.params, buffers) if part.clients else {}
         sums = part.sums
         if set(sums) != set(expected):
-            raise _RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
+            raise RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
         room = LIMIT / (self.cohort or len(self.asked)) * len(part.clients)
         for name, size in expected.items():
             _check_sum(name, sums[name], size, room)
         if part.clients:
             _check_tensor("counts", part.counts, counts.shape, counts.dtype)
             if part.weight() < 0:
-                raise _RejectedError(Reason.WEIGHT)
+                raise RejectedError(Reason.WEIGHT)
 
     def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
         """Reject a client, also one that sent nothing."""
@@ -161,11 +141,11 @@ class Gate:
     def _check(self, upload: Upload) -> tuple[float, float]:
         """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
         if not _whole(upload.client) or upload.client not in self.asked:
-            raise _RejectedError(Reason.SENDER)
+            raise RejectedError(Reason.SENDER)
         if upload.client in self._seen:
-            raise _RejectedError(Reason.DUPLICATE)
+            raise RejectedError(Reason.DUPLICATE)
         if not _whole(upload.round) or upload.round != self.broadcast.round:
-            raise _RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
+            raise RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         self._check_layout(upload)
         room = LIMIT / (self.cohort or len(self.asked))
@@ -175,28 +155,32 @@ class Gate:
         weight, *extra = self._weigh(upload)
         largest = max(weight, *map(abs, extra), 1.0)
         if largest > room:
-            raise _RejectedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
+            raise RejectedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
         norm = _check_values("delta", upload.delta, room / max(largest, self._pace(upload)))
         if self.bound is not None and norm > self.bound:
-            raise _RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+            raise RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
         _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         return weight, norm
+
+    def _expected_steps(self, client: int, examples: int) -> int:
+        """How many local steps a client with so many examples takes in this round."""
+        return self.local.step_count(examples, client, self.broadcast.round, self.seed)
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""
         if not _whole(upload.examples) or not 0 <= upload.examples <= self.most:
-            raise _RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
+            raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
         if upload.examples == 0:
-            raise _RejectedError(Reason.EMPTY)
-        expected = self.local.step_count(upload.examples, upload.client, self.broadcast.round, self.seed)
+            raise RejectedError(Reason.EMPTY)
+        expected = self._expected_steps(upload.client, upload.examples)
         if not expected:
-            raise _RejectedError(Reason.IDLE)
+            raise RejectedError(Reason.IDLE)
         if not _whole(upload.steps) or upload.steps != expected:
-            raise _RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {expected}")
+            raise RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {expected}")
         if not _whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
-            raise _RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
+            raise RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):
-            raise _RejectedError(Reason.FINITE, "loss")
+            raise RejectedError(Reason.FINITE, "loss")
 
     def _check_layout(self, upload: Upload) -> None:
         """Names, shapes and dtypes are as declared."""
@@ -206,10 +190,10 @@ class Gate:
             _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
         declared = {slot: block.Up for slot, block in self._uploading}
         if not isinstance(upload.parts, dict) or set(upload.parts) != set(declared):
-            raise _RejectedError(Reason.TREE, f"expected parts for {sorted(declared)}")
+            raise RejectedError(Reason.TREE, f"expected parts for {sorted(declared)}")
         for slot, tree in declared.items():
             if type(upload.parts[slot]) is not tree:
-                raise _RejectedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
+                raise RejectedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
             sizes = getattr(self.algorithm, slot).sizes()
             for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
                 if kind in ("vector", "array"):
@@ -220,12 +204,14 @@ class Gate:
         """The upload's weight, then those of the further sums: numbers, whatever the upload claims."""
         rule, up = self.algorithm.aggregation, upload.parts.get("aggregation")
         try:
-            weights = [rule.weigh(upload, up), *rule.weights(upload, up).values()]
+            weight, further = rule.weigh(upload, up), rule.weights(upload, up)
+            weights = [weight, *further.values()]
+            rule.check(up, upload.examples, weight, further)
             sound = all(map(isfinite, weights)) and weights[0] >= 0
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise _RejectedError(Reason.WEIGHT, repr(error)) from error
+            raise RejectedError(Reason.WEIGHT, repr(error)) from error
         if not sound:
-            raise _RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights)))
+            raise RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights)))
         return weights
 
     def _pace(self, upload: Upload) -> float:
@@ -242,9 +228,9 @@ def _whole(x: Any) -> bool:
 def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:
     """A dense tensor of the declared shape and dtype."""
     if not isinstance(x, Tensor) or x.layout is not torch.strided or x.shape != shape:
-        raise _RejectedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
+        raise RejectedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
     if x.dtype != dtype:
-        raise _RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
+        raise RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
 
 
 def _check_sum(name: str, total: ExactSum | PackedSum, size: int, most: float) -> None:
@@ -255,9 +241,9 @@ def _check_sum(name: str, total: ExactSum | PackedSum, size: int, most: float) -
     else:
         _check_tensor(name, total.data, torch.Size([total.data.numel()]), torch.uint8)
         if not total.complete(size):
-            raise _RejectedError(Reason.SHAPE, f"{name}: {len(total.data)} bytes are no sum of {size} elements")
+            raise RejectedError(Reason.SHAPE, f"{name}: {len(total.data)} bytes are no sum of {size} elements")
     if not total.sound(most):
-        raise _RejectedError(Reason.SIZE, name)
+        raise RejectedError(Reason.SIZE, name)
 
 
 def _check_values(name: str, x: Tensor, most: float) -> float:
@@ -269,9 +255,9 @@ def _check_values(name: str, x: Tensor, most: float) -> float:
         return norm
     largest = float(x.abs().max())
     if not isfinite(largest):
-        raise _RejectedError(Reason.FINITE, name)
+        raise RejectedError(Reason.FINITE, name)
     if largest > most:
-        raise _RejectedError(Reason.SIZE, name)
+        raise RejectedError(Reason.SIZE, name)
     return float(torch.linalg.vector_norm(x, dtype=torch.float64))
 
 
@@ -282,7 +268,7 @@ def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:
         if kind in ("vector", "array"):
             out.append((name, x))
         elif not isinstance(x, float if kind == "float" else int):
-            raise _RejectedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
+            raise RejectedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
         else:
             out.append((name, torch.tensor([x], dtype=torch.float64)))
     return out

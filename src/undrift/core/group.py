@@ -95,7 +95,8 @@ def train_group(
             oracle.release()
     if visits:
         begun = [visit[0] for visit in visits]
-        counts = [member.steps for member in begun] + [0] * (row_count(local) - len(begun))
+        counts = [member.steps for member in begun]
+        counts += [max(counts)] * (row_count(local) - len(begun))
         rows = Rows(model, task.losses, counts, stacked(task, begun, local))
         parts = chain.from_iterable(tree or () for tree in broadcast.parts.values())
         fields = {**shared, "shared": [broadcast.params, *(x for x in parts if isinstance(x, Tensor))]}
@@ -134,32 +135,35 @@ def stacked(task: PerExample, members: Sequence[Member], local: Local) -> Iterat
         local: gives the number of rows and the batch size.
     """
     size, rows, longest = local.batch_size, row_count(local), max(member.steps for member in members)
-    plans = [_plan(task, member, local) for member in members]
-    device = plans[0][0].device
-    chosen = plans[0][0].new_zeros(longest, rows, size)
+    shapes: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
     weights = torch.zeros(longest, rows, size)
-    for i, (indices, shares) in enumerate(plans):
+    plans = []
+    for i, member in enumerate(members):
+        shape = member.examples, member.steps
+        if shape not in shapes:
+            shapes[shape] = _padding(local, *shape)
+        places, weights[: member.steps, i] = shapes[shape]
+        order, passes = member.random("batches"), -(-member.steps // local.epoch_steps(member.examples))
+        epochs = [task.order(member.client, order)[places] for _ in range(passes)]
+        plans.append(torch.cat(epochs)[: member.steps] if passes > 1 else epochs[0])
+    chosen = plans[0].new_zeros(longest, rows, size)
+    for i, indices in enumerate(plans):
         chosen[: len(indices), i] = indices
         chosen[len(indices) :, i] = indices[-1]
-        weights[: len(indices), i] = shares
     chosen[:, len(members) :] = chosen[:, :1]
-    weights = weights.to(device)
-    steps = zip(chosen, weights, strict=True)
+    steps = zip(chosen, weights.to(chosen.device), strict=True)
     return ((_folded(task.gather(indices.reshape(-1)), rows), shares) for indices, shares in steps)
 
 
-def _plan(task: PerExample, member: Member, local: Local) -> tuple[Tensor, Tensor]:
-    """The indices of every step of a client, padded, and the weights of its examples."""
-    each, order = local.epoch_steps(member.examples), member.random("batches")
-    size, sizes = local.batch_size, local.batch_sizes(member.examples, min(each, member.steps))
-    counts = torch.tensor(sizes)
-    places = torch.arange(size)
+def _padding(local: Local, examples: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Where the padded batches of an epoch find their examples in its order, and the weights of all steps' examples."""
+    each, size = local.epoch_steps(examples), local.batch_size
+    sizes = local.batch_sizes(examples, min(each, steps))
+    counts, places = torch.tensor(sizes), torch.arange(size)
     inside = places < counts[:, None]
     index = torch.where(inside, places, 0) + size * torch.arange(len(sizes))[:, None]
     weights = inside / counts[:, None]
-    passes = -(-member.steps // each)
-    epochs = [task.order(member.client, order)[index] for _ in range(passes)]
-    return torch.cat(epochs)[: member.steps], weights.repeat(passes, 1)[: member.steps]
+    return index, weights.repeat(-(-steps // each), 1)[:steps]
 
 
 def _folded(batch: Any, rows: int) -> Any:

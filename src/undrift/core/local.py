@@ -84,7 +84,7 @@ class Local:
         if self.schedule is not None and self.decay != 1:
             raise ValueError(f"Local: give decay or schedule, not both: set decay to 1, got {self.decay}")
         if self.schedule is not None and Schedule.parse(self.schedule).open:
-            raise ValueError(f"Local: {self.schedule!r} must say over how many rounds: cosine(over=100)")
+            raise ValueError(f"Local: {self.schedule!r} needs the number of rounds: cosine(over=100)")
 
     def __repr__(self) -> str:
         """The learning rate and what differs from the defaults."""

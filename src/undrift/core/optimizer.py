@@ -13,7 +13,7 @@ from undrift.core.view import Step
 class LocalOptimizer(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """How a client moves along the gradient of a step: w <- w - lr direction. This base is plain SGD.
 
-    The gradient comes clipped and corrected, with weight decay in it unless `decoupled` says otherwise.
+    The gradient comes clipped and corrected, with weight decay in it unless it is `decoupled`.
     """
 
     home = "local_optimizer"

@@ -47,6 +47,7 @@ class Oracle:
         self.losses: list[Tensor] = []
         self.total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
         self._fresh, self._here = True, model.w
+        self._copies = model.copies
         self._has_buffers = len(model.buffers) + len(model.counts) > 0
         self._offset_point: Vector | None = None
         self._stream: Streams | None = None
@@ -124,18 +125,21 @@ class Oracle:
                 for part, training in modes:
                     part.training = training
 
-    def tap(self, layer: str, *, inputs: bool = False) -> None:
-        """Note what a layer gives out, or takes in, in every forward pass from now on, in `seen`."""
+    def tap(self, layer: str, *, inputs: bool = False) -> str:
+        """Note what a layer gives out, or takes in, in every forward pass from now on; returns its name in `seen`."""
         modules = {plain_name(name): part for name, part in self.model.module.named_modules()}
         if plain_name(layer) not in modules:
             raise ValueError(f"tap: the model has no layer {layer!r}; it has {', '.join(filter(None, modules))}")
 
+        key = f"{layer}:inputs" if inputs else layer
+
         def note(_: nn.Module, taken: tuple[Any, ...], output: Any = None) -> None:
             value = (taken[0] if taken else None) if inputs else output
-            self.seen[layer] = full(value) if isinstance(value, Tensor) else value
+            self.seen[key] = full(value) if isinstance(value, Tensor) else value
 
         hooks = modules[plain_name(layer)]
         self._hooks.append(hooks.register_forward_pre_hook(note) if inputs else hooks.register_forward_hook(note))
+        return key
 
     def release(self) -> None:
         """End all notes and forget the penalty, which holds the view that holds this: nothing waits to be collected.
@@ -174,7 +178,7 @@ class Oracle:
 
     def _go(self, point: Vector) -> None:
         """Make a vector the model's weights; copies of them are written anew, since the vector may have changed."""
-        if point is not self._here or self.model.copies:
+        if point is not self._here or self._copies:
             self.model.place(point)
             self._here = point
 

@@ -192,7 +192,9 @@ class _Entries:
 
     def __call__(self, client: int, round: int) -> bool:
         if self.length is not None and client >= self.length:
-            raise ValueError(f"availability: the trace has {self.length} clients, there is none for client {client}")
+            raise ValueError(
+                f"availability: the trace has {self.length} clients, none for client {client}; give one for each"
+            )
         if client not in self.entries:
             return True
         period, intervals = self.entries[client]

@@ -48,8 +48,8 @@ class Place:
         """Move something here; what is here already is not copied.
 
         Args:
-            x: a tensor, a module, a noun of a round, or a tree or batch: tuples, lists and mappings of these. Anything
-                else stays as it is, unless it has a method `to`, as batches of transformers have.
+            x: a tensor, a module, a record of a round, or a tree or batch: tuples, lists and mappings of these.
+                Anything else stays as it is, unless it has a method `to`, as batches of transformers have.
         """
         return cast(T, _moved(x, self.device, non_blocking=self.device.type == "cuda"))
 
@@ -166,7 +166,7 @@ def _bytes(x: Any) -> int:
 
 
 def _free(device: torch.device) -> int | None:
-    """The free memory of a device in bytes; None if it does not say."""
+    """The free memory of a device in bytes; None if it is not known."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type == "mps":

@@ -86,7 +86,7 @@ class LossScale:
         return self._powers[self._power - _LEAST]
 
     def begin(self) -> None:
-        """Go on to the next step: `finite` says whether all of its gradients so far are."""
+        """Continue with the next step: `finite` is whether all of its gradients so far are."""
         self.finite = torch.ones_like(self.finite)
 
     def unscale(self, gradient: Vector) -> Vector:

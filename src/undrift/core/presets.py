@@ -1,6 +1,6 @@
 """Presets: what a paper sets for local training, and for the methods that it compares. Every value has its source.
 
-A preset has only what its paper, or the code the paper adopts, states. A method about which it says nothing keeps its
+A preset has only what its paper, or the code the paper adopts, states. A method that it does not mention keeps its
 defaults. The names of methods and arguments are those of `undrift list`; "fsa" is the block, as a plug-in.
 """
 
@@ -20,7 +20,7 @@ class MethodPreset:
     Args:
         arguments: the method's arguments.
         local: settings of local training in which it differs from the paper's others.
-        source: where the paper says so.
+        source: where the paper states it.
     """
 
     arguments: Values = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The uploads of a round, added up: what every block needs of them, and what the aggregation rule accumulates."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,26 @@ class Total:
     def weight(self) -> float:
         """The sum of the weights."""
         return self.common.number("weight")
+
+    def check(self, examples: int) -> None:
+        """Raise a `ValueError` if the rule's own part and weights cannot be those of clients with so many examples."""
+        rule = self.algorithm.aggregation
+        up = None if rule.Up is None else self._part("aggregation", rule.Up, torch.float64)
+        further = {name: self.rule.sums.number(f"weights.{name}") for name in getattr(rule, "extra", ())}
+        rule.check(up, examples, self.weight(), further)
+
+    def shares(self, steps: Sequence[int]) -> dict[str, float]:
+        """Each sum of displacements by name, and the sum of the magnitudes with which they enter it.
+
+        Args:
+            steps: the number of local steps of each client.
+        """
+        shares = self.rule.shares(self.weight(), len(steps))
+        if self._uses("slope"):
+            shares["paced"] = sum(1 / (self.local.factors(count) * self.lr) for count in steps)
+        if self._uneven:
+            shares["tail"] = sum(map(self.local.share, steps))
+        return shares
 
     def norm(self) -> float:
         """The norm of the weighted mean of the displacements."""

@@ -41,7 +41,7 @@ class Samples:
         Args:
             point: where.
             batch: on what, for example the current batch or one of `data`.
-            of: if given, the gradient of its result instead; it is handed the data loss after the forward pass.
+            of: if given, the gradient of its result instead; it gets the data loss after the forward pass.
         """
         return self._oracle.gradient_at(point, batch, of)
 

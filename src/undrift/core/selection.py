@@ -14,7 +14,7 @@ Losses = Callable[[Sequence[int], int | None], Mapping[int, float]]
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What a selection may look at before a round.
+    """What a selection may read before a round.
 
     Args:
         round: the round.

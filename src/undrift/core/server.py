@@ -1,16 +1,22 @@
 """The one server step: what is kept, what is sent, and how the sum of a round changes it."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
+
+import torch
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.reduce import Total
 from undrift.core.report import Reported, collect, sound
 from undrift.core.samples import Samples
 from undrift.core.types import Broadcast, Cohort, Local, ServerState
-from undrift.core.vector import Bound, Layout
+from undrift.core.vector import Bound, Layout, Vector
 from undrift.core.view import Gathered
+
+_log = logging.getLogger(__name__)
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
@@ -43,6 +49,7 @@ def close(
     layout: Layout,
     proxy: Samples | None = None,
     reported: Reported | None = None,
+    bound: float | None = None,
 ) -> ServerState:
     """The state after a round.
 
@@ -57,7 +64,8 @@ def close(
         local: the settings all clients share.
         layout: the names and shapes of the model's tensors.
         proxy: the server's proxy data, for a method that needs them.
-        reported: where to write what the blocks report of the round, as "slot.name"; None asks them for nothing.
+        reported: where to write what the blocks report of the round, as "slot.name"; None collects nothing.
+        bound: largest norm of the round's displacement; a longer one is shortened. None allows any.
     """
     if not total.clients:
         return replace(state, round=state.round + 1)
@@ -65,6 +73,7 @@ def close(
     kept = dict(state.parts)
     gathered = Gathered(broadcast.params, layout, kept.get("aggregation"), cohort, proxy)
     summed, kept["aggregation"] = total.close(gathered)
+    summed = replace(summed, delta=_shortened(summed.delta, bound, state.round))
 
     parts: dict[str, Any] = {}
     for slot, block in algorithm.slots():
@@ -92,6 +101,15 @@ def close(
         if _remembers(algorithm, local)
         else {},
     )
+
+
+def _shortened(delta: Vector, bound: float | None, round: int) -> Vector:
+    """A displacement of the bound's length at most; one that is not finite becomes zero."""
+    norm = 0.0 if bound is None else float(torch.linalg.vector_norm(delta, dtype=torch.float64))
+    if bound is None or norm <= bound:
+        return delta
+    _log.warning("round %d: the displacement has norm %.3g and is shortened to the bound, %.3g", round + 1, norm, bound)
+    return delta * (bound / norm) if isfinite(norm) else torch.zeros_like(delta)
 
 
 def _reports(algorithm: Algorithm, gathered: Gathered[Any], parts: Mapping[str, Any]) -> Reported:

@@ -99,3 +99,18 @@ class ReadsOnce(Protocol):
     """A task whose batches were given for one round and can be read only once, as a loader's are."""
 
     reads_once: bool
+
+
+def why_not_per_example(task: object, base: type) -> str:
+    """Why `PerExample`'s methods do not stand for a derived task's own ones; "" if they do.
+
+    Args:
+        task: the task.
+        base: the class whose `order`, `gather` and `losses` give what its `batches` and `loss` give.
+    """
+    own = type(task)
+    for name, others in {"batches": ("order", "gather"), "loss": ("losses",)}.items():
+        changed = getattr(own, name) is not getattr(base, name)
+        if changed and all(getattr(own, other) is getattr(base, other) for other in others):
+            return f"{own.__name__} has its own {name}, but not its own {' or '.join(others)}"
+    return ""

@@ -14,6 +14,7 @@ from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
 from undrift.core.example_losses import example_losses
 from undrift.core.place import Place
+from undrift.core.task import why_not_per_example
 
 BATCH = 200
 """Examples in a batch of an evaluation."""
@@ -131,7 +132,10 @@ class TensorTask:
     @property
     def one_by_one(self) -> str:
         """Why clients can only be trained one after the other: the criterion has no known loss per example."""
-        return "" if example_losses(self.criterion) else "its criterion is not one of torch's functional losses"
+        known = example_losses(self.criterion) is not None
+        return (
+            why_not_per_example(self, TensorTask) if known else "its criterion is not one of torch's functional losses"
+        )
 
     def order(self, client: int, generator: Generator) -> Tensor:
         """The indices of a client's examples, shuffled."""
@@ -255,7 +259,9 @@ def as_indices(value: Any, count: int, what: str) -> Tensor:
         raise TypeError(f"{what}: {found[0].item()} is not an integer; give indices from 0 to {count - 1}")
     for index in (int(found.min()), int(found.max())):
         if not 0 <= index < count:
-            raise ValueError(f"{what}: index {index}, but there are {count} examples")
+            raise ValueError(
+                f"{what}: index {index}, but there are {count} examples; give indices from 0 to {count - 1}"
+            )
     return found.long()
 
 

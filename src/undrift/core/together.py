@@ -104,7 +104,7 @@ class _Layers(TorchFunctionMode):
         """Multiply the weight by the transposed inputs: its gradient then has the weight's own layout."""
         if func is linear and not kwargs and args[0].dim() == 2:
             inputs, weight, *bias = args
-            outputs = torch.mm(weight, inputs.t().contiguous()).t()
+            outputs = torch.mm(weight, inputs.t()).t()
             return outputs + bias[0] if bias and bias[0] is not None else outputs
         return func(*args, **(kwargs or {}))
 
@@ -139,7 +139,7 @@ class Rows(Oracle):
     Args:
         model: the worker's bound model.
         losses: the loss of every example of a batch.
-        steps: how many steps each row takes; 0 for a row of no client.
+        steps: how many steps each row takes; a row of no client takes as many as the longest.
         batches: for each step the stacked batch and the weights of its examples.
     """
 
@@ -266,7 +266,7 @@ def _stack(what: str, values: list[Any], count: int, shared: set[int], leaves: l
         parts = zip(*values, strict=True)
         return type(first)(*(_stack(what, list(x), count, shared, leaves) for x in parts))
     alike = all(x == first for x in values) if first is None or isinstance(first, int | float | str) else False
-    if alike or not getattr(first, "__dict__", True):  # an empty object is room for what a step keeps for itself
+    if alike or not getattr(first, "__dict__", True):  # an empty object stores what a step keeps for itself
         return first
     raise TypeError(f"{what}: its state of several clients cannot be stacked; set vectorises = False on it")
 

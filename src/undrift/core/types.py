@@ -1,4 +1,4 @@
-"""The nouns of a round: what the server keeps, sends and receives, and what a client keeps."""
+"""The records of a round: what the server keeps, sends and receives, and what a client keeps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,14 +57,14 @@ def _kinds(declared: type[Any]) -> dict[str, str]:
     unknown = [name for name, hint in hints.items() if hint not in named]
     if unknown:
         raise TypeError(
-            f"{declared.__name__}.{unknown[0]}: a tree holds Vector, Array, float or int, not {hints[unknown[0]]}"
+            f"{declared.__name__}.{unknown[0]}: a tree contains Vector, Array, float or int, not {hints[unknown[0]]}"
         )
     return {name: named[hint] for name, hint in hints.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class ServerState:
-    """All a server needs to go on.
+    """All that a server needs to resume.
 
     Args:
         round: the round that comes next.

@@ -95,7 +95,7 @@ class Bound(NamedTuple):
 
     The vector `w` is float32, or float64 if the model has such parameters, and holds every tensor in the logical order
     of its axes. A parameter of another dtype or memory format, bfloat16 or channels-last, has memory of its own, which
-    `place` writes from the vector; `own` has it. `g` is the room for a gradient that may be overwritten by the next;
+    `place` writes from the vector; `own` has it. `g` is the buffer for a gradient that may be overwritten by the next;
     without it every gradient is a new vector.
     """
 
@@ -188,7 +188,7 @@ class Bound(NamedTuple):
         )
 
     def check(self) -> None:
-        """Refuse to go on when the module no longer lives in the vector."""
+        """Raise an error when the module no longer lives in the vector."""
         owned = [p for p in self.module.parameters() if p.requires_grad]
         pieces = zip(self.layout.split(self.w), self.own, strict=True)
         lives = [view if own is None else own for view, own in pieces]
@@ -221,7 +221,9 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
     """
     parameters = tuple(p for p in module.parameters() if p.requires_grad)
     if not parameters:
-        raise ValueError(f"bind: {type(module).__name__} has no trainable parameter")
+        raise ValueError(
+            f"bind: {type(module).__name__} has no trainable parameter; set requires_grad of those to train"
+        )
     devices = sorted({str(p.device) for p in parameters})
     if len(devices) > 1:
         raise ValueError(
@@ -237,7 +239,7 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
         w = at.to(parameters[0].device, dtype)
     others = Buffers(module, w.device, dtype)
     own = tuple(None if p.dtype == dtype and p.is_contiguous() else p.data for p in parameters)
-    # The room for a gradient is left untouched: a model that only evaluates never takes the memory.
+    # The gradient buffer is left untouched: a model that only evaluates never takes the memory.
     bound = Bound(
         module,
         layout_of(module),

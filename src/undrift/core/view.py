@@ -83,17 +83,19 @@ class Start(View):
 
     @property
     def module(self) -> nn.Module:
-        """The model, to look at its layers."""
+        """The model, to inspect its layers."""
         return self._oracle.model.module
 
-    def tap(self, layer: str, *, inputs: bool = False) -> None:
+    def tap(self, layer: str, *, inputs: bool = False) -> str:
         """Note in `Step.seen`, until the visit ends, what a layer puts out (or takes in) in every forward pass.
+
+        The result is the name by which `Step.seen` has it: the layer's, or with `inputs` the layer's and ":inputs".
 
         Args:
             layer: its name; "" is the whole model.
             inputs: note its first input instead of its output.
         """
-        self._oracle.tap(layer, inputs=inputs)
+        return self._oracle.tap(layer, inputs=inputs)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -143,7 +145,7 @@ class End(View):
 
     @property
     def losses(self) -> list[Tensor]:
-        """The data losses of the steps, each at the first point its step looked at."""
+        """The data losses of the steps, each at the first point its step evaluated."""
         return self._oracle.losses
 
     def slope(self) -> Vector:

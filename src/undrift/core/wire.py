@@ -1,6 +1,6 @@
 """Nouns to bytes and back: named tensors in safetensors with a SHA-256, never a pickle.
 
-`flatten` and `restore` turn a noun into a dict of tensors and back, bit for bit; names, kinds and lengths are checked
+`flatten` and `restore` turn a record into a dict of tensors and back, bit for bit; names, kinds and lengths are checked
 against what the algorithm's blocks declare before anything is used.
 """
 
@@ -28,7 +28,7 @@ class WireError(ValueError):
 
 
 def flatten(noun: ServerState | Broadcast | ClientState | Upload) -> dict[str, Tensor]:
-    """A noun as named tensors; numbers become tensors of one element."""
+    """A record as named tensors; numbers become tensors of one element."""
     out: dict[str, Tensor] = {}
     for f in fields(noun):
         value = getattr(noun, f.name)
@@ -44,7 +44,7 @@ def flatten(noun: ServerState | Broadcast | ClientState | Upload) -> dict[str, T
 
 
 def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> Noun:
-    """The noun that `flatten` took apart.
+    """The record that `flatten` took apart.
 
     Args:
         kind: ServerState, Broadcast, ClientState or Upload.
@@ -62,23 +62,25 @@ def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor
     values: dict[str, Any] = {"parts": parts}
     for f in fields(kind):
         if f.name == "accepted":
-            values["accepted"] = {int(client): int(round) for client, round in left.pop("accepted", torch.empty(0, 2))}
+            values["accepted"] = _accepted(left.pop("accepted", None))
         elif f.name != "parts" and (f.name in left or kind is not ClientState):
             what = {"int": "int", "float": "float"}.get(_annotation(f.type), "array")
             values[f.name] = _value(left, f.name, "vector" if f.name in ("params", "delta") else what, size)
+            if what == "array" and values[f.name].dim() != 1:
+                raise WireError(f"{f.name}: expected one axis, got shape {tuple(values[f.name].shape)}")
     if left:
         raise WireError(f"{kind.__name__}: undeclared field {min(left)!r}")
     return kind(**values)
 
 
 def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
-    """A noun as bytes that carry their own checksum."""
+    """A record as bytes that carry their own checksum."""
     body = save({name: x.contiguous() for name, x in flatten(noun).items()})
     return _MAGIC + sha256(body).digest() + body
 
 
 def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -> Noun:
-    """The noun that `to_bytes` wrote; damaged or foreign bytes are rejected."""
+    """The record that `to_bytes` wrote; damaged or foreign bytes are rejected."""
     magic, digest, body = data[:8], data[8:40], data[40:]
     if magic != _MAGIC:
         raise WireError(f"{kind.__name__}: not an undrift record (it starts with {magic!r}); only safetensors are read")
@@ -86,14 +88,34 @@ def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -
         raise WireError(f"{kind.__name__}: the checksum does not match; the bytes are damaged or cut short")
     try:
         return restore(kind, algorithm, load(body), size)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, OverflowError, RuntimeError) as error:  # also of dtypes that torch lacks
         raise WireError(f"{kind.__name__}: {error}") from error
 
 
 def fingerprint(noun: ServerState | Broadcast | ClientState | Upload) -> str:
-    """The SHA-256 of every bit of a noun."""
+    """The SHA-256 of every bit of a record."""
+    return _digest(flatten(noun))
+
+
+def stored_fingerprint(data: bytes) -> str:
+    """The `fingerprint` of the record that `to_bytes` wrote, without knowing what it declares.
+
+    Args:
+        data: the bytes; damaged or foreign ones are rejected.
+    """
+    body = data[40:]
+    if data[:8] != _MAGIC or sha256(body).digest() != data[8:40]:
+        raise WireError("the checksum does not match; the bytes are damaged or cut short")
+    try:
+        return _digest(load(body))
+    except SafetensorError as error:
+        raise WireError(str(error)) from error
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of every bit of named tensors."""
     digest = sha256()
-    for name, x in sorted(flatten(noun).items()):
+    for name, x in sorted(tensors.items()):
         digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
         digest.update(x.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()
@@ -104,6 +126,15 @@ def _tensor(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     return torch.tensor([x], dtype=torch.int64 if isinstance(x, int) else torch.float64)
+
+
+def _accepted(x: Tensor | None) -> dict[int, int]:
+    """Clients and their last accepted rounds from pairs of whole numbers."""
+    if x is None:
+        return {}
+    if x.dim() != 2 or x.shape[1] != 2 or x.dtype != torch.int64:
+        raise WireError(f"accepted: expected pairs of whole numbers, got {tuple(x.shape)} of {x.dtype}")
+    return dict(x.tolist())
 
 
 def _value(left: dict[str, Tensor], name: str, kind: str, size: int) -> Any:

@@ -31,7 +31,7 @@ _LAW = re.compile(r"uniform:\s*(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(,\s*once
 
 @dataclass(frozen=True)
 class _Law:
-    """A uniform law between two bounds, both included if it draws whole numbers."""
+    """A uniform distribution between two bounds, both included if it draws whole numbers."""
 
     low: int | float
     high: int | float
@@ -119,10 +119,12 @@ def portable(name: str, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _law(text: str) -> _Law | None:
-    """The law in a text; None if it is a reference."""
+    """The distribution in a text; None if it is a reference."""
     match = _LAW.fullmatch(text.strip())
     if match is None and text.strip().startswith("uniform:"):
-        raise ValueError(f'{text!r} is not a law: write "uniform:1-5", or "uniform:1-5,once" for one draw per client')
+        raise ValueError(
+            f'{text!r} is not a distribution: write "uniform:1-5", or "uniform:1-5,once" for one draw per client'
+        )
     if match is None:
         return None
     low, high = (float(x) if "." in x else int(x) for x in match.groups()[:2])
@@ -134,7 +136,7 @@ def _function(name: str, text: str) -> Callable[[int, int], float]:
     """The function of a reference."""
     reference = Reference.parse(text)
     if reference is None:
-        raise ValueError(f"{name}: {text!r} is neither a law nor a reference; {FORMS}")
+        raise ValueError(f"{name}: {text!r} is neither a distribution nor a reference; {FORMS}")
     found = reference.resolve()
     if not callable(found):
         raise ValueError(f"{name}: {text} must be a function of a client and a round, got {type(found).__name__}")

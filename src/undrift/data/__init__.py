@@ -1,6 +1,6 @@
 """Data sets, their partitions over clients, and the task on them.
 
-`load` looks for a data set on this machine before it asks the hub, and caches it decoded. `DataTask` gives batches to
+`load` searches this machine for a data set before the hub, and caches it decoded. `DataTask` gives batches to
 the engines and evaluates models on the official test set and on each client's own.
 """
 

@@ -67,7 +67,7 @@ def source(data: Any, collate: Collate | None, what: str, training: bool) -> Sou
         return _of_loader(data, what, training)
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(
-            f"{what}: {type(data).__name__} has no length or no items by index, so its batches cannot be given again "
+            f"{what}: {type(data).__name__} has no length or no items by index, so its batches cannot be reproduced "
             "in another process; give a Dataset with __len__ and __getitem__, or a list of its examples"
         )
     return Source(data, collate or collated)
@@ -79,19 +79,19 @@ def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
         return source(loader.dataset, None, what, training)
     if loader.batch_size is None:
         raise ValueError(
-            f"{what}: its DataLoader has a batch_sampler of its own, or no batches: such batches cannot be given again "
-            "for a seed; give the loader's dataset, or a DataLoader with batch_size"
+            f"{what}: its DataLoader has its own batch_sampler, or no batches: such batches cannot be reproduced "
+            "from a seed; give the loader's dataset, or a DataLoader with batch_size"
         )
     if not isinstance(loader.sampler, RandomSampler | SequentialSampler) or getattr(
         loader.sampler, "replacement", False
     ):
         raise ValueError(
-            f"{what}: its sampler, {type(loader.sampler).__name__}, draws in a way of its own, which cannot be given "
-            "again for a seed; use shuffle=True or shuffle=False, or give the loader's dataset"
+            f"{what}: its sampler, {type(loader.sampler).__name__}, draws in its own way, which cannot be reproduced "
+            "from a seed; use shuffle=True or shuffle=False, or give the loader's dataset"
         )
     drawn = getattr(loader.sampler, "num_samples", len(loader.dataset))  # type: ignore[arg-type]
     if drawn != len(loader.dataset):  # type: ignore[arg-type]
-        raise ValueError(f"{what}: its sampler draws {drawn} examples an epoch; give a Subset of the data instead")
+        raise ValueError(f"{what}: its sampler draws {drawn} examples per epoch; give a Subset of the data instead")
     if training and loader.drop_last:
         raise ValueError(
             f"{what}: drop_last leaves out other examples in every epoch, and a client's examples are its weight; "

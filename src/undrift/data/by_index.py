@@ -5,13 +5,14 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Generator, Tensor, nn
 
+from undrift.core.task import why_not_per_example
 from undrift.data.augment import Augment
 from undrift.data.dataset import Dataset
 from undrift.data.losses import Criterion, each_loss
 
 
 class ByIndex(ABC):
-    """What `PerExample` asks of a task on a data set."""
+    """What `PerExample` needs from a task on a data set."""
 
     dataset: Dataset
     augment: str
@@ -31,10 +32,12 @@ class ByIndex(ABC):
 
     @property
     def one_by_one(self) -> str:
-        """Why clients can only be trained one after the other: augmentation, or a criterion of one's own."""
+        """Why clients can only be trained one after the other: augmentation, a criterion or batches of one's own."""
         if Augment.parse(self.augment):
             return f"its batches are augmented ({self.augment})"
-        return "" if each_loss(self._criterion) else "its criterion has no known loss per example"
+        if each_loss(self._criterion) is None:
+            return "its criterion has no known loss per example"
+        return why_not_per_example(self, next(x for x in type(self).__mro__ if ByIndex in x.__bases__))
 
     def order(self, client: int, generator: Generator) -> Tensor:
         """The indices of a client's training examples, shuffled."""

@@ -41,7 +41,7 @@ def read(folder: Path) -> tuple[Arrays, str] | None:
     Writing copies a page first: the files never change, and processes share the pages they only read.
     """
     try:
-        about = json.loads((folder / "about.json").read_text())
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         arrays = {name: open_memmap(folder / f"{name}.npy", mode="c") for name in about["arrays"]}
         return arrays, str(about["note"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -61,7 +61,7 @@ def write(folder: Path, arrays: Arrays, note: str) -> bool:
             for name, array in arrays.items():
                 with open(temporary / f"{name}.npy", "wb") as file:
                     write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-            (temporary / "about.json").write_text(json.dumps({"arrays": list(arrays), "note": note}))
+            (temporary / "about.json").write_text(json.dumps({"arrays": list(arrays), "note": note}), encoding="utf-8")
             if read(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)  # damaged
     except OSError:

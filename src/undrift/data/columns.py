@@ -174,6 +174,8 @@ def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], l
 
 def _default_targets(names: list[str], source: str) -> list[str]:
     """The column to predict if none is named; an archive may have several, targets0 and so on."""
+    if not names:
+        raise DataError(f"{source}: it has no columns; a table has inputs and a column to predict")
     found = [name for name in names if name.lower() in TARGETS]
     several = [name for name in names if re.fullmatch(r"targets\d+", name)]
     if len(found) == 1 or several:

@@ -13,7 +13,7 @@ LARGEST = 1024
 
 
 class DataError(FileNotFoundError):
-    """A data set is missing or its files are not as expected; the message says where we looked and how to get it."""
+    """A data set is missing or its files are not as expected; the message lists where it was searched."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ def read_tiny(source: DataSource, split: str, files: list[Path]) -> dict[str, An
     listed, *images = files
     if split == "train":
         return _columns(source, images, [path.parents[1].name for path in images])
-    classes = dict(line.split("\t")[:2] for line in listed.read_text().splitlines())
+    classes = dict(line.split("\t")[:2] for line in listed.read_text(encoding="utf-8").splitlines())
     unlisted = next((path.name for path in images if path.name not in classes), None)
     if unlisted is not None:
         raise DataError(f"{source.name}: {listed} does not list {unlisted}; unpack the archive again")

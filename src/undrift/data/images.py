@@ -2,6 +2,7 @@
 
 import gzip
 import zipfile
+import zlib
 from collections.abc import Iterator
 from importlib import import_module
 from io import BytesIO
@@ -93,21 +94,29 @@ def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read an idx file of bytes, gzipped or not: a magic number, the length of each axis, the values."""
     raw = path.read_bytes()
-    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    try:
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: damaged: {error}; get the file again") from None
     if raw[:3] != b"\x00\x00\x08":
         raise DataError(f"{path}: an idx file of bytes begins with 00 00 08, this one with {raw[:3].hex(' ')}")
-    axes = raw[3]
-    shape = [int(length) for length in np.frombuffer(raw, ">u4", axes, 4)]
-    if len(raw) != 4 + 4 * axes + prod(shape):
+    axes = raw[3] if len(raw) > 3 else 0
+    shape = np.frombuffer(raw[4 : 4 + 4 * axes].ljust(4 * axes, b"\0"), ">u4").tolist()
+    if not axes or len(raw) != 4 + 4 * axes + prod(shape):
         raise DataError(f"{path}: {shape} needs {prod(shape)} bytes of values, found {len(raw) - 4 - 4 * axes}")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
 def read_npz(path: Path, name: str) -> NDArray[Any]:
     """Read one array of a NumPy archive; arrays of Python objects are rejected."""
-    with zipfile.ZipFile(path) as archive:
-        if f"{name}.npy" not in archive.namelist():
-            raise DataError(f"{path}: no array {name}; found {', '.join(archive.namelist())}")
-        with archive.open(f"{name}.npy") as file:
-            array: NDArray[Any] = read_array(file, allow_pickle=False)
-            return array
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if f"{name}.npy" not in archive.namelist():
+                raise DataError(f"{path}: no array {name}; found {', '.join(archive.namelist())}")
+            with archive.open(f"{name}.npy") as file:
+                array: NDArray[Any] = read_array(file, allow_pickle=False)
+                return array
+    except DataError:
+        raise
+    except Exception as error:  # zipfile and NumPy raise many kinds
+        raise DataError(f"{path}: the array {name} cannot be read: {error}; arrays of numbers are read") from None

@@ -18,7 +18,7 @@ Setting = bool | int | float | str
 
 @dataclass(frozen=True)
 class Listed(Scheme):
-    """A scheme that says which samples each client has, instead of dealing them."""
+    """A scheme that lists which samples each client has, instead of dealing them."""
 
     listed: ClassVar[bool] = True
 
@@ -152,10 +152,10 @@ def _indices(own: Any, samples: int, whose: str) -> Indices:
     array = np.sort(array.astype(np.int64))
     for worst in (int(array[0]), int(array[-1])):
         if not 0 <= worst < samples:
-            raise ValueError(f"{whose}: index {worst}, but there are {samples} examples")
+            raise ValueError(f"{whose}: index {worst}, but there are {samples} examples; indices start at 0")
     twice = array[1:][array[1:] == array[:-1]]
     if len(twice):
-        raise ValueError(f"{whose}: index {twice[0]} is there twice; name each example once")
+        raise ValueError(f"{whose}: index {twice[0]} is given twice; name each example once")
     return array
 
 

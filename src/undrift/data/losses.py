@@ -1,4 +1,4 @@
-"""Losses by name, and what a data set is trained and judged with if a run does not say."""
+"""Losses by name, and what a data set is trained and evaluated with by default."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

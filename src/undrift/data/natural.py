@@ -21,7 +21,7 @@ class Natural(Scheme):
         users: this share of the users is drawn.
         samples: this share of each user's samples is drawn, at least one.
         split: each user's samples are shuffled and split evenly over this many clients.
-        test: the number of a user that no client has; a run tests on all its examples. None leaves nobody out.
+        test: the number of a user that no client has; a run tests on all its examples. None leaves no user out.
     """
 
     min_size: int = 1
@@ -90,7 +90,7 @@ class ByColumn(Natural):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.column:
-            raise ValueError("column: name the column of the data that says whose each example is: column:NAME")
+            raise ValueError("column: the column with each example's client is missing; write column:NAME")
 
 
 def natural(scheme: Scheme) -> Natural | None:

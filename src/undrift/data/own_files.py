@@ -58,8 +58,8 @@ def find_files(name: str) -> OwnFiles:
         return _tables(path, {"train": [path]})
     if not path.is_dir():
         raise DataError(
-            f"{name}: no such file or folder; a relative path is that of the working folder, which is {Path.cwd()}: "
-            "start there, or write the whole path"
+            f"{name}: no such file or folder; relative paths start from the working directory, {Path.cwd()}; "
+            "give an absolute path, or change to another directory"
         )
     for look in (_saved, _named_tables, _folders):
         found = look(path)
@@ -115,7 +115,7 @@ def _named_tables(folder: Path) -> OwnFiles | None:
         return _tables(folder, {"train": train} | ({"test": test} if test else {}))
     if len(near) > 1:
         names = ", ".join(path.name for path in near[:5])
-        raise DataError(f"{folder}: which file is it ({names})? Name one, or call them train and test")
+        raise DataError(f"{folder}: several data files ({names}); give the path of one, or name them train and test")
     return _tables(folder, {"train": near}) if near else None
 
 

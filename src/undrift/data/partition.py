@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,18 @@ from numpy.typing import ArrayLike
 
 from undrift.core.random import derive
 from undrift.data.dirichlet import Dirichlet, DirichletClient
+from undrift.data.images import need
 from undrift.data.lists import FromFile, FromFunction, Listed, check_lists
 from undrift.data.natural import ByColumn, Natural, natural
-from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Scheme
+from undrift.data.schemes import Classes, Corrupt, Iid, Indices, LongTail, Quantity, Scheme
+from undrift.data.skew import class_distances
 from undrift.util.literals import called, short
 from undrift.util.names import suggest
 from undrift.util.references import Reference
 
 SCHEMES: dict[str, type[Scheme]] = {
     scheme.name: scheme
-    for scheme in (Iid, Dirichlet, DirichletClient, Classes, Natural, ByColumn, FromFile, LongTail, Corrupt)
+    for scheme in (Iid, Dirichlet, DirichletClient, Classes, Quantity, Natural, ByColumn, FromFile, LongTail, Corrupt)
 }
 """Name -> scheme."""
 
@@ -106,8 +107,7 @@ class Partition:
         With one class, or targets that are not classes, `classes_mean` and `skew` are None.
         """
         held = self.histogram[self.sizes > 0]
-        pool = held.sum(axis=0) / held.sum()
-        away = np.abs(held / held.sum(axis=1, keepdims=True) - pool).sum(axis=1) / 2
+        classes = held.shape[1]
         return {
             "scheme": self.scheme,
             "seed": self.seed,
@@ -118,8 +118,8 @@ class Partition:
             "size_min": int(self.sizes.min()),
             "size_median": float(np.median(self.sizes)),
             "size_max": int(self.sizes.max()),
-            "classes_mean": float((self.histogram > 0).sum(axis=1).mean()) if len(pool) > 1 else None,
-            "skew": float(away.mean()) if len(pool) > 1 else None,
+            "classes_mean": float((self.histogram > 0).sum(axis=1).mean()) if classes > 1 else None,
+            "skew": float(class_distances(held).mean()) if classes > 1 else None,
             "sha256": self.sha256,
         }
 
@@ -240,7 +240,7 @@ def from_flower(
     """
     known = _labels(labels)
     if not partitioner.is_dataset_assigned():
-        made_from = import_module("datasets").Dataset.from_dict
+        made_from = need("datasets").Dataset.from_dict
         read = {name: np.asarray(column) for name, column in (columns or {"label": known}).items()}
         partitioner.dataset = made_from({**read, index: np.arange(len(known))})
     name = type(partitioner).__name__

@@ -135,6 +135,6 @@ def _given(source: DataSource, where: Mapping[str, Any]) -> Location:
     }
     for path in (path for paths in files.values() for path in paths):
         if not path.is_file():
-            raise DataError(f"{source.name}: {path} is not a file")
+            raise DataError(f"{source.name}: {path} is not a file; give the path of one")
     names = ", ".join(str(path) for paths in files.values() for path in paths)
     return _place(source, PARQUET, names, files, source.splits)

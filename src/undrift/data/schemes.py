@@ -67,6 +67,41 @@ class Iid(Scheme):
 
 
 @dataclass(frozen=True)
+class Quantity(Scheme):
+    """Quantity skew alone: the clients' sizes are drawn, every client's labels are distributed as in all the data.
+
+    Every client has `min_size` samples, and the rest is cut in proportions q ~ Dir(alpha, ..., alpha) over the clients.
+
+    Args:
+        alpha: small gives a few clients most of the samples, large gives equal sizes.
+        min_size: the samples of the smallest client, at least.
+    """
+
+    alpha: float
+    min_size: int = 10
+    name: ClassVar[str] = "quantity"
+    value: ClassVar[str | None] = "alpha"
+
+    def __post_init__(self) -> None:
+        self.within("alpha", 1e-6, 1e9)
+        self.within("min_size", 1, np.inf)
+
+    def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
+        """The samples and the client of each."""
+        clients = self.population(clients, len(labels))
+        rest = len(labels) - self.min_size * clients
+        if rest < 0:
+            raise ValueError(
+                f"{self}: {len(labels)} samples do not give each of {clients} clients min_size={self.min_size}; use "
+                "fewer clients or a smaller min_size"
+            )
+        ends = np.floor(np.cumsum(draw.dirichlet(np.full(clients, self.alpha))) * rest).astype(np.int64)
+        ends[-1] = rest
+        sizes = self.min_size + np.diff(np.minimum(ends, rest), prepend=0)
+        return draw.permutation(len(labels)), np.repeat(np.arange(clients), sizes)
+
+
+@dataclass(frozen=True)
 class Classes(Scheme):
     """Pathological: every client has exactly `count` classes; each class is split evenly over its holders.
 
@@ -121,7 +156,9 @@ class LongTail(Scheme):
                 f"longtail: over={self.over.name} is not possible; corrupt must come first, longtail only once"
             )
         if self.over.listed:
-            raise ValueError(f"longtail: over={self.over} is not possible: lists of indices say what each client has")
+            raise ValueError(
+                f"longtail: over={self.over} is not possible: its lists give the clients' examples; use one of them"
+            )
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""

@@ -20,7 +20,7 @@ _ALIASES = {"x": "inputs", "images": "inputs", "y": "targets", "labels": "target
 def read_tables(files: Sequence[Path]) -> Columns:
     """The columns of files with the same columns, one below the other."""
     arrow = need("pyarrow")
-    tables = [_READERS[suffix(path)](path) for path in files]
+    tables = [_read(path) for path in files]
     names = tables[0].column_names
     for path, table in zip(files, tables, strict=True):
         if sorted(table.column_names) != sorted(names):
@@ -31,6 +31,19 @@ def read_tables(files: Sequence[Path]) -> Columns:
     return columns(whole, str(files[0]))
 
 
+def _read(path: Path) -> Any:
+    """The table of a file."""
+    try:
+        table = _READERS[suffix(path)](path)
+        table.column_names  # noqa: B018  decodes the names
+        return table
+    except DataError:
+        raise
+    except Exception as error:  # pyarrow raises many kinds
+        reason = str(error).partition("\n")[0][:200]
+        raise DataError(f"{path}: it cannot be read as a {suffix(path)} file: {reason}") from None
+
+
 def read_archive(path: Path) -> dict[str, Columns]:
     """The splits of a NumPy archive with arrays `inputs`, `targets` and perhaps `owners`, or `train_inputs` and so on.
 
@@ -38,8 +51,11 @@ def read_archive(path: Path) -> dict[str, Columns]:
     of inputs has one row for each example, an image is bytes.
     """
     splits: dict[str, dict[str, Any]] = {}
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise DataError(f"{path}: it cannot be read as a {ARCHIVE} file: {error}") from None
     for name in names:
         words = name.split("_")
         split = next((word for word in words if word in ("train", "test")), "train")
@@ -121,7 +137,7 @@ def _csv(path: Path, delimiter: str = ",") -> Any:
     try:
         return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
     except ValueError as error:
-        raise DataError(f"{path}: not a table with a line of names first ({error})") from error
+        raise DataError(f"{path}: not a table whose first line has the column names ({error})") from error
 
 
 def _parquet(path: Path) -> Any:

@@ -118,7 +118,7 @@ class DataTask(ByIndex):
     def proxy(self) -> list[tuple[Tensor, Tensor]]:
         """The server's proxy data, in batches."""
         if self.reserved is None or len(self.reserved) == 0:
-            raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or proxy in a run")
+            raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or set proxy in a run")
         train = self.dataset.train
         chosen = numbers(self.reserved, len(train), "reserved")
         return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]

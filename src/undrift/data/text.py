@@ -85,7 +85,9 @@ def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[A
             parts[f"{split}-owners"].append(np.full(len(chosen), owner))
         owner += 1
     if owner == 0:
-        raise ValueError(f"windows: no role speaks enough for windows of {length} characters to train and test on")
+        raise ValueError(
+            f"windows: no role has enough text for windows of {length} characters to train and test on; shorten them"
+        )
     return _joined(parts)
 
 

@@ -36,7 +36,7 @@ def wants_memory(setting: bool) -> bool:
 
 
 def keep_memory() -> bool:
-    """Let this process keep the memory that it frees; whether its C library can be told so, as glibc can."""
+    """Let this process keep the memory that it frees; whether its C library can do that, as glibc can."""
     global _done
     if _done:
         return True

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from undrift.core.types import Broadcast, ServerState
 from undrift.engine.job import Job, Score
+from undrift.engine.object_store import check_url, is_url, local_folder
 from undrift.engine.partial import Partial
 from undrift.engine.store import Store
 from undrift.engine.worker import Worker
@@ -52,13 +53,13 @@ class InProcess:
 
     Args:
         store: where the clients' states are kept; None keeps them in memory.
-        root: folder for the clients' states, to keep them on disk; not together with `store`.
+        root: folder or URL of an object store for the clients' states, to keep them; not together with `store`.
     """
 
     def __init__(self, store: Store | None = None, root: str | Path | None = None) -> None:
         if store is not None and root is not None:
             raise ValueError("InProcess: give store= or root=, not both")
-        self.store, self.root = store, None if root is None else folder("InProcess", root)
+        self.store, self.root = store, None if root is None else root_of("InProcess", root, shared=False)
         self._job: Job | None = None
         self._worker: Worker | None = None
 
@@ -102,11 +103,15 @@ class DiskBackend:
 
     Args:
         root: the folder, which all workers must be able to access; None creates a temporary one, deleted by `close`.
+
+    A backend whose workers can open an object store sets `urls`; its `root` may then be a URL: see `ObjectStore`.
     """
+
+    urls = False
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.name = type(self).__name__
-        self.root = None if root is None else folder(self.name, root)
+        self.root = None if root is None else root_of(self.name, root) if self.urls else folder(self.name, root)
         self.closed = False
         self._job: Job | None = None
         self._worker: Worker | None = None
@@ -124,8 +129,15 @@ class DiskBackend:
         return opened(self.name, self._job)
 
     @property
+    def home(self) -> Path | str:
+        """The folder of the clients' states, or the URL."""
+        return self.root if isinstance(self.root, str) else self.states
+
+    @property
     def states(self) -> Path:
         """The folder of the clients' states."""
+        if isinstance(self.root, str):
+            raise RuntimeError(f"{self.name}: the clients' states are not in a folder but in {self.root}")
         if self.root is not None:
             return self.root
         if self.closed:
@@ -140,7 +152,7 @@ class DiskBackend:
     def worker(self) -> Worker:
         """A worker in this process that reads the same states."""
         if self._worker is None:
-            self._worker = Worker.on_disk(opened(self.name, self._job), self.states)
+            self._worker = Worker.on_disk(opened(self.name, self._job), self.home)
         return self._worker
 
     def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
@@ -161,7 +173,28 @@ def folder(name: str, root: str | Path) -> Path:
         raise TypeError(
             f"{name} keeps clients' states on disk: give root= the path of a folder, got {type(root).__name__}"
         )
+    if is_url(root):
+        raise ValueError(f"{name} keeps clients' states in a folder, got {root}; RayBackend and InProcess take URLs")
     return Path(root).resolve()
+
+
+def root_of(name: str, root: str | Path, *, shared: bool = True) -> Path | str:
+    """A given folder as an absolute path, or a URL that can work.
+
+    Args:
+        name: of the backend.
+        root: what was given.
+        shared: whether other processes must see what this one writes.
+    """
+    if not isinstance(root, str) or not is_url(root):
+        return folder(name, root)
+    within = local_folder(root)
+    if within is not None:
+        return folder(name, within)
+    try:
+        return check_url(root, shared=shared)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def fresh(name: str, old: Job | None, new: Job) -> Job:

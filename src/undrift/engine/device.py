@@ -9,22 +9,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+
+from undrift.util.system import Memory, host_memory, resident_peak
 
 MODULE = "UNDRIFT_DEVICE_MODULE"
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 NAMES = ("auto", "cpu", "cuda", "cuda:1", "mps")
 """The names that help and errors list."""
-
-
-class Memory(NamedTuple):
-    """The memory of a device, in bytes."""
-
-    total: int
-    free: int
 
 
 class KnownDevice(NamedTuple):
@@ -125,14 +119,14 @@ def title(device: str) -> str:
 
 
 def memory(device: str) -> Memory | None:
-    """The memory of a device; None if its backend does not tell.
+    """The memory of a device; None if its backend does not report it.
 
     Args:
         device: its name.
     """
     kind = kind_of(device)
     if kind == "cpu":
-        return _host_memory()
+        return host_memory()
     module = _module(kind)
     if kind == "mps":
         total = int(module.recommended_max_memory())
@@ -155,7 +149,7 @@ def synchronize(device: str) -> None:
 
 
 class Peak:
-    """The most memory a device used inside `peak_memory`, in bytes; None if its backend does not tell."""
+    """The most memory a device used inside `peak_memory`, in bytes; None if its backend does not report it."""
 
     bytes: int | None = None
 
@@ -172,11 +166,11 @@ def peak_memory(device: str) -> Iterator[Peak]:
     if hasattr(module, "reset_peak_memory_stats"):
         module.empty_cache()
         module.reset_peak_memory_stats(torch.device(device))
-    before = _resident_peak() if kind == "cpu" else 0
+    before = resident_peak() if kind == "cpu" else 0
     yield found
     synchronize(device)
     if kind == "cpu":
-        found.bytes = _resident_peak() - before
+        found.bytes = resident_peak() - before
     elif hasattr(module, "max_memory_reserved"):
         found.bytes = int(module.max_memory_reserved(torch.device(device)))
         module.empty_cache()
@@ -234,22 +228,3 @@ def _missing(kind: str) -> str:
     if kind == "mps":
         return "there is no Apple GPU that PyTorch can use"
     return f"PyTorch finds no {kind} device here: check its driver"
-
-
-def _host_memory() -> Memory:
-    """The memory of this machine."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        free = total
-    return Memory(total, free)
-
-
-def _resident_peak() -> int:
-    """The most memory this process has had."""
-    from resource import RUSAGE_SELF, getrusage
-    from sys import platform
-
-    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if platform == "darwin" else 1024)

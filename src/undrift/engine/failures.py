@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
 from undrift.core.client import ClientError
-from undrift.core.gate import Reason, Rejection
+from undrift.core.rejection import Reason, Rejection
 
 Failures: TypeAlias = Literal["reject", "raise"]
 """Whether a client whose training fails is rejected, so that the round continues without it, or ends the run."""
@@ -14,7 +14,7 @@ def check_policy(failures: str) -> None:
     """Validate a policy."""
     if failures not in get_args(Failures):
         raise ValueError(
-            f'failures: use "reject" (continue without the client) or "raise" (end the run), got {failures!r}'
+            f'failures: use "reject" (continue without the client) or "raise" (stop the run), got {failures!r}'
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Generator
 
 from undrift.core.client import ClientError
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
 from undrift.core.group import Member, train_group
 from undrift.core.place import Place, home
 from undrift.core.precision import autocast
@@ -30,7 +30,9 @@ class Host(Protocol):
     task: Task
     place: Place
     store: Store
-    failure: Exception | None
+
+    def fail(self, client: int, error: Exception, gate: Gate) -> None:
+        """Reject a client whose training failed."""
 
 
 def together(
@@ -46,7 +48,7 @@ def together(
         gate: rejects clients without work, and those whose training fails.
     """
     job, size, done = worker.job, worker.job.local.together, 0
-    for group in _groups(worker, broadcast.round, clients, gate):
+    for group in _groups(worker, clients, gate):
         tell("round %d, clients %d to %d of %d", broadcast.round + 1, done + 1, done + len(group), len(clients))
         started, done = perf_counter(), done + len(group)
         members = []
@@ -54,36 +56,31 @@ def together(
             try:
                 members.append(_member(worker, broadcast.round, client, steps, accepted.get(client)))
             except StoreError as error:
-                _reject(worker, gate, client, error)
+                worker.fail(client, error, gate)
         assert len(members) <= size
         with autocast("fp32", worker.place.device):
             found = train_group(job.algorithm, worker.model, worker.task, members, broadcast, job.local)
         seconds = (perf_counter() - started) / max(len(members), 1)
         for member, result in zip(members, found, strict=True):
             if isinstance(result, ClientError):
-                _reject(worker, gate, member.client, result)
+                worker.fail(member.client, result, gate)
                 continue
             upload, kept = result
-            if kept.parts or kept.buffers is not None:
-                worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
+            try:
+                if kept.parts or kept.buffers is not None:
+                    worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
+            except StoreError as error:
+                worker.fail(member.client, error, gate)
+                continue
             yield TrainedClient(upload, seconds, member.reported)
 
 
-def _groups(worker: Host, round: int, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:
+def _groups(worker: Host, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:
     """The clients that have work and their steps, in groups with similar numbers of steps."""
-    job, found = worker.job, list[tuple[int, int]]()
-    for client in clients:
-        examples = job.task.examples(client)
-        steps = job.local.step_count(examples, client, round, job.seed) if examples else 0
-        if steps:
-            found.append((client, steps))
-        elif examples:
-            gate.reject(client, Reason.IDLE, f"the deadline is {job.local.deadline:g} s" if job.local.deadline else "")
-        else:
-            gate.reject(client, Reason.EMPTY)
-    found.sort(key=lambda pair: -pair[1])
-    size = job.local.together
-    return [found[i : i + size] for i in range(0, len(found), size)]
+    job = worker.job
+    counted = [(client, gate.steps(client, job.task.examples(client))) for client in clients]
+    busy = sorted((pair for pair in counted if pair[1]), key=lambda pair: -pair[1])
+    return [busy[i : i + job.local.together] for i in range(0, len(busy), job.local.together)]
 
 
 def _member(worker: Host, round: int, client: int, steps: int, accepted: int | None) -> Member:
@@ -102,9 +99,3 @@ def _member(worker: Host, round: int, client: int, steps: int, accepted: int | N
         epoch,
         partial(job.task.label_counts, client) if isinstance(job.task, CountsLabels) else None,
     )
-
-
-def _reject(worker: Host, gate: Gate, client: int, error: Exception) -> None:
-    """Reject a client whose training failed."""
-    gate.reject(client, Reason.FAILED, str(error))
-    worker.failure = worker.failure or error

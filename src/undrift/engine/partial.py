@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from undrift.core import wire
-from undrift.core.gate import Gate, Reason, Rejection
+from undrift.core.gate import Gate
 from undrift.core.place import Place, home
 from undrift.core.reduce import Total
+from undrift.core.rejection import Reason, Rejection
+from undrift.core.stated import Stated
 from undrift.core.types import Upload
 
 
@@ -83,6 +85,10 @@ class Partial:
         if gate.admit(upload, self.total) is None:
             client, counted = upload.client, (upload.examples, upload.loss, trained.seconds)
             self.visits.append(Visit(client, *counted, *gate.measured[client], upload.gradients, trained.reported))
+
+    def stated(self) -> dict[int, Stated]:
+        """What it says about the clients whose uploads are in the sum."""
+        return {visit.client: Stated(visit.examples, visit.weight) for visit in self.visits}
 
     def flatten(self, packed: bool = True) -> tuple[dict[str, Tensor], str]:
         """The reply as named tensors and a line of JSON.

@@ -19,7 +19,7 @@ class Probe:
         client: who; the client with the most examples.
         steps: how many local steps were taken.
         seconds: how long the whole visit would take, from the seconds of these steps.
-        bytes: the most memory that model, data and training took; None if the device does not tell.
+        bytes: the most memory that model, data and training took; None if the device does not report it.
         taken: how long these steps took, with all else that belongs to a visit.
     """
 
@@ -79,8 +79,8 @@ def plan_workers(
     fits = None if need is None or free is None else floor(_SHARE * free / max(need, 1))
     if fits == 0:
         raise ValueError(
-            f"device {probe.device}: a worker needs {_gb(need)} GB and {_gb(free)} GB are free: end other programs on "
-            "it, or take a smaller model or local.batch_size"
+            f"device {probe.device}: a worker needs {_gb(need)} GB and {_gb(free)} GB are free: stop other programs "
+            "on it, or use a smaller model or local.batch_size"
         )
     if workers is not None:
         each = -(-workers // devices)
@@ -145,7 +145,7 @@ def check_kind(device: str, gpus: float) -> None:
         raise ValueError("device cuda: the workers have no GPU; give each a share, gpus=0.5 for two workers on one")
     if kind != "cuda" and gpus:
         raise ValueError(
-            f"gpus={gpus:g}: the run is on device {device}, so that its workers would hold GPUs and not use them; "
+            f"gpus={gpus:g}: the run is on device {device}, so that its workers would occupy GPUs without using them; "
             "set device to cuda, or leave gpus out"
         )
 

@@ -1,11 +1,12 @@
 """Ray workers: a pool of restartable actors, each with a worker on a processor or a share of a GPU."""
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import Any
 
@@ -15,19 +16,23 @@ import torch
 from undrift.core import wire
 from undrift.core.types import Broadcast, ServerState
 from undrift.engine.device import MODULE, plug_in
+from undrift.engine.dispatch import Crew
 from undrift.engine.job import Job, Score
+from undrift.engine.node_store import NodeRoot, NodeStore, own_folder
 from undrift.engine.plan import check_shares
 from undrift.engine.probe import choose
+from undrift.engine.store import DiskStore
 from undrift.engine.worker import Worker
 
 try:
     import ray
-    from ray.exceptions import RayActorError
+    from ray.exceptions import RayActorError, RayError
 except ImportError as error:  # pragma: no cover
     raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
+_LOCATE = 10.0  # seconds for workers to say where they are
 _RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
 
 
@@ -46,6 +51,10 @@ class _Actor:
         """The process ID."""
         return os.getpid()
 
+    def node(self) -> str:
+        """The id of the node that it runs on."""
+        return str(ray.get_runtime_context().get_node_id())
+
     def gpus(self) -> str | None:
         """The GPUs that Ray assigned to this worker."""
         return os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -53,21 +62,21 @@ class _Actor:
     def serve(
         self,
         held: list[Any],
-        root: str,
+        root: str | NodeRoot,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
         cohort: int,
         packed: bool,
-    ) -> tuple[Arrays, str]:
-        """Train some clients of a round."""
+    ) -> tuple[Arrays, str, str]:
+        """Train some clients of a round; the reply ends with the node on which their states are."""
         tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten(packed)
-        return as_arrays(tensors), summary
+        return as_arrays(tensors), summary, self.node()
 
     def scores(
         self,
         held: list[Any],
-        root: str,
+        root: str | NodeRoot,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
@@ -82,7 +91,7 @@ class _Actor:
     def losses(
         self,
         held: list[Any],
-        root: str,
+        root: str | NodeRoot,
         sent: Arrays,
         clients: list[int],
         accepted: dict[int, int],
@@ -91,13 +100,18 @@ class _Actor:
         """The losses of some clients before a round."""
         return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
 
-    def _open(self, held: list[Any], root: str) -> Worker:
+    def _open(self, held: list[Any], root: str | NodeRoot) -> Worker:
         """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
-        key = (held[0].hex(), root)
+        path = root.path if isinstance(root, NodeRoot) else root
+        key = (held[0].hex(), path)
         if key != self.key:
             job: Job = ray.get(held[0])
-            self.worker = Worker.on_disk(job, Path(root))
+            self.worker = Worker.on_disk(job, own_folder(path) if isinstance(root, NodeRoot) else path)
+            if isinstance(self.worker.store, DiskStore) and isinstance(root, NodeRoot):
+                self.worker.store = NodeStore(self.worker.store, self.node())
             self.key = key
+        if isinstance(root, NodeRoot) and isinstance(self.worker.store, NodeStore):
+            self.worker.store.root = root
         return self.worker
 
     def _read(self, sent: Arrays) -> Broadcast:
@@ -115,7 +129,7 @@ class Pool:
         gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
             counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
 
-    `here` says whether all workers share this machine's memory.
+    `here` is whether all workers share this machine's memory; `nodes` has the node of each worker once it is asked for.
     """
 
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
@@ -134,6 +148,9 @@ class Pool:
         )
         path = [os.path.abspath(folder) for folder in sys.path]  # people's own modules are imported by name there
         self.actors: list[Any] = [actor.remote(threads, path, os.environ.get(MODULE)) for _ in range(workers)]
+        self.crew = Crew(self.actors)
+        self.nodes: dict[int, str] = {}
+        self.keepers: dict[str, Any] = {}
 
     def __enter__(self) -> "Pool":
         return self
@@ -143,13 +160,22 @@ class Pool:
 
     def stop(self) -> None:
         """End the workers; Ray itself keeps running."""
-        for actor in self.actors:
+        for actor in [*self.actors, *self.keepers.values()]:
             ray.kill(actor)
-        self.actors = []
+        self.actors.clear()
+        self.keepers.clear()
 
     def assigned(self) -> list[str | None]:
         """The GPUs that Ray assigned to each worker, as in `CUDA_VISIBLE_DEVICES`."""
         return list(ray.get([actor.gpus.remote() for actor in self.actors]))
+
+    def locate(self) -> None:
+        """Ask the workers on which nodes they are; one that does not answer in time keeps its last entry in `nodes`."""
+        asked = {number: self.actors[number].node.remote() for number in self.crew.ready()}
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOCATE)
+        for number, reply in asked.items():
+            with suppress(RayError):
+                self.nodes[number] = ray.get(reply, timeout=0)
 
     def pids(self) -> list[int]:
         """The process IDs of the workers."""
@@ -174,9 +200,21 @@ def resources(address: str | None = None) -> tuple[float, int]:
         address: a cluster's address; None starts Ray on this machine.
     """
     if not ray.is_initialized():
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        with _own_handler():
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return found.get("CPU", 1.0), int(found.get("GPU", 0))
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep a program's own handler of SIGTERM, which Ray would replace with one that ends the process."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -45,7 +45,9 @@ def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf
             synchronize(job.device)
             seconds = clock() - begun
         if not partial.visits:
-            raise ClientError(f"device {job.device}: a visit could not be measured: {partial.rejections[0]}")
+            raise ClientError(
+                f"device {job.device}: the training of a client could not be measured: {partial.rejections[0]}"
+            )
         del worker
     return Probe(job.device, client, taken, seconds * whole / taken, peak.bytes, seconds)
 

@@ -14,16 +14,19 @@ from undrift.core import wire
 from undrift.core.gate import Gate
 from undrift.core.types import Broadcast, ServerState
 from undrift.engine.backend import DiskBackend
-from undrift.engine.cost import VisitCost, spread_out
 from undrift.engine.device import kind_of
+from undrift.engine.dispatch import Dispatch, Take
 from undrift.engine.job import Job, Score
+from undrift.engine.node_store import SCHEME, Homes, NodeReader, NodeRoot
 from undrift.engine.partial import Partial
 from undrift.engine.plan import check_kind
 from undrift.engine.pool import Pool, as_arrays, as_tensors, fitting_pool
+from undrift.engine.store import DiskStore
+from undrift.engine.visit_cost import VisitCost, spread_out
+from undrift.engine.worker import Worker
 
 try:
     import ray
-    from ray.exceptions import RayActorError
 except ImportError as error:  # pragma: no cover
     raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
@@ -36,19 +39,35 @@ class RayBackend(DiskBackend):
         chunk: the most clients a worker gets at once: smaller chunks balance better and lose less when a worker dies,
             larger ones mean fewer replies; None takes 64, or more if a worker would get over four chunks.
         retries: how often a chunk is run again after its worker died.
-        root: folder for the clients' states, which all workers must be able to access; None creates a temporary one,
-            deleted by `close`.
+        root: folder for the clients' states, which all workers must be able to access, or the URL of an object store,
+            as s3://bucket/run: see `ObjectStore`, or a folder on every node's own disk, as node:/var/lib/undrift/run:
+            see `undrift.engine.node_store`; None creates a temporary folder, deleted by `close`.
+        wait: seconds to wait for a worker when none is left; then `WorkerError` is raised.
     """
 
+    urls = True
+
     def __init__(
-        self, pool: Pool | None = None, chunk: int | None = None, retries: int = 3, root: str | Path | None = None
+        self,
+        pool: Pool | None = None,
+        chunk: int | None = None,
+        retries: int = 3,
+        root: str | Path | None = None,
+        wait: float = 300.0,
     ) -> None:
-        super().__init__(root)
+        own = root.removeprefix(SCHEME) if isinstance(root, str) and root.startswith(SCHEME) else None
+        super().__init__(None if own is not None else root)
+        if own is not None and not own.startswith(("/", "$", "~")):
+            raise ValueError(f"RayBackend: root must be an absolute path on every node, as node:/var/lib, got {root}")
+        self._own_disks = own
+        self._homes: Homes | None = None
         if chunk is not None and chunk < 1:
             raise ValueError(f"RayBackend: chunk must be 1 or more clients, or None, got {chunk}")
         if retries < 0:
             raise ValueError(f"RayBackend: retries must be 0 or more, got {retries}")
-        self.chunk, self.retries = chunk, retries
+        if not 0 <= wait < float("inf"):
+            raise ValueError(f"RayBackend: wait must be a number of seconds, 0 or more, got {wait}")
+        self.chunk, self.retries, self.wait = chunk, retries, wait
         self._given = pool
         self._own: Pool | None = None
         self._held: list[Any] = []
@@ -80,16 +99,35 @@ class RayBackend(DiskBackend):
         self._held = []
         super().close()
 
+    @property
+    def homes(self) -> Homes | None:
+        """Where the clients' states are, if every node has its own."""
+        if self._homes is None and self._own_disks is not None:
+            self._homes = Homes(self._own_disks, self.pool.keepers)
+        return self._homes
+
+    @property
+    def worker(self) -> Worker:
+        """A worker in this process that reads the same states."""
+        homes = self.homes
+        if self._worker is None and homes is not None:
+            self._worker = Worker(self.job)
+            disk = DiskStore(Path(), self.job.algorithm, self._worker.model.layout.size)
+            self._worker.store = NodeReader(homes, disk)
+        return super().worker
+
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
         job = self.job
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, seed=job.seed)
         whole, packed = Partial(gate.total()), not self.pool.here
         sent = wire.flatten(broadcast)
-        for tensors, summary in self._replies("serve", sent, clients, accepted, len(clients), packed):
+        for tensors, summary, node in self._replies("serve", sent, clients, accepted, len(clients), packed):
             part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(broadcast.params), packed)
             if gate.merge(part.total, whole.total) is None:
                 whole.visits += part.visits
+                if self.homes is not None:
+                    self.homes.note([visit.client for visit in part.visits], broadcast.round, node)
                 self._cost.note(part.visits)
             whole.rejections += part.rejections
         whole.rejections += gate.rejections
@@ -120,32 +158,22 @@ class RayBackend(DiskBackend):
         accepted: Mapping[int, int],
         *arguments: Any,
     ) -> Iterator[Any]:
-        """The replies of the workers, each about a chunk of the clients; one whose worker died is asked for again."""
-        pool, root = self.pool, str(self.states)
+        """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
+        pool, homes = self.pool, self.homes
         if not self._held:
             self._held = [ray.put(self.job)]
         sent = ray.put(as_arrays(tensors))
-        waiting = [(chunk, 0) for chunk in reversed(self._chunks(clients))]
-        running: dict[Any, tuple[Any, list[int], int]] = {}
-        idle = list(pool.actors)
-        while waiting or running:
-            while waiting and idle:
-                actor, (chunk, tries) = idle.pop(), waiting.pop()
-                known = {client: accepted[client] for client in chunk if client in accepted}
-                reply = getattr(actor, verb).remote(self._held, root, sent, chunk, known, *arguments)
-                running[reply] = (actor, chunk, tries)
-            (done,), _ = ray.wait(list(running), num_returns=1)
-            actor, chunk, tries = running.pop(done)
-            idle.append(actor)
-            try:
-                found = ray.get(done)
-            except RayActorError:
-                if tries == self.retries:
-                    raise
-                pool.pid(actor)  # wait: a call to a dead worker would fail at once and use up a retry
-                waiting.append((chunk, tries + 1))
-                continue
-            yield found
+        root = str(self.home) if homes is None else homes.find(clients, accepted)
+
+        def call(number: int, chunk: list[int]) -> Any:
+            known = {client: accepted[client] for client in chunk if client in accepted}
+            there = root.of(chunk) if isinstance(root, NodeRoot) else root
+            return getattr(pool.actors[number], verb).remote(self._held, there, sent, chunk, known, *arguments)
+
+        at = root.homes if isinstance(root, NodeRoot) else {}
+        chunks = [chunk for group in grouped(clients, at) for chunk in self._chunks(group)]
+        take = sticky(pool, at) if at else None
+        yield from Dispatch(pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take).replies()
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
         """The clients in chunks of about equal measured work, at least one per worker, the largest clients first."""
@@ -153,3 +181,43 @@ class RayBackend(DiskBackend):
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
         return spread_out({client: self._cost.expected(client, task.examples(client)) for client in clients}, count)
+
+
+def grouped(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:
+    """Clients by the node that has their state, those without one last.
+
+    Args:
+        clients: the clients.
+        homes: the node of each that has a state.
+
+    Example:
+        >>> grouped([1, 2, 3, 4], {1: "b", 3: "a", 4: "b"})
+        [[3], [1, 4], [2]]
+    """
+    groups: dict[str, list[int]] = {}
+    for client in clients:
+        groups.setdefault(homes.get(client, ""), []).append(client)
+    return [groups[node] for node in sorted(groups, key=lambda node: (node == "", node))]
+
+
+def sticky(pool: Pool, homes: Mapping[int, str]) -> Take:
+    """The rule by which workers take chunks: those whose states are on their node, then those without a state.
+
+    A chunk whose node has no worker that is ready is taken by any.
+
+    Args:
+        pool: the workers.
+        homes: the node of each client that has a state.
+    """
+
+    def take(number: int, waiting: Sequence[list[int]]) -> int | None:
+        here, manned = pool.nodes.get(number), {pool.nodes.get(n) for n in pool.crew.ready()}
+        ranks = []
+        for position, chunk in enumerate(waiting):
+            home = homes.get(chunk[0], "")
+            if home == here or home == "" or home not in manned:
+                ranks.append(((home != here) + (home == ""), position))
+        return min(ranks)[1] if ranks else None
+
+    pool.locate()
+    return take

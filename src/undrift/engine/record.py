@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from undrift.core.gate import Rejection
+from undrift.core.rejection import Rejection
 from undrift.engine.partial import Visit
+from undrift.engine.quarantine import Sentence
 from undrift.util.html import rounded
 
 
@@ -22,6 +23,7 @@ class Record:
         absent: the clients that sent no reply, each with the reason, sorted.
         reports: what the blocks reported, by column: see `engine.reports`.
         asked: how many other clients downloaded the model to be candidates of the selection.
+        quarantined: the clients whose quarantine begins after this round, sorted.
     """
 
     round: int
@@ -31,6 +33,7 @@ class Record:
     absent: tuple[tuple[int, str], ...] = ()
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
     asked: int = 0
+    quarantined: tuple[Sentence, ...] = ()
 
     @property
     def clients(self) -> tuple[int, ...]:

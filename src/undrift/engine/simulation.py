@@ -28,6 +28,7 @@ from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.job import Job, Score
 from undrift.engine.partial import Partial
+from undrift.engine.quarantine import Quarantine, QuarantineList
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
 from undrift.engine.worker import Worker
@@ -48,13 +49,15 @@ class Simulation:
         cohort: how many clients take part in a round; None takes all.
         probability: if given, each client takes part with this probability, instead of a cohort of fixed size.
         seed: fixes everything random.
-        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        bound: largest norm of a client's displacement, and of a round's; None allows any that can be summed exactly.
         depth: how many rounds back a run may be resumed from, if the backend keeps clients' states on disk.
         failures: "reject" continues without a client whose training fails and records the reason; "raise" ends the run
             with a `ClientError`. If every client of a round fails, the error is raised in either case.
         backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
         availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
+        quarantine: leaves clients whose uploads are rejected again and again out of some rounds, in which they are
+            recorded as absent; None leaves out nobody. See `undrift.engine.quarantine`.
         sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
         device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
@@ -81,10 +84,11 @@ class Simulation:
     resident: float = 0.5
     deterministic: bool = False
     keep_memory: bool = True
+    quarantine: Quarantine | None = None
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
-        self.history = History()
+        self.history, self.quarantined = History(), QuarantineList(self.quarantine)
         algorithm = self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
         fixed = None if self.probability is not None else self.cohort or self.task.population
@@ -148,7 +152,7 @@ class Simulation:
 
         Args:
             rounds: how many.
-            state: where to go on; None starts anew.
+            state: where to resume; None starts anew.
             progress: show a bar, on a terminal and in a notebook, or lines in a log.
             evaluate: a function of the global model that returns a number or numbers by name, which become columns of
                 `history`; or a number: every so many rounds the task's own test.
@@ -183,21 +187,26 @@ class Simulation:
         """
         broadcast = server.send(self.job.algorithm, state)
         asked: set[int] = set()
-        clients = self.select(state, broadcast, asked) if clients is None else clients
+        out: dict[int, str] = {}
+        if clients is None:
+            selected, held = self.select(state, broadcast, asked), self.quarantined.out(state.round)
+            out = {client: str(held[client]) for client in selected if client in held}
+            clients = [client for client in selected if client not in held]
         tell("round %d, %d clients", state.round + 1, len(clients))
         partial = self.collect(broadcast, clients, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
-        absent = tuple(sorted(partial.absent.items()))
+        absent = tuple(sorted({**partial.absent, **out}.items()))
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
         reports = columns(self.job.algorithm, visits, reported)
         others = len(asked.difference(clients))
-        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others)
+        begun = self.quarantined.take(state.round, rejections)
+        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others, begun)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
-        if not clients:  # nobody is available
+        if not clients:  # no client is available
             return Partial(Total(self.job.algorithm, self.local, self.local.rate(broadcast.round)))
         partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
@@ -213,9 +222,8 @@ class Simulation:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
         proxy = self.proxy(broadcast) if self.job.algorithm.needs.proxy else None
         population, layout = self.task.population, self._layout
-        return server.close(
-            self.job.algorithm, state, broadcast, total, population, self.local, layout, proxy, reported
-        )
+        settings = (population, self.local, layout, proxy, reported, self.bound)
+        return server.close(self.job.algorithm, state, broadcast, total, *settings)
 
     def proxy(self, broadcast: Broadcast) -> Samples:
         """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""

@@ -1,4 +1,4 @@
-"""Stores for clients' states: in memory for a run in one process, on disk for all others.
+"""Stores for clients' states: in memory for a run in one process, on disk or in an object store for all others.
 
 A client's new state is provisional until the server has accepted its upload. A store therefore keeps a client's last
 two states by round; the server names the round to continue from, so client and server agree even if a reply is lost.
@@ -6,14 +6,14 @@ two states by round; the server names the round to continue from, so client and 
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from undrift.core import wire
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import ClientState
-from undrift.util.files import replacing, write
+from undrift.util.files import make_private, replacing, write
 
 
 class StoreError(RuntimeError):
@@ -41,7 +41,7 @@ class MemoryStore:
         try:
             return self.states[client][round]
         except KeyError:
-            raise StoreError(_missing(client, round)) from None
+            raise StoreError(missing(client, round)) from None
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
         """Store a new state and keep that of the last accepted round."""
@@ -71,7 +71,11 @@ class DiskStore:
         try:
             return wire.from_bytes(ClientState, self.algorithm, path.read_bytes(), self.size)
         except FileNotFoundError:
-            raise StoreError(f"{_missing(client, round)} ({path})") from None
+            raise StoreError(f"{missing(client, round)} ({path})") from None
+        except OSError as error:
+            raise StoreError(
+                f"the state of client {client} after round {round + 1} cannot be read: {path}: {error.strerror}"
+            ) from error
         except wire.WireError as error:
             raise StoreError(
                 f"the state of client {client} after round {round + 1} cannot be used: {path}: {error}"
@@ -80,27 +84,16 @@ class DiskStore:
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
         """Write a new state, then delete those that no checkpoint refers to any more."""
         path = self._path(client, round)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, wire.to_bytes(state), sync=self.sync, mode=0o666)
+        make_private(path.parent)
+        write(path, wire.to_bytes(state), sync=self.sync, follow=False)
         present = {entry.name: entry.path for entry in os.scandir(path.parent)}
-        needed = self._needed([int(name) for name in present if name.isdigit()], round, accepted)
+        kept = needed([int(name) for name in present if is_round(name)], round, accepted, self.depth)
         for name, old in present.items():
-            if not name.isdigit() or int(name) not in needed:
+            if not is_round(name) or int(name) not in kept:
                 os.unlink(old)
 
-    def _needed(self, rounds: list[int], round: int, accepted: int | None) -> set[int]:
-        """The rounds to keep: the new one, and accepted ones that a server up to `depth` rounds back needs.
-
-        States between the last accepted round and this one were not accepted; later ones were written before the
-        server went back to a checkpoint.
-        """
-        valid = sorted(r for r in rounds if accepted is not None and r <= accepted)
-        floor = round - self.depth
-        older = [r for r in valid if r < floor]
-        return {round, *older[-1:], *(r for r in valid if r >= floor)}
-
     def _path(self, client: int, round: int) -> Path:
-        return _file(self.root, client, round)
+        return self.root / state_path(client, round)
 
 
 def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
@@ -116,22 +109,49 @@ def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
     shutil.rmtree(to, ignore_errors=True)
     to.parent.mkdir(parents=True, exist_ok=True)
     with replacing(to) as temporary:
-        temporary.mkdir()
+        temporary.mkdir(mode=0o700)
         for client, round in accepted.items():
-            state, copy = _file(root, client, round), _file(temporary, client, round)
+            state, copy = root / state_path(client, round), temporary / state_path(client, round)
             if state.is_file():
-                copy.parent.mkdir(parents=True, exist_ok=True)
+                make_private(copy.parent)
                 try:
                     os.link(state, copy)
                 except OSError:
-                    shutil.copyfile(state, copy)
+                    write(copy, state.read_bytes(), sync=False)
 
 
-def _file(root: Path, client: int, round: int) -> Path:
-    """The file of a state; clients have a folder each, grouped by thousands."""
-    return root / str(client // 1000) / str(client) / str(round)
+def needed(rounds: Iterable[int], round: int, accepted: int | None, depth: int) -> set[int]:
+    """The rounds whose states are kept: the new one, and accepted ones that a server up to `depth` rounds back needs.
+
+    States between the last accepted round and this one were not accepted; later ones were written before the server
+    went back to a checkpoint.
+
+    Args:
+        rounds: those there are.
+        round: the new one.
+        accepted: the last accepted one.
+        depth: how many rounds the server may go back.
+    """
+    valid = sorted(r for r in rounds if accepted is not None and r <= accepted)
+    floor = round - depth
+    older = [r for r in valid if r < floor]
+    return {round, *older[-1:], *(r for r in valid if r >= floor)}
 
 
-def _missing(client: int, round: int) -> str:
+def state_path(client: int, round: int) -> str:
+    """Where a state is below the root; clients have a folder each, grouped by thousands."""
+    return f"{client // 1000}/{client}/{round}"
+
+
+def missing(client: int, round: int) -> str:
     """The message for a missing state."""
     return f"no state of client {client} after round {round + 1}; resume with the clients' states of this run"
+
+
+def is_round(name: str) -> bool:
+    """Whether a state's name is that of a round.
+
+    Args:
+        name: the last part of its path.
+    """
+    return name.isascii() and name.isdecimal()

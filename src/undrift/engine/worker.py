@@ -16,10 +16,11 @@ import torch
 from torch import Generator, nn
 
 from undrift.core.client import ClientError, starting_loss, train, tuning
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
 from undrift.core.place import home, place_of
 from undrift.core.precision import autocast
 from undrift.core.random import generator, seeded
+from undrift.core.rejection import Reason
 from undrift.core.server import opened, send
 from undrift.core.task import CountsLabels, Placed, ReadsOnce
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
@@ -28,8 +29,9 @@ from undrift.engine.allocator import keep_memory, wants_memory
 from undrift.engine.device import plug_in, use_deterministic
 from undrift.engine.group import together
 from undrift.engine.job import Job, Score
+from undrift.engine.object_store import open_store
 from undrift.engine.partial import Partial, TrainedClient
-from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
+from undrift.engine.store import MemoryStore, Store, StoreError
 from undrift.util.steps import tell
 
 
@@ -61,10 +63,10 @@ class Worker:
         self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
 
     @classmethod
-    def on_disk(cls, job: Job, root: Path) -> Self:
-        """A worker that stores its clients' states in a folder."""
+    def on_disk(cls, job: Job, root: Path | str) -> Self:
+        """A worker that stores its clients' states in a folder, or in an object store named by a URL."""
         worker = cls(job)
-        worker.store = DiskStore(root, job.algorithm, worker.model.layout.size, depth=job.depth)
+        worker.store = open_store(root, job.algorithm, worker.model.layout.size, job.depth)
         return worker
 
     def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
@@ -93,7 +95,7 @@ class Worker:
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
             started, reported = perf_counter(), dict[str, float]()
-            upload = self._attempt(client, broadcast, accepted.get(client), gate, self._scratch, reported)
+            upload = self._visit(client, broadcast, accepted.get(client), gate, self._scratch, reported)
             if upload is not None:
                 yield TrainedClient(upload, perf_counter() - started, reported)
 
@@ -118,24 +120,7 @@ class Worker:
                 (reported if reported is not None else {}).update(result.reported)
                 return home(result.upload)
             return None
-        return home(self._attempt(client, sent, accepted, gate, out, reported))
-
-    def _attempt(
-        self,
-        client: int,
-        broadcast: Broadcast,
-        accepted: int | None,
-        gate: Gate,
-        out: Vector | None,
-        reported: dict[str, float] | None,
-    ) -> Upload | None:
-        """The same with everything at the worker's place."""
-        try:
-            return self._visit(client, broadcast, accepted, gate, out, reported)
-        except (ClientError, StoreError) as error:
-            gate.reject(client, Reason.FAILED, str(error))
-            self.failure = self.failure or error
-            return None
+        return home(self._visit(client, sent, accepted, gate, out, reported))
 
     def _visit(
         self,
@@ -146,21 +131,30 @@ class Worker:
         out: Vector | None,
         reported: dict[str, float] | None,
     ) -> Upload | None:
-        """Train one client, or raise."""
+        """The same with everything at the worker's place."""
         examples = self.job.task.examples(client)
-        if examples == 0:
-            gate.reject(client, Reason.EMPTY)
+        if not gate.steps(client, examples):
             return None
-        local = self.job.local
-        if not local.step_count(examples, client, broadcast.round, self.job.seed):
-            deadline = "" if local.deadline is None else f"the deadline is {local.deadline:g} s"
-            gate.reject(client, Reason.IDLE, deadline)
+        try:
+            state = None if accepted is None else self.place.to(self.store.load(client, accepted))
+            upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
+            if kept.parts or kept.buffers is not None:
+                self.store.save(client, broadcast.round, home(kept), accepted)
+        except (ClientError, StoreError) as error:
+            self.fail(client, error, gate)
             return None
-        state = None if accepted is None else self.place.to(self.store.load(client, accepted))
-        upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
-        if kept.parts or kept.buffers is not None:
-            self.store.save(client, broadcast.round, home(kept), accepted)
         return upload
+
+    def fail(self, client: int, error: Exception, gate: Gate) -> None:
+        """Reject a client whose training failed, and keep the first error of the call.
+
+        Args:
+            client: the client.
+            error: what was raised.
+            gate: where it is rejected.
+        """
+        gate.reject(client, Reason.FAILED, str(error))
+        self.failure = self.failure or error
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
@@ -172,11 +166,17 @@ class Worker:
             clients: the clients, each with one example at least.
             accepted: for each client with state, the last round in which its upload was accepted.
             batches: how many batches each takes; None takes all.
+
+        It is nan for a client whose state is lost: it is then selected, and rejected with the reason.
         """
         job, found, broadcast = self.job, dict[int, float](), self.place.to(broadcast)
         for client in clients:
             random = partial(generator, job.seed, broadcast.round, client)
-            state = self.place.to(self.store.load(client, accepted[client])) if client in accepted else None
+            try:
+                state = self.place.to(self.store.load(client, accepted[client])) if client in accepted else None
+            except StoreError:
+                found[client] = nan
+                continue
             batched = self.place.ahead(self.task.batches(client, job.local.batch_size, random("selection")))
             found[client] = starting_loss(
                 job.algorithm,

@@ -8,6 +8,7 @@ from undrift.experiment.run import resume, start
 from undrift.experiment.saved import Outcome, SavedRun, load_run
 from undrift.experiment.statistics import to_markdown
 from undrift.experiment.strict import ConfigError
+from undrift.experiment.verify import Verified, verify
 
 __all__ = [
     "Comparison",
@@ -15,6 +16,7 @@ __all__ = [
     "ConfigError",
     "Outcome",
     "SavedRun",
+    "Verified",
     "compare",
     "export",
     "load_run",
@@ -22,4 +24,5 @@ __all__ = [
     "resume",
     "start",
     "to_markdown",
+    "verify",
 ]

@@ -8,13 +8,15 @@ best round is complete before the old one is deleted.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from undrift.core.types import ServerState
+from undrift.engine.object_store import download_states
 from undrift.engine.store import copy_states
 from undrift.experiment.checkpoint import Checkpoints, kept_rounds
+from undrift.experiment.devices import states_root
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import measured
@@ -40,16 +42,28 @@ class KeepBest:
         before = [row[column] for row in measured(rows, column)]
         self.top = (min if self.column.minimised else max)(before, default=None)
 
-    def after(self, state: ServerState, row: Mapping[str, Any]) -> bool:
-        """Keep the state after a round if it is the best so far; of equal rounds the first is the best."""
+    def after(
+        self, state: ServerState, row: Mapping[str, Any], save: Callable[[Checkpoints, ServerState], None] | None = None
+    ) -> bool:
+        """Keep the state after a round if it is the best so far; of equal rounds the first is the best.
+
+        Args:
+            state: the server's.
+            row: the numbers of the round.
+            save: saves the state with its event in the audit log; None saves it without.
+        """
         if not measured([row], self.column):
             return False
         if self.top is not None and not self.column.better(row[self.column], self.top):
             return False
         folder = _states(self.kept.folder, state.round)
         if state.accepted:
-            copy_states(self.clients, state.accepted, folder)
-        self.kept.save(state)
+            root = states_root(self.clients, None)
+            if isinstance(root, str):
+                download_states(root, state.accepted, folder)
+            else:
+                copy_states(root, state.accepted, folder)
+        self.kept.save(state) if save is None else save(self.kept, state)
         self.top = row[self.column]
         for old in self.kept.folder.glob("clients-*"):
             if old != folder:

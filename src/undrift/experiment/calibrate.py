@@ -270,4 +270,4 @@ def _process() -> float:
     status = Path("/proc/self/status")
     if not status.is_file():
         return DEFAULTS.process
-    return 1024.0 * int(status.read_text().split("VmRSS:")[1].split()[0])
+    return 1024.0 * int(status.read_text(encoding="utf-8").split("VmRSS:")[1].split()[0])

@@ -83,9 +83,9 @@ def worker_seconds() -> float:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             pid = int(folder.name)
-            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[pid] = int((folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
             if (folder / "cmdline").read_bytes().startswith(b"ray::"):
-                threads = (thread.read_text().split()[0] for thread in folder.glob("task/*/schedstat"))
+                threads = (thread.read_text(encoding="utf-8").split()[0] for thread in folder.glob("task/*/schedstat"))
                 seconds[pid] = 1e-9 * sum(map(int, threads))
         except (OSError, ValueError, IndexError):
             continue  # it has ended

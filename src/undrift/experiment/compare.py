@@ -28,7 +28,7 @@ from undrift.experiment.setup import Setup, check_names, prepare, variant
 from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, split_targets
-from undrift.util.files import write
+from undrift.util.files import make_private, write
 from undrift.util.names import suggest
 from undrift.util.steps import tell_trial
 
@@ -191,7 +191,7 @@ def compare(
     """
     trials, sheet = comparison.trials(engine), _Sheet(comparison, out)
     notify = watch or (lambda *_: None)
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(out)
     write(out / "compare.toml", comparison.toml())
 
     for trial in trials:  # finished runs first, so that the table never loses a row
@@ -277,4 +277,4 @@ def named(name: str) -> str:
 def _distinct(what: str, names: list[str], advice: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{what}: {name} is there {names.count(name)} times; {advice}")
+            raise ValueError(f"{what}: {name} is given {names.count(name)} times; {advice}")

@@ -32,18 +32,19 @@ from undrift.experiment.devices import EngineConfig
 from undrift.experiment.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
+from undrift.experiment.quarantined import QuarantineConfig
 from undrift.experiment.strict import Strict, checked, read_toml
 from undrift.experiment.targets import run_numbers
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
 
-Positive = Annotated[float, Field(gt=0, le=1e6)]
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
+Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Scalar = bool | int | float | str
 ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
-_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss")
+_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision", "together")
 
@@ -60,11 +61,11 @@ class LocalConfig(Strict):
     shorthands = ("preset",)
 
     lr: Positive = Local.lr
-    decay: Annotated[float, Field(gt=0, le=1)] = Local.decay
-    weight_decay: Annotated[float, Field(ge=0, le=10)] = Local.weight_decay
+    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = Local.decay
+    weight_decay: Annotated[float, Field(ge=0, le=10, strict=True)] = Local.weight_decay
     clip: Positive | None = Local.clip
     epochs: Annotated[WorkAmount, amount_of("local.epochs", 10_000)] = 1
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = Local.batch_size
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = Local.batch_size
     buffers: Literal["average", "keep"] = Local.buffers
     schedule: ScheduleText | None = Local.schedule
     step_schedule: ScheduleText | None = Local.step_schedule
@@ -73,7 +74,7 @@ class LocalConfig(Strict):
     deadline: Positive | None = Local.deadline
     speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
     precision: Literal["fp32", "bf16", "fp16"] = Local.precision
-    together: Annotated[int, Field(ge=1, le=4096)] = Local.together
+    together: Annotated[int, Field(ge=1, le=4096, strict=True)] = Local.together
 
     @model_validator(mode="before")
     @classmethod
@@ -102,13 +103,13 @@ class OutputConfig(Strict):
     """What is measured and stored; this does not affect results."""
 
     evaluate_every: Count = 1
-    personal_every: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    personal_every: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = None
     checkpoint_every: Count = 1
-    keep: Annotated[int, Field(ge=1, le=1000)] = 2
+    keep: Annotated[int, Field(ge=1, le=1000, strict=True)] = 2
     keep_best: bool = False
     track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
-    lens_every: Annotated[int, Field(ge=0, le=10_000_000)] = 5
-    lens_clients: Annotated[int, Field(ge=2, le=10_000_000)] = 4
+    lens_every: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 5
+    lens_clients: Annotated[int, Field(ge=2, le=10_000_000, strict=True)] = 4
     lens: tuple[Literal["spectrum", "divergence", "heterogeneity"], ...] = ("spectrum", "divergence")
     lens_filter: str | None = None
     patience: Count = 10
@@ -159,7 +160,8 @@ class Config(Strict):
         goal: the metric by which the run is judged, with "max" or "min" before it if its name does not tell.
         target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
             `loss`, `metrics` or `goal`, the value of the metric that judges.
-        bound: largest norm of a client's displacement; None allows any.
+        bound: largest norm of a client's displacement, and of a round's; None allows any.
+        quarantine: a table with `after`, `rounds` and `within`, see `undrift.engine.quarantine`; None: no quarantine.
     """
 
     shorthands = ("preset",)
@@ -170,25 +172,26 @@ class Config(Strict):
     partition: str = "dirichlet:0.1"
     clients: Count | None = None
     cohort: int | float | None = None
-    probability: Annotated[float, Field(gt=0, le=1)] | None = None
+    probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     availability: Availability | None = None
     sampling: Sampling = "uniform"
     failures: Failures = "reject"
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    rounds: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 20
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     model: NamedOrNone = None
     init: Init = None
     frozen: Frozen = ()
     weights: Literal["paper", "examples", "uniform"] = "paper"
     augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
-    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    proxy: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    holdout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
+    proxy: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     task: TaskText = None
     loss: LossText = None
     metrics: MetricTexts = None
     goal: Goal = None
     target: Annotated[float | tuple[float, ...] | None, BeforeValidator(run_numbers)] = None
     bound: Positive | None = None
+    quarantine: QuarantineConfig | None = None
     local: LocalConfig = LocalConfig()
     engine: EngineConfig = EngineConfig()
     output: OutputConfig = OutputConfig()
@@ -235,7 +238,7 @@ class Config(Strict):
             )
         check_task(dict(self), {name: field.default for name, field in type(self).model_fields.items()})
         if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
-            raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
+            raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
         try:
             algorithm = self.algorithm()
         except TypeError as error:
@@ -243,6 +246,9 @@ class Config(Strict):
             local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
+        except ValueError as error:
+            named = str(error).startswith(("method", "arguments"))
+            raise ValueError(str(error) if named else f"method: {error}") from error
         check_participation(
             algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
         )

@@ -149,7 +149,7 @@ def load_constants(file: Path | None = None) -> Constants | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text(encoding="utf-8"))
         engines = {name: EngineConstants(**_numbers(EngineConstants, found[name])) for name in ("ray", "flower")}
         return Constants(**{**_numbers(Constants, found), **engines})
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -162,7 +162,7 @@ def _numbers(kind: type[Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a record, all of them there: texts, numbers that are finite and not negative, and tables."""
     named = {f.name for f in fields(kind)}
     if set(found) != named:
-        raise ValueError(f"it has {sorted(set(found) ^ named)[0]!r}, or lacks it")
+        raise ValueError(f"{sorted(set(found) ^ named)[0]!r} is missing or unknown")
     for name, x in found.items():
         if isinstance(x, int | float) and not 0 <= x < float("inf"):
             raise ValueError(f"{name} is {x}")

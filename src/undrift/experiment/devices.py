@@ -3,15 +3,19 @@
 import os
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from uuid import uuid4
 
 from pydantic import AfterValidator, Field
 
 from undrift.engine.device import check_name, kind_of, resolve, title
 from undrift.engine.job import Job
+from undrift.engine.object_store import check_url, is_url, local_folder
 from undrift.engine.plan import Plan, Probe, check_kind
 from undrift.engine.probe import choose
 from undrift.experiment.strict import ConfigError, Strict
+from undrift.util.files import write
 
 
 class EngineConfig(Strict):
@@ -24,14 +28,17 @@ class EngineConfig(Strict):
         address: the address of a Ray cluster.
         gpus: each worker's share of a GPU; None shares the GPUs equally.
         deterministic: choose deterministic kernels: see docs/accelerators.md.
+        states: the URL of an object store for clients' states, as s3://bucket/runs, below which every run has a place
+            of its own; None stores them in the run's folder, which all workers must see.
     """
 
     name: Literal["local", "ray", "flower"] = "local"
-    workers: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = 2
+    workers: Annotated[int, Field(ge=1, le=4096, strict=True)] | Literal["auto"] = 2
     device: Annotated[str, AfterValidator(check_name)] = "cpu"
     address: str | None = None
-    gpus: Annotated[float, Field(gt=0, le=1)] | None = None
+    gpus: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     deterministic: bool = False
+    states: str | None = None
 
 
 def settled(engine: EngineConfig) -> EngineConfig:
@@ -47,9 +54,43 @@ def settled(engine: EngineConfig) -> EngineConfig:
         if engine.name != "local":
             own = float(kind_of(device) == "cuda")
             check_kind(device, own if engine.gpus is None else engine.gpus)
+        if engine.states is not None:
+            _check_states(engine.states, engine.name)
     except ValueError as error:
         raise ConfigError(f"engine: {error}") from None
     return engine.model_copy(update={"device": device})
+
+
+def _check_states(url: str, name: str) -> None:
+    """Raise if states cannot be stored there."""
+    if name == "flower":
+        raise ValueError("states: Flower's nodes store states in folders; leave it out, or set name to ray")
+    if not is_url(url) or local_folder(url) is not None:
+        raise ValueError(f"states must be the URL of an object store, as s3://bucket/runs, got {url}")
+    check_url(url)
+
+
+def states_root(folder: Path, url: str | None) -> Path | str:
+    """Where a run has its clients' states: its folder, or a place of its own in an object store, noted in the folder.
+
+    Args:
+        folder: the run's folder for states.
+        url: the setting `states` of its engine.
+    """
+    noted = folder / "url"
+    if noted.is_file():
+        root = noted.read_text(encoding="utf-8").strip()
+        if url is not None and root.rpartition("/")[0] != url.rstrip("/"):
+            raise ConfigError(f"engine: states: this run has its clients' states in {root}; do not change it")
+        return root
+    if url is None:
+        return folder
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"engine: states: this run has its clients' states in {folder}; leave the setting out")
+    root = f"{url.rstrip('/')}/{uuid4().hex[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write(noted, root)
+    return root
 
 
 def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | None]:
@@ -135,12 +176,12 @@ def other_device(before: EngineConfig, now: EngineConfig) -> str | None:
 
     Args:
         before: the settings with which it was trained so far.
-        now: those to go on with.
+        now: those to continue with.
     """
     if kind_of(before.device) != kind_of(now.device):
-        return f"it was trained on {before.device} and would go on on {now.device}"
+        return f"it was trained on {before.device} and would continue on {now.device}"
     if before.deterministic and not now.deterministic:
-        return "it was trained with deterministic kernels and would go on without"
+        return "it was trained with deterministic kernels and would continue without"
     return None
 
 

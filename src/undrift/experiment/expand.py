@@ -41,6 +41,8 @@ def expand_rows(methods: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for entry in methods:
         label, arguments = entry.get("label") or entry.get("method", ""), entry.get("arguments")
+        if not isinstance(label, str):
+            raise ValueError(f"methods: method and label are texts, got {label!r:.80}")
         given = arguments if isinstance(arguments, Mapping) else {}
         lists = {name: values for name, values in given.items() if isinstance(values, list | tuple)}
         for chosen in _combinations(lists, f"arguments of {label}"):
@@ -130,5 +132,9 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         inner = out
         for table in tables:
             inner = inner.setdefault(table, {})
+            if not isinstance(inner, dict):
+                raise ValueError(
+                    f"grid: {key!r} is inside {table!r}, which has values of its own; leave one of them out"
+                )
         inner[name] = value
     return out

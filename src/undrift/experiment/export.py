@@ -41,7 +41,7 @@ def export(
     Args:
         folder: the run's folder.
         out: the file; None takes "model" with the ending of the format, in the working folder.
-        format: "safetensors", "torch" (a state dict of torch.save) or "onnx"; None takes what the ending of `out` says.
+        format: "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of `out`.
         client: the number of a client, for its personal model; None takes the global model.
         round: after how many rounds, or "best", as `SavedRun.weights` takes it; None takes the last.
         task: the run's task, to build the model for ONNX; None builds what the settings describe.

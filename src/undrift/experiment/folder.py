@@ -10,28 +10,36 @@ metrics.jsonl      one row per round (metrics.parquet has the same rows)
 audit.jsonl        the events, hash-chained
 checkpoints/       the server's last states
 clients/           the clients' states, for methods that keep some
-best/              both as they were after the best round, if output.keep_best asks for it
+best/              both as they were after the best round, if output.keep_best is set
 model.safetensors  the final model, for load_state_dict
 summary.json       the result, once the run has ended
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from undrift.core.types import ServerState
 from undrift.data.partition import Partition
-from undrift.experiment.audit import Audit
+from undrift.experiment.audit import VERSION, Audit
+from undrift.experiment.checked import check_open
+from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.strict import ConfigError
-from undrift.util.files import write
+from undrift.util.files import StorageError, make_private, storing, write
 from undrift.util.metrics import Metrics
+from undrift.util.system import lock
 
 
 class RunError(RuntimeError):
     """The run cannot be started or resumed; the message says what to do."""
+
+
+class RunLockedError(RunError):
+    """Another process is running it."""
 
 
 class RunFolder:
@@ -39,22 +47,34 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_links(path)
         self.metrics = Metrics(path / "metrics.jsonl")
-        self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with storing(path / "lock"):
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._lock)
         except OSError:
             os.close(self._lock)
-            raise RunError(f"{path}: another process is running it; wait for that process or end it first") from None
-        self.audit = Audit(path / "audit.jsonl")
+            text = f"{path}: another process is running it; wait for that process or stop it first"
+            raise RunLockedError(text) from None
+        try:
+            self.audit = Audit(path / "audit.jsonl")
+            check_open(path, self.audit.log)
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     @classmethod
     def create(cls, path: Path, config: Config) -> "RunFolder":
         """Create the folder of a new run; the path must be new or empty."""
         check_free(path)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path)
         folder = cls(path)
-        write(path / "config.toml", config.toml())
+        try:
+            folder.write("config.toml", config.toml())
+        except BaseException:
+            folder.close()
+            raise
         return folder
 
     @classmethod
@@ -70,8 +90,10 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
+        if isinstance(error, StorageError):
+            error.then = f"resume with: undrift resume {self.path}"
 
     @property
     def config(self) -> Config:
@@ -80,7 +102,46 @@ class RunFolder:
 
     def note(self, name: str, content: Any) -> None:
         """Write a JSON file of the folder."""
-        write(self.path / name, json.dumps(content, indent=2) + "\n")
+        self.write(name, as_json(content))
+
+    def write(self, name: str, data: bytes | str) -> None:
+        """Write a file of the folder; the folder is never a symbolic link."""
+        write(self.path / name, data, follow=False)
+
+    def opened(self, state: ServerState, sha256: str, every: int, *, again: bool) -> None:
+        """Note in the log from which state the run goes on.
+
+        Args:
+            state: the server's.
+            sha256: its fingerprint.
+            every: how many rounds there are between two checkpoints.
+            again: whether it comes from a checkpoint.
+        """
+        self.audit.write("resume" if again else "begin", round=state.round, sha256=sha256, every=every, log=VERSION)
+
+    def commit(self, kept: Checkpoints, state: ServerState, event: str = "commit", **facts: Any) -> None:
+        """Store a checkpoint: its state, then the event, then its manifest, which contains the hash of the event.
+
+        Args:
+            kept: where checkpoints are stored.
+            state: the server's.
+            event: "commit" or "best".
+            facts: more for the log.
+        """
+        rows = {"rows": self.metrics.seal()} if event == "commit" else {}
+        kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **rows))
+
+    def end(self, files: Mapping[str, bytes], fingerprint: str) -> None:
+        """Store the result: the event with the files' hashes, then the files in their order.
+
+        Args:
+            files: their contents; the last one is the summary.
+            fingerprint: of the final state.
+        """
+        hashes = {name: sha256(data).hexdigest() for name, data in files.items()}
+        self.audit.write("end", sha256=fingerprint, files=hashes)
+        for name, data in files.items():
+            self.write(name, data)
 
     def summary(self) -> dict[str, Any] | None:
         """The result, or None if the run has not ended."""
@@ -96,6 +157,21 @@ class RunFolder:
         """Write where the initial weights come from; raise if the run was started from others."""
         if not same_init(self.path, begun):
             self.note("init.json", begun)
+
+
+def as_json(content: Any) -> bytes:
+    """The content of a JSON file."""
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def check_links(path: Path) -> None:
+    """Raise if a run's folder, or anything directly in it, is a symbolic link: links are not followed."""
+    for item in (path, *path.iterdir()):
+        if item.is_symlink():
+            raise RunError(
+                f"{item}: it is a symbolic link, which is not followed; put the {'run' if item == path else 'file'} "
+                "itself there"
+            )
 
 
 def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
@@ -120,7 +196,7 @@ def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
 def read_init(path: Path) -> dict[str, Any] | None:
     """Where the initial weights of the run in a folder come from, as `describe_init` says; None if from the seed."""
     noted = path / "init.json"
-    found: dict[str, Any] | None = json.loads(noted.read_text()) if noted.exists() else None
+    found: dict[str, Any] | None = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else None
     return found
 
 
@@ -129,7 +205,7 @@ def check_free(path: Path) -> None:
     if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
         run = (path / "config.toml").is_file()
         other = f", or resume it with: undrift resume {path}" if run else ""
-        raise RunError(f"{path} exists{'' if run else ' and is no run'}: name another folder with --out{other}")
+        raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder with --out{other}")
 
 
 def check_run(path: Path) -> None:
@@ -143,7 +219,7 @@ def same_data(path: Path, split: Partition) -> bool:
     noted = path / "partition.json"
     if not noted.exists():
         return False
-    before = json.loads(noted.read_text())["sha256"]
+    before = json.loads(noted.read_text(encoding="utf-8"))["sha256"]
     if before != split.sha256:
         raise RunError(
             f"{noted}: the clients' data are not the run's: they differ from those the run was started with "
@@ -160,7 +236,7 @@ def _empty(path: Path) -> bool:
 def read_summary(path: Path) -> dict[str, Any] | None:
     """The result of the run in a folder, or None if it has not ended."""
     try:
-        summary: dict[str, Any] = json.loads((path / "summary.json").read_text())
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError:

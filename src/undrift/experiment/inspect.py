@@ -14,6 +14,7 @@ import torch
 from undrift.core.types import ServerState
 from undrift.engine.simulation import Simulation
 from undrift.experiment.best import Round, chosen_round, homes
+from undrift.experiment.central import refuse_deployed
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.devices import EngineConfig
@@ -101,6 +102,9 @@ def open_state(folder: Path, round: int | None = None) -> Iterator[tuple[Setup, 
         round: after how many rounds; None takes the last intact checkpoint.
     """
     check_run(folder)
+    refuse_deployed(
+        folder, "see its metrics with undrift report, and its final model with undrift export, without --round"
+    )
     check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"))
     if setup.partition is not None:

@@ -2,7 +2,7 @@
 
 It is the accuracy unless the run has another goal. A personal method is judged by its personal models: the mean over
 clients of each client's own model on its own test. All other methods are judged by the global model on the test set.
-Everything that ranks runs asks here.
+Everything that ranks runs uses this module.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,5 @@
 """What breaks first in a planned round, and what to change."""
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,7 +8,8 @@ from typing import Any
 
 from undrift.experiment.devices import processors
 from undrift.experiment.method_size import MethodSize
-from undrift.experiment.plan import RoundCost, RoundSize
+from undrift.experiment.round_cost import RoundCost, RoundSize
+from undrift.util.system import host_memory
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pressure:
     Args:
         what: the part.
         share: of the limit; more than 1 does not fit. For server and network, their seconds over the workers'.
-        hard: whether the run cannot go on beyond the limit; it is only slower beyond the others.
+        hard: whether the run cannot continue beyond the limit; it is only slower beyond the others.
         why: the numbers, for people.
         change: what to change.
     """
@@ -56,8 +56,7 @@ def this_machine(folder: Path | None = None) -> Limits:
     Args:
         folder: on the disk that counts; None is the working directory.
     """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Limits(float(memory), float(shutil.disk_usage(folder or Path.cwd()).free), processors())
+    return Limits(float(host_memory().total), float(shutil.disk_usage(folder or Path.cwd()).free), processors())
 
 
 def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limits) -> list[Pressure]:
@@ -167,10 +166,14 @@ def seconds_text(seconds: float) -> str:
         seconds: how many.
 
     Example:
-        >>> seconds_text(0.0123), seconds_text(45.67), seconds_text(7200)
-        ('0.0123 s', '45.7 s', '2 h')
+        >>> seconds_text(0.0123), seconds_text(45.67), seconds_text(2910), seconds_text(7200)
+        ('0.0123 s', '45.7 s', '48.5 min', '2 h')
     """
-    return f"{seconds:.3g} s" if seconds < 3600 else f"{seconds / 3600:.3g} h"
+    if seconds >= 3600:
+        return f"{seconds / 3600:.3g} h"
+    if seconds >= 120:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds:.3g} s"
 
 
 def _memory(what: str, need: float, there: float, method: MethodSize) -> Pressure:

@@ -54,12 +54,17 @@ class Measure:
         begun = perf_counter()
         if last or state.round % every == 0:
             row.update(self.test(state))
-        wanted = personal_every(self.setup.config, self.setup.algorithm)
-        if self.has_personal and (last or (wanted and state.round % wanted == 0)):
+        if self.needs_workers(state):
             tested = perf_counter()
             row.update(_spread("personal", self.personal(state), self.judged_by.metric))
             row["personal_seconds"] = round(perf_counter() - tested, 4)
         return {**row, "evaluate_seconds": round(perf_counter() - begun, 4)}
+
+    def needs_workers(self, state: ServerState) -> bool:
+        """Whether the row of this round has personal models, which the workers evaluate."""
+        wanted = personal_every(self.setup.config, self.setup.algorithm)
+        last = state.round == self.setup.config.rounds
+        return self.has_personal and bool(last or (wanted and state.round % wanted == 0))
 
     def training(self, record: Record) -> dict[str, Any]:
         """The numbers of local training: loss, drift, traffic and gradients."""

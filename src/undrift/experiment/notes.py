@@ -17,7 +17,7 @@ def judging_note(rows: Sequence[Row]) -> str:
     others = sorted({column.metric for column in columns if not column.percent and column != MIXED})
     note = " ".join(
         f"{name.words.capitalize()}: {'lower' if name.minimised else 'higher'} is better, of the global model on the "
-        "test data unless it says personal."
+        "test data unless it is marked personal."
         for name in others
     )
     if not any(column.personal or column == MIXED for column in columns):

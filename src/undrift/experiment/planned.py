@@ -15,7 +15,7 @@ from undrift.experiment.config import Config
 from undrift.experiment.constants import DEFAULTS, Constants
 from undrift.experiment.devices import processors
 from undrift.experiment.method_size import MethodSize, method_size
-from undrift.experiment.plan import RoundSize, fixed_seconds
+from undrift.experiment.round_cost import RoundSize, fixed_seconds
 from undrift.experiment.setup import cohort_size, prepare
 
 _LOOK = 1000  # clients whose examples are counted

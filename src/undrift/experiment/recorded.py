@@ -128,7 +128,7 @@ def keep(folder: Path, found: Iterable[Recorded]) -> None:
     new = list(found)
     if not (folder / FILE).is_file():
         if new:
-            write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n")
+            write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n", follow=False)
         return
     before = {(one.setting, one.text, one.kind): one.sha256 for one in _read(folder)}
     for one in new:
@@ -158,7 +158,7 @@ def _read(folder: Path) -> list[Recorded]:
     """What is recorded in a folder."""
     if not (folder / FILE).is_file():
         return []
-    return [Recorded(**one) for one in json.loads((folder / FILE).read_text())]
+    return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
 
 
 def _plugged(setting: str, group: PluginGroup, name: str) -> list[Recorded]:

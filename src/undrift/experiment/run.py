@@ -8,37 +8,36 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from undrift.core.task import Task
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
 from undrift.engine.record import Record
+from undrift.experiment.audit import audit_key, read_log
+from undrift.experiment.behind import Behind
 from undrift.experiment.best import BEST, KeepBest
+from undrift.experiment.central import refuse_deployed
+from undrift.experiment.checked import check_open
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
-from undrift.experiment.devices import other_device, settled, warn_other
+from undrift.experiment.devices import other_device, settled, states_root, warn_other
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.initial import describe_init
-from undrift.experiment.judge import best as best_of
-from undrift.experiment.judge import rounds_to
 from undrift.experiment.measure import Measure
+from undrift.experiment.outcome import commit, finish
+from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
-from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare
+from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare, runs_behind
+from undrift.experiment.stalled import stalled
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
-from undrift.util.files import write
 from undrift.util.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
-
-
-class StalledError(RunError):
-    """No upload was accepted for many rounds, so the model did not change."""
 
 
 def start(
@@ -59,7 +58,7 @@ def start(
         watch: called with every row.
         setup: the result of `prepare(config)`, if you have it already.
         task: a task of one's own: the object, or a reference to it or to a function that returns it.
-        resume: go on with a run of the same settings and task that is in the folder, or return its result if it has
+        resume: continue a run of the same settings and task that is in the folder, or return its result if it has
             ended; so a script that was killed is simply run again.
         settings: keys of a run file, such as `method`, `rounds`, `cohort`, `seed` or `output`; `local` may also be a
             `Local`, and `engine` a name.
@@ -97,6 +96,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
             device changes their bits, and a warning says so.
     """
     folder = Path(folder)
+    refuse_deployed(folder, "to resume, give the same flwr run again")
     with RunFolder.open(folder) as run:
         check_references(folder)
         values = run.config.model_dump()
@@ -116,7 +116,9 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
 def _again(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
     """Go on with a run that is in a folder, or return its result."""
     ended = finished(config, folder)
-    if not ended:
+    if ended:
+        check_open(folder, read_log(folder / "audit.jsonl", audit_key()))
+    else:
         complete(config, folder, ready, watch)
     return Outcome(folder, read_summary(folder) or {}, trained=not ended)
 
@@ -136,7 +138,7 @@ def finished(config: Config, folder: Path) -> bool:
     given = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
     if given.identity() != there.identity():
         raise RunError(
-            f"{folder} holds a run with other settings ({', '.join(_changes(there, given))}); "
+            f"{folder} contains a run with other settings ({', '.join(_changes(there, given))}); "
             "name another folder with --out, or move this one away to run it again"
         )
     done = read_summary(folder)
@@ -195,17 +197,18 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         run.describe(setup.partition)
     keep(run.path, used(config, getattr(setup.task, "dataset", None)))
     run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))
-    write(run.path / "config.toml", config.toml())
+    states_root(run.path / "clients", config.engine.states)  # raises before another place is written down
+    run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     with engine(setup, run.path / "clients", partial(run.note, "engine.json")) as simulation:
         first = simulation.start()
-        checkpoints = partial(
-            Checkpoints, algorithm=setup.algorithm, size=len(first.params), identity=config.identity()
-        )
-        kept = checkpoints(run.path / "checkpoints", keep=config.output.keep)
+        size = len(first.params)
+        checkpoints = partial(Checkpoints, algorithm=setup.algorithm, size=size, identity=config.identity())
+        kept = checkpoints(run.path / "checkpoints", keep=config.output.keep, log=run.audit.log)
         latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
         state = first if latest is None else latest
-        run.audit.write("resume" if latest else "begin", round=state.round, sha256=fingerprint(state))
+        simulation.quarantined.restore(past_rejections(run.audit.path), state.round)
+        run.opened(state, fingerprint(state), config.output.checkpoint_every, again=latest is not None)
         measure = Measure(setup, simulation)
         output = config.output
         lens = run.path / "lens.jsonl"
@@ -225,69 +228,31 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             best = KeepBest(
                 checkpoints(run.path / BEST, keep=1), run.path / "clients", measure.judged_by, run.metrics.rows()
             )
-        with trackers(config.output.track, run.path, config) as track:
-            begun, idle = perf_counter(), 0
+        idle = 0
+
+        def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:
+            """Keep a round and its row."""
+            nonlocal idle
+            if best is not None:
+                best.after(state, row, partial(run.commit, event="best"))
+            commit(run, kept, config, state, record, row)
+            track(row)
+            if watch is not None:
+                watch(row)
+            idle = 0 if record.visits else idle + 1
+            if idle == output.patience:
+                raise stalled(run.path, record, idle)
+
+        apart = runs_behind(config) and best is None
+        with trackers(config.output.track, run.path, config) as track, Behind() as behind:
+            begun = perf_counter()
             for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
-                row = measure.row(state, record, perf_counter() - begun) | live.after(state, record)
-                if best is not None and best.after(state, row):
-                    run.audit.write("best", round=state.round, sha256=fingerprint(state))
-                _commit(run, kept, config, state, record, row)
-                track(row)
-                if watch is not None:
-                    watch(row)
-                idle = 0 if record.visits else idle + 1
-                if idle == output.patience:
-                    raise _stalled(run.path, record, idle)
+                seconds = perf_counter() - begun
+                simulation.history.rewind(0)  # the rows are in metrics.jsonl: long runs take no more memory
+                behind.finish()
+                if apart and not measure.needs_workers(state) and not live.due(state):
+                    behind.begin(partial(measure.row, state, record, seconds), partial(store, state, record))
+                else:
+                    store(state, record, measure.row(state, record, seconds) | live.after(state, record))
                 begun = perf_counter()
-        return _finish(run, setup, measure, state)
-
-
-def _stalled(folder: Path, record: Record, idle: int) -> StalledError:
-    """The error of a run without progress."""
-    reasons = sorted({rejection.reason.name.lower() for rejection in record.rejections}) or ["no client replied"]
-    return StalledError(
-        f"{folder}: no upload was accepted in the last {idle} rounds ({', '.join(reasons)}), so the model does not "
-        "change: try a smaller local.lr or set local.clip; audit.jsonl has the reason of every client, and "
-        "output.patience the number of such rounds after which a run ends"
-    )
-
-
-def _commit(
-    run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
-) -> None:
-    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due."""
-    for rejection in record.rejections:
-        detail = {"detail": rejection.detail} if rejection.detail else {}
-        run.audit.write("reject", round=state.round, client=rejection.client, reason=rejection.reason.name, **detail)
-    for client, why in record.absent:
-        run.audit.write("absent", round=state.round, client=client, detail=why)
-    run.metrics.append(row)
-    if state.round % config.output.checkpoint_every == 0 or state.round == config.rounds:
-        kept.save(state)
-        run.audit.write("commit", round=state.round, clients=len(record.visits), sha256=fingerprint(state))
-
-
-def _finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) -> Outcome:
-    """Write the result: the final model, the table of rounds and the summary."""
-    rows = run.metrics.rows()
-    own = measure.personal(state) if measure.has_personal else measure.own(state)
-    run.note("clients.json", {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]})
-    write(run.path / "model.safetensors", save(measure.weights(state)))
-    run.metrics.write_parquet()
-    target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)
-    summary = {
-        "method": setup.config.method,
-        "arguments": setup.config.arguments,
-        "algorithm": repr(setup.algorithm),
-        "data": setup.title,
-        "parameters": len(state.params),
-        "identity": setup.config.identity(),
-        **best_of(rows, measure.judged_by),
-        "target": list(target) if isinstance(target, tuple) else target,
-        "rounds_to_target": [first(goal) for goal in target] if isinstance(target, tuple) else first(target),
-        "traffic": measure.traffic,
-        "sha256": fingerprint(state),
-    }
-    run.note("summary.json", summary)
-    run.audit.write("end", sha256=summary["sha256"])
-    return Outcome(run.path, summary)
+        return finish(run, setup, measure, state)

@@ -24,7 +24,7 @@ from undrift.engine.backend import Backend, InProcess
 from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
-from undrift.experiment.devices import Workers, engine_record, plan_of
+from undrift.experiment.devices import Workers, engine_record, plan_of, states_root
 from undrift.experiment.initial import begun, check_init
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, default_model, maker
@@ -225,6 +225,17 @@ def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)
 
 
+def runs_behind(config: Config) -> bool:
+    """Whether rounds may be evaluated while the next one trains: where clients are trained in other processes.
+
+    The checkpoint of a round is then written while the clients of the next one store their states.
+
+    Args:
+        config: the settings.
+    """
+    return config.engine.name != "local"
+
+
 @contextmanager
 def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
     """The simulation of a run on the backend it names, closed at the end.
@@ -242,13 +253,14 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
         if note is not None:
             note(engine_record(config.engine, plan, probe))
         backend: Backend
+        root = states_root(states, config.engine.states)
         if config.engine.name == "local":
-            backend = InProcess(root=states)
+            backend = InProcess(root=root)
         elif config.engine.name == "ray":
             from undrift.engine.ray import RayBackend
 
             held = setup.pool or stack.enter_context(Workers())
-            backend = RayBackend(held.fitting(plan, config.engine.address), root=states)
+            backend = RayBackend(held.fitting(plan, config.engine.address), root=root)
         else:
             from undrift.engine.flower.backend import FlowerBackend
 
@@ -263,12 +275,13 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
                 seed=config.seed,
                 bound=config.bound,
                 failures=config.failures,
-                depth=config.output.checkpoint_every * config.output.keep,
+                depth=config.output.checkpoint_every * config.output.keep + runs_behind(config),
                 backend=backend,
                 availability=config.availability,
                 sampling=config.sampling,
                 device=config.engine.device,
                 deterministic=config.engine.deterministic,
+                quarantine=None if config.quarantine is None else config.quarantine.rule(),
             )
         )
 

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
+from math import copysign
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -10,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from undrift.util.names import suggest
 
 Model = TypeVar("Model", bound=BaseModel)
+
+LONGEST = 100_000
+"""The most characters that a text in settings may have."""
 
 
 class ConfigError(ValueError):
@@ -34,6 +38,10 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
         source: what to call it in errors; an empty text leaves this out.
     """
     where = f"{source}: " if source else ""
+    if (long := _longest(values)) > LONGEST:
+        raise ConfigError(f"{where}a text of {long:,} characters is no setting; {LONGEST:,} are the most")
+    if key := _minus_zero(values):
+        raise ConfigError(f"{where}{key}: -0.0 is no setting; write 0.0")
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
@@ -41,6 +49,28 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
         raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
     except (OverflowError, RecursionError) as error:
         raise ConfigError(f"{where}a value is out of range: {error}") from None
+
+
+def _longest(value: Any) -> int:
+    """The length of the longest text in nested settings."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return max((_longest(x) for pair in value.items() for x in pair), default=0)
+    return max(map(_longest, value), default=0) if isinstance(value, list | tuple) else 0
+
+
+def _minus_zero(value: Any) -> str:
+    """The key of a -0.0 in nested settings, which equals 0.0 but gives a run another identity; "" if there is none."""
+    if not isinstance(value, Mapping):
+        return ""
+    for key, item in value.items():
+        listed = item if isinstance(item, list | tuple) else (item,)
+        if any(isinstance(x, float) and x == 0 and copysign(1, x) < 0 for x in listed):
+            return str(key)
+        if inner := _minus_zero(item):
+            return f"{key}.{inner}"
+    return ""
 
 
 def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +110,8 @@ def _complaint(kind: type[BaseModel], detail: Any) -> str:
     if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
     if detail["type"] == "value_error":
-        return str(detail["ctx"]["error"])
+        text = str(detail["ctx"]["error"])
+        return text if not names or any(name in text for name in names) else f"{key}: {text}"
     return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
 
 

@@ -58,7 +58,7 @@ def read_targets(value: Any, free: bool = False) -> tuple[Target, ...]:
     targets = tuple(_target(item, free) for item in (value if isinstance(value, list | tuple) else [value]))
     for target in targets:
         if targets.count(target) > 1:
-            raise ValueError(f"target: {target.key} is there {targets.count(target)} times; each counts once")
+            raise ValueError(f"target: {target.key} is given {targets.count(target)} times; each counts once")
     return targets
 
 

@@ -1,7 +1,7 @@
 """Tasks of one's own in runs: found by reference or made in Python, described, and recognised again by their content.
 
 task.json in a run's folder has the task's name, its size and hashes of its initial weights, of its clients' examples
-and of their data. A run goes on only with a task that has the same.
+and of their data. A run resumes only with a task that has the same.
 """
 
 import json
@@ -53,7 +53,7 @@ def find_task(text: str) -> Task:
     reference = Reference.parse(name)
     if reference is None:
         raise ConfigError(
-            f"task: {name} was made in Python and has no reference: go on in Python, with "
+            f"task: {name} was made in Python and has no reference: continue in Python, with "
             "undrift.experiment.resume(folder, task=task) or start(..., folder=folder, task=task, resume=True); the "
             'command line needs task = "package.module:function"'
         )
@@ -78,7 +78,7 @@ def check_given(task: Any, what: str = "task") -> Task:
     missing = [name for name in _METHODS if not hasattr(task, name)]
     if missing:
         raise ConfigError(
-            f"{what}: {type(task).__name__} is no task, it has no {', '.join(missing)}; give a TensorTask, a "
+            f"{what}: {type(task).__name__} is not a task, it has no {', '.join(missing)}; give a TensorTask, a "
             "LoaderTask or an object with the methods of undrift.Task"
         )
     given: Task = task
@@ -181,9 +181,9 @@ def same_task(folder: Path, record: Mapping[str, Any]) -> None:
     """
     path = folder / RECORD
     if not path.exists():
-        write(path, json.dumps(record, indent=2) + "\n")
+        write(path, json.dumps(record, indent=2) + "\n", follow=False)
         return
-    before = json.loads(path.read_text())
+    before = json.loads(path.read_text(encoding="utf-8"))
     then, now = before["sha256"], record["sha256"]
     other = [f"its {part} ({now[part][:12]} instead of {x[:12]})" for part, x in then.items() if now.get(part) != x]
     if before["clients"] != record["clients"]:

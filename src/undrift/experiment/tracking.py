@@ -8,6 +8,7 @@ from typing import Any
 
 from undrift.experiment.config import Config
 from undrift.experiment.strict import ConfigError
+from undrift.util.files import make_private
 
 Row = Mapping[str, Any]
 
@@ -32,6 +33,7 @@ Log = Callable[[Mapping[str, float], int], None]
 
 def _tensorboard(stack: ExitStack, folder: Path, _: Config) -> Log:
     """Event files in the run's folder."""
+    make_private(folder / "tensorboard")
     writer = _library("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
     stack.callback(writer.close)
 

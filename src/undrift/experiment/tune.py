@@ -25,10 +25,11 @@ from undrift.experiment.devices import Workers
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL, measured, run_judged_by
-from undrift.experiment.run import StalledError, complete
+from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, prepare, variant
+from undrift.experiment.stalled import StalledError
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
-from undrift.util.files import write
+from undrift.util.files import make_private, write
 from undrift.util.metrics import Metrics
 from undrift.util.steps import tell_trial
 
@@ -222,7 +223,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         judges[:] = [run_judged_by(out / "trials" / name, Config.read(out / "trials" / name / "config.toml"))]
         return score(rows, tuning.by, judges[0])
 
-    out.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(out)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
     with stack:
         return _write(tuning, out, search(grid, evaluate, tuning.widenings), judges[0])

@@ -2,6 +2,7 @@
 
 `client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
 band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
+`removal_by_layer` says how much of each layer a filter removes, and of the variance between clients.
 `heterogeneity` gives the norm of the gradient and its variance between and within clients.
 For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
 around a model, for `top`, `trace`, `sharpness` and `surface`.
@@ -31,6 +32,7 @@ from undrift.lens.divergence import (
 )
 from undrift.lens.embedding import Embedding, class_means, class_separation, pca, pca_of_gram, tensor_rows, tsne
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
+from undrift.lens.removal import Removal, removal_by_layer
 from undrift.lens.sketch import GramStream, SpreadStream
 from undrift.lens.spectrum import BandConsensus, Spread, agreement, consensus, spread
 from undrift.lens.stream import BandStream
@@ -51,6 +53,7 @@ __all__ = [
     "GramStream",
     "Heterogeneity",
     "HeterogeneityStream",
+    "Removal",
     "Spread",
     "SpreadStream",
     "Surface",
@@ -80,6 +83,7 @@ __all__ = [
     "pca",
     "pca_of_gram",
     "random_directions",
+    "removal_by_layer",
     "sharpness",
     "spread",
     "surface",

@@ -178,7 +178,10 @@ def _torch_file(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: not a state dict saved with torch.save(model.state_dict(), ...): {reason}") from None
+        raise ValueError(
+            f"{path}: not a state dict saved with torch.save(model.state_dict(), ...): {reason}; give a .safetensors "
+            "file, or a .pt file with tensors only"
+        ) from None
 
 
 def _referenced(reference: Reference, make: Callable[[], nn.Module] | None, seed: int) -> Any:

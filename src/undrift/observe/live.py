@@ -35,7 +35,7 @@ BATCHES = 4
 
 
 class Live:
-    """Measures a run while it is in progress, as its settings say.
+    """Measures a run while it is in progress, with the parts that its settings name.
 
     Args:
         job: the method, the task and the clients' settings.
@@ -76,12 +76,16 @@ class Live:
         if self.rows.path.exists():
             self.rows.rewind(round)
 
+    def due(self, state: ServerState) -> bool:
+        """Whether the state after this round is measured."""
+        return self.every > 0 and state.round % self.every == 0
+
     def after(self, state: ServerState, record: Record) -> dict[str, float]:
         """Measure the state after a round, if it is due, and return how long that took.
 
         A failure to measure is recorded in the row and never ends a run.
         """
-        if not self.every or state.round % self.every:
+        if not self.due(state):
             return {}
         begun = perf_counter()
         try:

@@ -76,7 +76,7 @@ def measure(
         except (ImportError, ValueError, TypeError, RuntimeError) as error:
             measurements["skipped"][part] = str(error)
         measurements["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n")
     return measurements
 

@@ -104,7 +104,7 @@ def heterogeneity(scene: Scene, filter: Filter | None = None) -> Measurements:
         **{name: numbers.as_dict() for name, numbers in found.items()},
         "reading": f"The mean squared length of clients' gradients is {before:.3g} times that of their mean, and after "
         f"{filter!r} {after:.3g} times; 1 means that all are the same. A projection lowers every variance by "
-        "construction: only this ratio says whether clients agree more on what it keeps.",
+        "construction: only this ratio shows whether clients agree more on what it keeps.",
     }
 
 

@@ -39,7 +39,7 @@ def split_measure(text: str) -> tuple[str, float | str | None]:
     name, at, target = text.partition("@")
     if name not in (get_args(Targeted) if at else (*_PLAIN, *get_args(Targeted))):
         known = ", ".join((*_PLAIN, *get_args(Targeted)))
-        raise ValueError(f"{text!r} is no measure; write {known}, or with a target, as in rounds@0.7")
+        raise ValueError(f"{text!r} is not a measure; write {known}, or with a target, as in rounds@0.7")
     return name, read_targets(_number(target))[0].key if at else None
 
 

@@ -89,7 +89,7 @@ class Steps:
         self.file = file or cache.root() / "steps.json"
         self.known: dict[str, float | None] = {}
         if self.file.is_file():
-            self.known = json.loads(self.file.read_text())
+            self.known = json.loads(self.file.read_text(encoding="utf-8"))
 
     def seconds(self, config: Config) -> float:
         """Seconds of a gradient on one batch of a run; nan if the model cannot be built here."""

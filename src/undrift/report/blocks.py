@@ -7,8 +7,8 @@ import numpy as np
 
 from undrift.core.algorithm import SLOTS
 from undrift.report.assemble import side_by_side
-from undrift.report.collect import Group, Material
 from undrift.report.drawing import Axis, Figure, Grid, Line, Panel, grid_panel, line_panel, slug, titled
+from undrift.report.loaded import Group, Material
 from undrift.report.training import series
 
 _SPREAD = ("_std", "_min", "_max")

@@ -76,7 +76,12 @@ class Line:
     @property
     def marked(self) -> bool:
         """Whether its values have markers: a line with a single value would not be visible without one."""
-        return self.dots or sum(y is not None and y == y for y in self.y) == 1
+        return self.dots or self.alone
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has a single value, whose band is a bar: a band needs two."""
+        return len([y for y in self.y if y is not None and y == y]) == 1
 
 
 @dataclass(frozen=True)
@@ -255,12 +260,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; the first `keys` columns name the row."""
+    """A table of texts; the first `keys` columns name the row, and the cells in `best` (row, column) are bold."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     reading: str
     keys: int = 1
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 def titled(title: str, setting: str) -> str:

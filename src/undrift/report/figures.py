@@ -45,10 +45,10 @@ def _line(line: Line, panel: Panel) -> list[Json]:
     look, traces = style(line.style), []
     shared = {"type": "scatter", "legendgroup": line.label, "name": _text(line.label)}
     shared["hovertemplate"] = _hover(panel.hover)
-    drawn: Json = {"mode": "lines+markers" if line.marked else "lines", "marker": {"size": 6}}
+    drawn: Json = {"mode": "lines+markers" if line.marked else "lines", "marker": {"size": 9 if line.alone else 6}}
     if line.bars and panel.x.labels:
         drawn["mode"] = "markers"
-    if line.bars and line.low is not None and line.high is not None:
+    if (line.bars or line.alone) and line.low is not None and line.high is not None:
         middle, low, high = (_values(values, panel.y) for values in (line.y, line.low, line.high))
         above = [top - y for top, y in zip(high, middle, strict=True)]
         below = [y - bottom for bottom, y in zip(low, middle, strict=True)]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from undrift.report.collect import LoadedRun, ReportError, shared_settings
+from undrift.report.loaded import LoadedRun, ReportError, shared_settings
 from undrift.report.values import values, without_value
 
 METHOD = "method"

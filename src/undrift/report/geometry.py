@@ -9,8 +9,8 @@ from torch import Tensor
 
 from undrift.lens import pca
 from undrift.report.assemble import Matrix, numbers, side_by_side
-from undrift.report.collect import Group, Material
 from undrift.report.drawing import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, titled
+from undrift.report.loaded import Group, Material
 
 _Shape = Literal["contour", "surface"]
 

@@ -6,8 +6,8 @@ from math import isfinite
 from typing import Any
 
 from undrift.report.assemble import dotted, over_seeds, side_by_side
-from undrift.report.collect import Group, LoadedRun, Material, lookup
 from undrift.report.drawing import PALETTE, Axis, Figure, Line, Panel, Table, titled
+from undrift.report.loaded import Group, LoadedRun, Material, lookup
 
 _PART = "heterogeneity"
 _QUANTITIES = {

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from undrift.report.assemble import LAYER, Matrix, dotted, lines, mean, numbers, side_by_side
-from undrift.report.collect import Group, Material, lookup
 from undrift.report.drawing import Axis, Figure, Grid, Line, Panel, grid_panel, titled
+from undrift.report.loaded import Group, Material, lookup
 
 _FREQUENCY = Axis("frequency (share of the highest)")
 _SOURCES = {

@@ -1,8 +1,6 @@
-"use strict";
 (() => {
   const root = document.documentElement;
   const narrow = window.matchMedia("(max-width: 40rem)");
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();
 
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -61,16 +59,7 @@
   window.addEventListener("beforeprint", () => plots.forEach((plot) => drawn.has(plot) || draw(plot)));
 
   const again = () => drawn.forEach((_, plot) => draw(plot));
-  const kept = { get: () => { try { return localStorage.getItem("undrift-theme"); } catch { return null; } },
-    set: (value) => { try { localStorage.setItem("undrift-theme", value); } catch { /* a page without storage */ } } };
-  if (["light", "dark"].includes(kept.get())) root.dataset.theme = kept.get();
-  document.getElementById("theme").addEventListener("click", () => {
-    const now = root.dataset.theme || (dark.matches ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
-    kept.set(root.dataset.theme);
-    again();
-  });
-  dark.addEventListener("change", again);
+  document.addEventListener("themechange", again);
 
   for (const list of document.querySelectorAll(".tabs")) {
     const tabs = [...list.querySelectorAll("button")];

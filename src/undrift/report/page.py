@@ -1,8 +1,10 @@
 """The page: one self-contained HTML file that makes no request and runs no script but its own."""
 
+import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -12,9 +14,10 @@ from undrift.algorithms import ALGORITHMS
 from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
-from undrift.report.collect import LoadedRun, Material, ReportError
 from undrift.report.drawing import Table, style
 from undrift.report.figures import plotly
+from undrift.report.kinds import command_for
+from undrift.report.loaded import LoadedRun, Material, ReportError
 from undrift.report.sections import Section, sections
 from undrift.util.files import write
 from undrift.util.version import __version__
@@ -48,25 +51,68 @@ def write_page(material: Material, path: Path, parts: Sequence[Section] | None =
 def render(material: Material, parts: Sequence[Section] | None = None) -> str:
     """The whole report as HTML."""
     try:
-        from jinja2 import Environment, StrictUndefined
+        import jinja2  # noqa: F401  `fill` needs it: a missing library is named before the figures are drawn
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise ReportError(f"a report needs {error.name}: pip install 'undrift[report]'") from None
 
-    scripts = [_closed(get_plotlyjs()), _closed(_file("page.js"))]
-    made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters["plotly"] = plotly
-    return made.from_string(_file("page.html.j2")).render(
+    shown = sections(material) if parts is None else parts
+    unmeasured: dict[str, list[str]] = {}
+    for part in shown:
+        if not part.tables and not part.figures:
+            unmeasured.setdefault(part.missing, []).append(part.title)
+    return fill(
+        "page.html.j2",
+        material.title,
+        [get_plotlyjs(), asset("common.js") + asset("page.js")],
+        {"plotly": plotly, "made": partial(command_for, material)},
         material=material,
-        sections=sections(material) if parts is None else parts,
+        sections=[part for part in shown if part.tables or part.figures],
+        unmeasured=unmeasured.items(),
         methods=methods(material),
         runs=_runs(material.runs),
         environments=_environments(material.runs),
         configs=_configs(material),
-        style=_file("page.css"),
-        scripts=scripts,
-        hashes=" ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts),
+    )
+
+
+def fill(
+    template: str,
+    title: str,
+    scripts: Sequence[str],
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **values: Any,
+) -> str:
+    """A page from a template of this package; it runs the given scripts and no others.
+
+    Args:
+        template: the name of the template.
+        title: of the page.
+        scripts: their texts.
+        filters: functions for the template.
+        **values: for the template.
+    """
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise ReportError(f"a report needs {error.name}: pip install 'undrift[report]'") from None
+
+    closed = [_closed(script) for script in scripts]
+    made = Environment(
+        loader=FunctionLoader(lambda name: asset(name)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update({"halves": _halves, **(filters or {})})
+    return made.get_template(template).render(
+        title=title,
+        style=asset("page.css"),
+        scripts=closed,
+        hashes=" ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in closed),
         version=__version__,
+        **values,
     )
 
 
@@ -116,8 +162,18 @@ def _environments(runs: Sequence[LoadedRun]) -> list[tuple[list[str], dict[str, 
     return [(names, environment) for names, environment in kinds.values() if environment]
 
 
-def _file(name: str) -> str:
-    """A file of this package."""
+def _halves(cell: str) -> list[str]:
+    """A number and its deviation, interval or count, which is set below it so that tables are narrow.
+
+    Example:
+        >>> _halves("60.17 ± 9.45"), _halves("9.0 (1/2)"), _halves("1.00x")
+        (['60.17', '± 9.45'], ['9.0', '(1/2)'], ['1.00x', ''])
+    """
+    return [*re.split(r" (?=[±[(])", cell, maxsplit=1), ""][:2]
+
+
+def asset(name: str) -> str:
+    """The text of a file of this package: a template, style or script."""
     return (files("undrift.report") / name).read_text(encoding="utf-8")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undrift.report.collect import ReportError
 from undrift.report.drawing import LEVELS, Box, Dots, Figure, Grid, Line, Panel, style
+from undrift.report.loaded import ReportError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,10 +164,17 @@ def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     joined = not (columns and line.bars)
     drawn: dict[str, Any] = {"color": look.colour, "linestyle": _LINES[look.dash] if joined else ""}
     drawn["linewidth"] = 0.6 if line.thin else 1.4
-    axes.plot(x, y, label=_escaped(line.label), marker="o" if line.marked else None, markersize=3, **drawn)
+    axes.plot(
+        x,
+        y,
+        label=_escaped(line.label),
+        marker="o" if line.marked else None,
+        markersize=5 if line.alone else 3,
+        **drawn,
+    )
     if line.low is not None and line.high is not None:
         low, high = panel.y.values(line.low), panel.y.values(line.high)
-        if line.bars:
+        if line.bars or line.alone:
             axes.vlines(x, low, high, color=look.colour, linewidth=1)
         else:
             axes.fill_between(x, low, high, color=look.colour, alpha=0.18, linewidth=0)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from undrift.report import geometry, heterogeneity, instruments, training
 from undrift.report.blocks import block_reports
-from undrift.report.collect import Material
 from undrift.report.drawing import Figure, Table
+from undrift.report.loaded import Material, from_here
+from undrift.report.overview import differences, setup
 from undrift.report.tables import curvature, reach, summary
 
 
@@ -21,7 +21,7 @@ class Section:
         text: what it is about, in a sentence or two.
         tables: shown first.
         figures: shown below, one tab at a time.
-        missing: the command that would produce its figures, or more of them; empty if it has been run.
+        missing: the command that would measure what it lacks; empty if it has been run.
     """
 
     key: str
@@ -67,9 +67,9 @@ def sections(material: Material) -> list[Section]:
     """All parts that have something to show, or a command that would produce it."""
     learning = tuple(training.learning(material))
     split, clients = tuple(training.partitions(material)), tuple(training.fairness(material))
-    reported = tuple(block_reports(material))
+    reported, gaps = tuple(block_reports(material)), tuple(differences(material))
     parts = [
-        Section("summary", "Summary", _facts(material), (summary(material),)),
+        Section("summary", "Summary", _facts(material), (summary(material), setup(material)), gaps),
         Section("curves", "Learning curves", "How fast each method learns, by what it costs.", (), learning),
         Section("target", "Rounds to a target", "What it takes to be good enough.", (reach(material),)),
         Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
@@ -86,8 +86,16 @@ def _seen(material: Material, key: str, title: str, text: str, draw: Figures) ->
     tables = {"landscape": curvature, "heterogeneity": heterogeneity.table}
     table = tables[key](material) if key in tables else None
     looked = figures and any(run.lens for run in material.runs)
-    command = "" if looked else f"undrift lens {quote(material.runs[0].name)}"
+    command = "" if looked else lens_command(material)
     return Section(key, title, text, (table,) if table else (), figures, command)
+
+
+def lens_command(material: Material) -> str:
+    """What measures the first run of each method, from the current directory."""
+    folders = [from_here(group.runs[0].folder) for group in material.groups]
+    if len(folders) == 1:
+        return f"undrift lens {folders[0]}"
+    return f'for run in {" ".join(folders)}; do undrift lens "$run"; done'
 
 
 def _facts(material: Material) -> str:

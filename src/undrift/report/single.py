@@ -1,65 +1,18 @@
 """Draw one kind of figure from runs, after measuring what it needs and is missing."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from undrift.experiment.best import BEST, Round, chosen_round
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
-from undrift.report.collect import LoadedRun, Material, ReportError, collect
+from undrift.report.collect import collect
+from undrift.report.kinds import KINDS, Kind
+from undrift.report.loaded import LoadedRun, Material, ReportError
 from undrift.report.prints import write_prints
 from undrift.report.sections import sections
 from undrift.util.names import suggest
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of figure.
-
-    Args:
-        shows: what it shows.
-        names: how the names of its files begin.
-        part: the lens measurement it needs; empty if the run's own rows are enough.
-        rounds: whether it shows every kept round and not only the last.
-        live: whether measurements taken during the run are enough.
-    """
-
-    shows: str
-    names: tuple[str, ...]
-    part: str = ""
-    rounds: bool = False
-    live: bool = False
-
-
-KINDS: Mapping[str, Kind] = {
-    "bands": Kind(
-        "distance of clients' gradients and perturbations by band, round by round", ("bands-",), "spectrum", True
-    ),
-    "consensus": Kind("what clients share of each band", ("consensus-", "distance-"), "spectrum"),
-    "variance": Kind("variance of clients' perturbations by band", ("variance-",), "spectrum"),
-    "layers": Kind("divergence by layer, before and after a filter", ("divergence-",), "divergence"),
-    "heterogeneity": Kind(
-        "norm of the gradient, and its variance between and within clients, over rounds",
-        ("heterogeneity",),
-        "heterogeneity",
-        rounds=True,
-        live=True,
-    ),
-    "cka": Kind("alignment of clients' representations, by pairs and by layer", ("cka",), "alignment"),
-    "pca": Kind("perturbations, weights and features of clients in a plane", ("pca-",), "views"),
-    "tsne": Kind("features of test examples, coloured by class", ("features",), "embedding"),
-    "joint": Kind("features of clients' models and of the global model in one t-SNE map", ("joint",), "joint"),
-    "landscape": Kind("the loss around the global models, on one scale", ("landscape-",), "surface"),
-    "drift": Kind("how far clients move and drift, over rounds", ("curve-drift", "curve-client-distance")),
-    "blocks": Kind("what blocks report: radii, weights, norms, chosen layers, over rounds", ("block-",)),
-    "accuracy": Kind("accuracy over rounds, traffic and time", ("curve-accuracy",)),
-    "sweep": Kind("accuracy over an argument or a setting: --over NAME", ("sweep-",)),
-    "partition": Kind("who has what", ("partition",)),
-    "clients": Kind("accuracy of each client", ("clients",)),
-    "loss": Kind("loss on the test set over rounds", ("curve-test-loss",)),
-}
-"""Name -> what it is."""
 
 
 def draw_kind(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from undrift.experiment.statistics import spread
-from undrift.report.collect import LoadedRun, ReportError, collect
+from undrift.report.collect import collect
 from undrift.report.drawing import PALETTE, Axis, Figure, Line, Panel, line_panel, slug
 from undrift.report.frames import Curve, frames_over
+from undrift.report.loaded import LoadedRun, ReportError
 from undrift.report.prints import write_prints
 from undrift.report.training import judged_labels
 from undrift.util.names import suggest

@@ -6,10 +6,10 @@ from statistics import fmean
 
 from undrift.experiment.costs import amount, best_of, cost_cells, cost_note, costs, judge_of
 from undrift.experiment.notes import judging_note
-from undrift.experiment.statistics import LEVEL, cells, summarise
+from undrift.experiment.statistics import LEVEL, Row, cells, summarise
 from undrift.experiment.targets import Target
-from undrift.report.collect import Group, Material
 from undrift.report.drawing import Table
+from undrift.report.loaded import Group, Material
 
 
 def summary(material: Material) -> Table:
@@ -24,7 +24,26 @@ def summary(material: Material) -> Table:
         f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference{points} within a "
         f"seed and its {LEVEL:.0%} interval, and one that holds 0 does not tell the two apart."
     )
-    return Table(headings, texts, f"{reading} {judging_note(rows)}".strip(), keys=headings.index("seeds"))
+    bold = _leaders(rows, headings)
+    reading += " Bold is the best mean of a setting." if bold else ""
+    return Table(headings, texts, f"{reading} {judging_note(rows)}".strip(), headings.index("seeds"), bold)
+
+
+def _leaders(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[int, int]]:
+    """Row and column of the best means, of the methods of a setting that are judged alike, if there are several."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for n, row in enumerate(rows):
+        kinds.setdefault((row["setting"], row["judged_by"]), []).append(n)
+    found = set()
+    for column, name in enumerate(heading.removesuffix(" %") for heading in headings):
+        for places in kinds.values() if name in ("best", "last") else ():
+            known = [n for n in places if name in rows[n]]
+            if len(known) > 1:
+                judge = judge_of(rows[known[0]])
+                values = [rows[n][name] for n in known]
+                top = min(values) if judge.minimised else max(values)
+                found |= {(n, column) for n in known if rows[n][name] == top}
+    return frozenset(found)
 
 
 def reach(material: Material) -> Table:

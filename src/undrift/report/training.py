@@ -11,8 +11,8 @@ import numpy as np
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL, PERSONAL, evaluated
 from undrift.report.assemble import over_seeds
-from undrift.report.collect import Group, LoadedRun, Material
 from undrift.report.drawing import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
+from undrift.report.loaded import Group, LoadedRun, Material
 from undrift.report.partition import partition_figure, thin
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 from undrift.algorithms import ALGORITHMS
 from undrift.experiment.config import Config
 from undrift.experiment.expand import flat, value_name
-from undrift.report.collect import LoadedRun, ReportError
+from undrift.report.loaded import LoadedRun, ReportError
 from undrift.util.names import suggest
 
 ARGUMENTS = "arguments."  # names below it are arguments of the method only

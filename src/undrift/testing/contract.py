@@ -1,6 +1,6 @@
 """The contract every block and algorithm keeps, as checks that anyone can run on their own.
 
-Each check trains a small model for a few rounds and looks at the bits. A breach raises `ContractError`, which says
+Each check trains a small model for a few rounds and compares the bits. A breach raises `ContractError`, which says
 what was promised, where it was broken and what to do. The checks share one played round.
 """
 
@@ -86,7 +86,7 @@ def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
     plain = play(algorithm, quiet)
     demand(
         fingerprint(round.after) == fingerprint(plain.after),
-        "two runs with one seed differ: a verb reads more than its arguments, such as an id, a clock or a set's order",
+        "two runs with one seed differ: a block depends on more than its arguments, such as an id, a clock or a set",
     )
 
 
@@ -145,10 +145,10 @@ def check_isolation(algorithm: Algorithm, task: Clinic) -> None:
 def check_wire(algorithm: Algorithm, task: Clinic) -> None:
     """Everything that travels or is stored comes back bit for bit."""
     round = play(algorithm, task)
-    nouns: list[Any] = [round.before, round.after, round.broadcast, *round.uploads, *round.states.values()]
-    for noun in nouns:
-        back = wire.from_bytes(type(noun), algorithm, wire.to_bytes(noun), len(round.after.params))
-        demand(fingerprint(back) == fingerprint(noun), f"{type(noun).__name__} came back from the wire changed")
+    records: list[Any] = [round.before, round.after, round.broadcast, *round.uploads, *round.states.values()]
+    for record in records:
+        back = wire.from_bytes(type(record), algorithm, wire.to_bytes(record), len(round.after.params))
+        demand(fingerprint(back) == fingerprint(record), f"{type(record).__name__} changed when it was serialised")
 
 
 def check_resume(algorithm: Algorithm, task: Clinic) -> None:
@@ -219,7 +219,7 @@ def _runs(x: Tensor, length: int = 4) -> set[tuple[float, ...]]:
 
 
 def check_personal(algorithm: Algorithm, task: Clinic) -> None:
-    """What a client is evaluated with is a model, the same at every look, and looking changes nothing."""
+    """What a client is evaluated with is a model, the same at every evaluation, and evaluation changes nothing."""
     round = play(algorithm, task)
     simulation, params = round.simulation, round.after.params
     before = fingerprint(round.after), fingerprints(states_of(simulation))
@@ -229,9 +229,9 @@ def check_personal(algorithm: Algorithm, task: Clinic) -> None:
         demand(_is("vector", model, params), f"personal: expected a model, got {_describe(model)}")
         own = not torch.equal(model, params)
         demand(algorithm.personalized or not own, "clients have models of their own: declare personalizes = True")
-        looks = [_weights(simulation.personal(round.after, client)) for _ in range(2)]
-        demand(torch.equal(*looks), f"client {client}'s own model differs from one look to the next")
-        demand(bool(torch.isfinite(looks[0]).all()), f"client {client}'s own model is not finite")
+        twice = [_weights(simulation.personal(round.after, client)) for _ in range(2)]
+        demand(torch.equal(*twice), f"client {client}'s own model differs from one evaluation to the next")
+        demand(bool(torch.isfinite(twice[0]).all()), f"client {client}'s own model is not finite")
     after = fingerprint(round.after), fingerprints(states_of(simulation))
     demand(before == after, "evaluating a client's own model changed what is kept")
 
@@ -260,7 +260,7 @@ def check_degenerate(algorithm: Algorithm, task: Clinic) -> None:
 
 
 def check_plain(algorithm: Algorithm, task: Clinic) -> None:
-    """A local optimizer that says it is plain is plain SGD, to the bit."""
+    """A local optimizer that declares itself plain is plain SGD, bit for bit."""
     if algorithm.fills("local_optimizer") and algorithm.local_optimizer.plain:
         sgd = replace(algorithm, local_optimizer=LocalOptimizer())
         same = torch.equal(play(algorithm, task).after.params, play(sgd, task).after.params)
@@ -290,7 +290,7 @@ def _check_verbs(block: AnyBlock, kind: type[AnyBlock]) -> None:
             expected, actual = signature(verb), signature(own)
             demand(
                 len(actual.parameters) == len(expected.parameters),
-                f"{type(block).__name__}.{name}{actual}: the verb is called as {name}{expected}",
+                f"{type(block).__name__}.{name}{actual}: it is called as {name}{expected}",
             )
 
 

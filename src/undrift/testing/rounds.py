@@ -7,7 +7,8 @@ from functools import lru_cache
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.client import ClientError
-from undrift.core.gate import Gate, Reason
+from undrift.core.gate import Gate
+from undrift.core.rejection import Reason
 from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.vector import Layout, Vector
 from undrift.core.wire import fingerprint

@@ -197,6 +197,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"variational": _variational}
 
 
 def clinic(algorithm: Algorithm) -> Clinic:
-    """The clinic an algorithm is tried on: with latent units where it looks at them, else with the plain model."""
+    """The clinic an algorithm is tried on: with latent units where it reads them, else with the plain model."""
     needs = algorithm.needs
     return Clinic(make=partial(MODELS[needs.model], **needs.arguments)) if needs.model else Clinic()

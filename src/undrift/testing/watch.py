@@ -1,6 +1,6 @@
 """Blocks under watch: every verb is called as ever, and what it must not touch is compared before and after.
 
-A watched block is the same block of a subclass whose verbs look at their arguments. Two ways of watching: `guarded`
+A watched block is the same block of a subclass whose verbs check their arguments. Two ways of watching: `guarded`
 raises `ContractError` where a verb changes what it was given; `detached` hands out and takes back copies of every
 gradient, so that a block that keeps one without cloning it computes something else.
 """
@@ -31,7 +31,7 @@ GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
 
 ADVICE = {
     "w": "the loop moves the model; return a direction, or clone w first",
-    "w0": "other verbs read it; clone it first",
+    "w0": "other blocks read it; clone it first",
     "delta": "the upload is the loop's; put what you want to send into the upload tree",
     "lr": "settings are the loop's; scale the gradient instead",
     "sent": "all clients share it; clone it first",

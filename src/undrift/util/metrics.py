@@ -1,15 +1,15 @@
 """One row per round: JSON lines during a run, and a Parquet file for analysis."""
 
 import json
-import os
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from undrift.util.files import replacing, write
+from undrift.util.files import append, write
 
 Row = dict[str, Any]
 
@@ -23,12 +23,28 @@ class Metrics:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._bytes: int | None = None  # as far as `_hash` has read
+        self._hash = sha256()
 
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Add the row of a round."""
-        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        with os.fdopen(handle, "ab") as file:
-            file.write(json.dumps(row).encode() + b"\n")
+    def append(self, row: Mapping[str, Any], *, sync: bool = False) -> None:
+        """Add the row of a round.
+
+        Args:
+            row: its numbers.
+            sync: wait until it, and all rows before it, are on disk.
+        """
+        line = json.dumps(row).encode() + b"\n"
+        append(self.path, line, sync=sync)
+        if self._bytes is not None:
+            self._hash.update(line)
+            self._bytes += len(line)
+
+    def seal(self) -> dict[str, Any]:
+        """The length of the file and the SHA-256 of its content, for the audit log."""
+        if self._bytes is None:
+            data = self.path.read_bytes() if self.path.exists() else b""
+            self._bytes, self._hash = len(data), sha256(data)
+        return {"bytes": self._bytes, "sha256": self._hash.hexdigest()}
 
     def rows(self) -> list[Row]:
         """All rows; a last line truncated by a crash is skipped.
@@ -42,16 +58,17 @@ class Metrics:
     def rewind(self, round: int) -> None:
         """Delete the rows after this round, because these rounds will be run again."""
         kept = [row for row in self.rows() if row["round"] <= round]
-        write(self.path, "".join(json.dumps(row) + "\n" for row in kept), sync=False)
+        write(self.path, "".join(json.dumps(row) + "\n" for row in kept), follow=False)
+        self._bytes = None
 
-    def write_parquet(self) -> Path:
-        """Write all rows as Parquet, with a column for every key."""
+    def parquet(self) -> bytes:
+        """All rows as the content of a Parquet file, with a column for every key."""
         rows = self.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        path = self.path.with_suffix(".parquet")
-        with replacing(path) as temporary:
-            pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), temporary)
-        return path
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), out)
+        content: bytes = out.getvalue().to_pybytes()
+        return content
 
 
 def _read(path: Path) -> list[Row]:

@@ -1,6 +1,7 @@
-"""What a run is doing at the moment, as log records: whoever wants to know adds a handler to `LOG`.
+"""What a run is doing at the moment, as log records: add a handler to `LOG` to read them.
 
-Records have level DEBUG, so that they cost next to nothing and print nothing unless someone asks.
+Records have level DEBUG, so that they cost next to nothing and print nothing by default; a trouble that a run survives
+has level WARNING.
 """
 
 import logging
@@ -16,6 +17,16 @@ def tell(text: str, *values: object) -> None:
         values: what to put there.
     """
     LOG.debug(text, *values)
+
+
+def warn(text: str, *values: object) -> None:
+    """Say what went wrong while the run goes on, for example that a worker was lost.
+
+    Args:
+        text: what happened, with places for the values as in `logging`.
+        values: what to put there.
+    """
+    LOG.warning(text, *values)
 
 
 def tell_trial(number: int, trials: int, name: str) -> None:

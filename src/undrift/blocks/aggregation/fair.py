@@ -1,5 +1,6 @@
 """q-FedAvg's weights: the worse a client is served, the more it counts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,6 +57,11 @@ class QFair(Summing[None, None, None, Fair, float]):
     def weigh(self, upload: Upload, up: Fair) -> float:
         """The loss to the power q."""
         return up.weight
+
+    def check(self, up: Fair, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """The share of the denominator is the weight or more: no step is longer than the longest displacement."""
+        if abs(up.weight - weight) > 1e-5 * weight or not up.h >= weight * (1 - 1e-5):
+            raise ValueError(f"QFair: {up} does not fit the weight {weight:.6g}")
 
     def mean(self, sums: WeightedSums[Fair], cohort: Cohort) -> Vector:
         """A step as long as the bound allows."""

@@ -74,9 +74,12 @@ class LossComplement(Summing[None, None, None, Loss]):
 
     def weights(self, upload: Upload, up: Loss) -> Mapping[str, float]:
         """The loss, in the second sum."""
-        if up.loss < 0:
-            raise ValueError(f"LossComplement: a loss must be 0 or more, got {up.loss}; use Uniform()")
         return {"loss": up.loss}
+
+    def check(self, up: Loss, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """A loss is 0 or more, and the weight in the second sum."""
+        if up.loss < 0 or abs(up.loss - weights["loss"]) > 1e-5 * up.loss:
+            raise ValueError(f"LossComplement: a loss must be 0 or more, got {up.loss}; use Uniform()")
 
     def mean(self, sums: WeightedSums[Loss], cohort: Cohort) -> Vector:
         """Both sums together."""

@@ -1,6 +1,6 @@
 """FedNova's normalisation by the reach of each client's local optimizer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,6 +73,11 @@ class Normalized(Summing[None, None, None, Reach]):
     def weigh(self, upload: Upload, up: Reach) -> float:
         """Examples over reach."""
         return upload.examples / up.a
+
+    def check(self, up: Reach, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """The examples are those stated; reach and work are positive."""
+        if up.examples != examples or not (up.a > 0 and up.work > 0):
+            raise ValueError(f"Normalized: {up} cannot be that of {examples} examples")
 
     def mean(self, sums: WeightedSums[Reach], cohort: Cohort) -> Vector:
         """The mean direction of one step, as long as the mean client goes."""

@@ -66,7 +66,7 @@ class ByScore(_Scored, Summing[Compass, None, Compass, Score, Score]):
         gamma: how much steepness lowers the weight; 0 leaves it out.
         beta: how much agreement with the last global step raises it; 0 leaves it out.
         kappa: how much agreement lowers the steepness; 0 leaves it out.
-        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        batches: how many batches the score is computed on, the first ones of training, one epoch at most.
         length: how many numbers a sketch has.
     """
 
@@ -79,6 +79,11 @@ class ByScore(_Scored, Summing[Compass, None, Compass, Score, Score]):
     def weights(self, upload: Upload, up: Score) -> Mapping[str, float]:
         """The number of examples, in case all weights are zero."""
         return {"examples": float(upload.examples)}
+
+    def check(self, up: Score, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """The further weight is the number of examples."""
+        if weights["examples"] != examples:
+            raise ValueError(f"ByScore: {weights['examples']:.6g} examples in the sum, {examples} stated")
 
     def mean(self, sums: WeightedSums[Score], cohort: Cohort) -> Vector:
         """The mean by score, or by examples if no client has a weight."""
@@ -99,7 +104,7 @@ class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
         clusters: how many clusters there are, at most as many as uploads.
         damp: the factor on a dampened displacement; 1 gives ByScore.
         kappa: how much agreement lowers the steepness; 0 leaves it out.
-        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        batches: how many batches the score is computed on, the first ones of training, one epoch at most.
         length: how many numbers a sketch has.
     """
 

@@ -53,7 +53,7 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
         return server
 
     def begin(self, sent: MomentsT | None, kept: MomentsT | None, start: Start) -> Held[MomentsT]:
-        """A copy of the moments to go on from."""
+        """A copy of the moments to continue from."""
         last = kept if sent is None else sent
         return Held(self.zero(start.w0) if last is None else _copy(last))
 

@@ -25,7 +25,7 @@ class LocalSGD(WithMoments[MomentumBuffer]):
 
     Args:
         momentum: share of the buffer that is kept; 0 gives plain SGD, to the bit.
-        nesterov: look ahead.
+        nesterov: whether the momentum is Nesterov's.
         moments: "reset", "keep" or "average": the buffer is zero when a round begins, stays with the client, or is the
             mean of the buffers that the last cohort uploaded.
     """

@@ -36,7 +36,7 @@ class _Sums:
         self.next = max(0, start.steps - start.epoch_steps)
 
     def count(self, labels: Tensor, mean: Tensor, deviation: Tensor, step: int) -> None:
-        """Add the examples of a step of the last epoch, once: a perturbation looks at them again."""
+        """Add the examples of a step of the last epoch, once: a perturbation passes them again."""
         if step >= self.next:
             self.next = step + 1
             precision = deviation.detach() ** -2
@@ -124,7 +124,7 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         return Experts(state.precision.flatten(), state.weighted.flatten()), None
 
     def receive(self, server: ClassGaussians, total: Summed, up: Experts, cohort: Cohort) -> ClassGaussians:
-        """Follow the product of all examples as experts; a class that nobody has keeps its Gaussian."""
+        """Follow the product of all examples as experts; a class that no client has keeps its Gaussian."""
         seen = up.precision > 0
         pairs = zip(server, product(up.precision, up.weighted), strict=True)
         return ClassGaussians(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))

@@ -19,9 +19,9 @@ class Previous(NamedTuple):
 
 
 class _Contrasted(NamedTuple):
-    """The layer whose features are contrasted, and the model to keep away from."""
+    """The features that are contrasted, as a step names them, and the model to keep away from."""
 
-    layer: str
+    features: str
     previous: Vector
 
 
@@ -63,8 +63,9 @@ class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
         if self.mu == 0:
             return None
         layer = self.features or last_linear(start.module)
-        start.tap(layer, inputs=not self.features)  # in the first round, too: a name that is wrong is told at once
-        return None if torch.equal(kept.w, start.w0) else _Contrasted(layer, kept.w)
+        # in the first round, too, so that a wrong name is reported at once
+        features = start.tap(layer, inputs=not self.features)
+        return None if torch.equal(kept.w, start.w0) else _Contrasted(features, kept.w)
 
     def penalty(self, state: _Contrasted | None, step: Step) -> Tensor | None:
         """The term at the point where the gradient is taken."""
@@ -86,10 +87,10 @@ class Contrast(Objective[None, Previous, None, None, _Contrasted | None]):
 
     def _features(self, state: _Contrasted, step: Step) -> Tensor:
         """The features of the last forward pass."""
-        z = step.seen.get(state.layer)
+        z = step.seen.get(state.features)
         if not isinstance(z, Tensor):
             raise TypeError(
-                f"Contrast: features must be one tensor a forward pass, {self.features or 'the last linear layer'} "
+                f"Contrast: features must be one tensor per forward pass, {self.features or 'the last linear layer'} "
                 f"gave {type(z).__name__}; name another layer with features="
             )
         return z

@@ -63,7 +63,7 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         return server
 
     def begin(self, sent: Agreed, kept: Multiplier, start: Start) -> _Pair:
-        """The dual goes on from the client's last round."""
+        """The dual continues from the client's last round."""
         return _Pair(kept.d.clone(), sent.s)
 
     def perturb(self, state: _Pair, step: Step) -> Vector | None:

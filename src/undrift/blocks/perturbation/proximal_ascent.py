@@ -80,7 +80,7 @@ class ProximalAscent(Perturbation):
         if not isinstance(z, Tensor) or z.dim() < 2:
             given = f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
             raise TypeError(
-                f"ProximalAscent: the model must give out scores, one row an example, got {given}; "
+                f"ProximalAscent: the model must return scores, one row per example, got {given}; "
                 f'distance="weights" needs none'
             )
         return z

@@ -25,7 +25,7 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
         rho: the largest radius; 0 switches the perturbation off.
         alpha: how much steepness lowers the radius; 0 gives SAM.
         kappa: how much agreement with the last global step lowers the steepness; 0 leaves it out.
-        batches: how many batches the score looks at, the first ones of training, one epoch at most.
+        batches: how many batches the score is computed on, the first ones of training, one epoch at most.
         length: how many numbers a sketch has.
     """
 

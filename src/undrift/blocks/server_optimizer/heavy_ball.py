@@ -31,7 +31,7 @@ class HeavyBall(ServerOptimizer[Velocity]):
     Args:
         beta: momentum; 0 gives Average.
         lr: server learning rate.
-        nesterov: look ahead.
+        nesterov: whether the momentum is Nesterov's.
     """
 
     beta: float = 0.9

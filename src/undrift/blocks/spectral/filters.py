@@ -1,4 +1,4 @@
-"""The block that says what filters act on."""
+"""The block that determines what filters act on."""
 
 from dataclasses import dataclass
 

@@ -49,7 +49,7 @@ def remove_low_(rows: Tensor, count: int) -> None:
 
 
 def exact(rows: Tensor) -> bool:
-    """Whether matrix products of these rows round as single precision does: on a CPU, and not asked to be faster."""
+    """Whether matrix products of these rows round as single precision does: on a CPU in the highest precision."""
     single = rows.dtype == torch.float32 and rows.device.type == "cpu"
     return single and torch.get_float32_matmul_precision() == "highest"
 

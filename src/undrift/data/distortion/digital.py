@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from undrift.data.distortion.tools import Draws, Pixels, blur, each, read
+from undrift.data.images import need
 
 
 def brightness(x: Pixels, _: Draws, more: float) -> Pixels:
@@ -57,11 +58,11 @@ def pixelate(x: Pixels, _: Draws, share: float) -> Pixels:
 
 def jpeg(x: Pixels, _: Draws, quality: int) -> Pixels:
     """JPEG at a quality of 1 to 95."""
-    from PIL import Image
+    pictures = need("PIL.Image")
 
     def coded(image: Any) -> Any:
         file = BytesIO()
         image.save(file, "JPEG", quality=quality)
-        return Image.open(file)
+        return pictures.open(file)
 
     return each(x, coded)

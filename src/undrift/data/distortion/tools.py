@@ -8,6 +8,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from undrift.data.images import need
+
 Images = NDArray[np.uint8]
 Pixels = NDArray[np.float32]  # images x channels x rows x columns, in [0, 1]
 Draws = list[Generator]  # one for each image
@@ -22,11 +24,12 @@ def to_bytes(x: Pixels) -> Images:
 
 def each(x: Pixels, change: Callable[[Any], Any]) -> Pixels:
     """Apply a function of PIL images to every image."""
-    from PIL import Image
-
+    pictures = need("PIL.Image")
     grey = x.shape[1] == 1
     rows = to_bytes(x[:, 0] if grey else x.transpose(0, 2, 3, 1))
-    changed = np.stack([np.asarray(change(Image.fromarray(row))) for row in rows]).astype(np.float32) / np.float32(255)
+    changed = np.stack([np.asarray(change(pictures.fromarray(row))) for row in rows]).astype(np.float32) / np.float32(
+        255
+    )
     return changed[:, None] if grey else changed.transpose(0, 3, 1, 2)
 
 

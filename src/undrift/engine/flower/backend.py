@@ -19,8 +19,9 @@ from undrift.core.types import Broadcast
 from undrift.engine.backend import DiskBackend
 from undrift.engine.flower.client_app import build_app
 from undrift.engine.flower.orders import Orders
-from undrift.engine.flower.receive import LATE, Roster, receive
+from undrift.engine.flower.receive import LATE, receive
 from undrift.engine.flower.records import Answer
+from undrift.engine.flower.roster import Roster
 from undrift.engine.job import Job
 from undrift.engine.partial import Partial
 from undrift.engine.plan import check_kind, check_shares

@@ -83,7 +83,7 @@ def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str
 def check_same(order: Order, algorithm: Algorithm) -> None:
     """Raise if this node's method is not the server's."""
     if repr(algorithm) != order.algorithm:
-        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}")
+        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}; give both the same")
 
 
 def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
@@ -98,5 +98,5 @@ def _temporary() -> Path:
     folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or (user and folder.stat().st_uid != user):
-        raise PermissionError(f"{folder} belongs to someone else; set state-dir in the node config")
+        raise PermissionError(f"{folder} belongs to another user; set state-dir in the node config")
     return folder

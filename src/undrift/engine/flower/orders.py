@@ -1,6 +1,6 @@
 """The messages of a round, one per node: the same for a strategy on real nodes and for a simulation."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from undrift.core import wire
@@ -41,6 +41,7 @@ class Orders:
         accepted: Mapping[int, int],
         seconds: float,
         config: ConfigRecord | None = None,
+        lost: Collection[int] = (),
     ) -> Tally:
         """A message for every node, in a tally that collects the replies.
 
@@ -50,11 +51,35 @@ class Orders:
             accepted: for each client with state, the last round in which its upload was accepted.
             seconds: how long to wait for replies.
             config: sent to the nodes, for custom train functions.
+            lost: the clients of the round without a node.
         """
-        count = sum(map(len, groups.values()))
-        messages = self._messages(MessageType.TRAIN, broadcast, groups, accepted, count, seconds, config)
-        members = dict(zip(map(id, messages), groups.values(), strict=True))
-        return Tally(self.algorithm, self.local, self.bound, broadcast, messages, members, self.seed)
+        clients = frozenset(lost).union(*groups.values())
+        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed)
+        self.add(tally, groups, accepted, seconds, config)
+        return tally
+
+    def add(
+        self,
+        tally: Tally,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        seconds: float,
+        config: ConfigRecord | None = None,
+    ) -> list[Message]:
+        """Further messages of a round, for clients that are asked again or have a node only now.
+
+        Args:
+            tally: that of the round.
+            groups: the clients, by node.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            seconds: how long to wait for replies.
+            config: sent to the nodes, for custom train functions.
+        """
+        count = len(tally.clients)
+        messages = self._messages(MessageType.TRAIN, tally.broadcast, groups, accepted, count, seconds, config)
+        for message, clients in zip(messages, groups.values(), strict=True):
+            tally.expect(message, clients)
+        return messages
 
     def ask(
         self,
@@ -64,7 +89,7 @@ class Orders:
         batches: int | None,
         seconds: float,
     ) -> list[Message]:
-        """A message for every node that asks for the losses of clients before a round.
+        """A message for every node that requests the losses of clients before a round.
 
         Args:
             broadcast: what the server sends.

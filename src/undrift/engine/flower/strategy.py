@@ -10,9 +10,8 @@ and is added to the exact sum of the round. The result is bit-identical to that 
 import logging
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from functools import partial
 from hashlib import sha256
-from math import ceil, isfinite
+from math import ceil
 
 import torch
 from torch import nn
@@ -25,10 +24,16 @@ from undrift.core.report import Reported
 from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
 from undrift.engine.failures import check_failures
+from undrift.engine.flower.asking import Asking
+from undrift.engine.flower.evaluation import assess, weighted_means
+from undrift.engine.flower.hosts import Hosting, Hosts
 from undrift.engine.flower.orders import Orders
-from undrift.engine.flower.receive import LATE, Reply, Roster, TooFewNodes, receive, settle
+from undrift.engine.flower.receive import LATE, Reply, TooFewNodes, receive, settle
 from undrift.engine.flower.records import check_name
+from undrift.engine.flower.roster import Roster
+from undrift.engine.flower.settings import check_settings
 from undrift.engine.flower.tally import RoundRecord, Tally
+from undrift.engine.quarantine import Quarantine, QuarantineList
 
 try:
     from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -50,7 +55,7 @@ class UndriftStrategy(Strategy):
         population: how many clients there are in all, numbered from 0.
         cohort: how many clients take part in a round; None takes all.
         seed: fixes everything random.
-        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        bound: largest norm of a client's displacement, and of a round's; None allows any that can be summed exactly.
         deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
         quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
             model is not changed and the run continues.
@@ -60,6 +65,11 @@ class UndriftStrategy(Strategy):
         wait: the most seconds to wait for them; then `TooFewNodes` is raised.
         poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
         patience: after this many rounds in a row without an accepted upload, `TooFewNodes` is raised.
+        rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
+            replies are there. A node that is back in time is asked again in the same round.
+        hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
+            None trusts what nodes claim, and of two claims to a client the first.
+        quarantine: leaves out clients whose uploads are rejected again and again; None leaves out nobody.
         evaluate: whether the nodes' own evaluate functions are called after every round.
         run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
             one for every run that uses the same nodes at the same time.
@@ -85,34 +95,19 @@ class UndriftStrategy(Strategy):
         wait: float = 300.0,
         poll: float = 1.0,
         patience: int = 3,
+        rejoin: float = 30.0,
+        hosts: Hosting = None,
+        quarantine: Quarantine | None = None,
         evaluate: bool = False,
         run: str | None = None,
         state: ServerState | None = None,
         on_round: Callable[[ServerState, RoundRecord], None] | None = None,
     ) -> None:
-        if not 1 <= (cohort or population) <= population:
-            raise ValueError(f"cohort must be between 1 and the population of {population}, got {cohort}")
-        if not 0 <= quorum <= 1:
-            raise ValueError(f"quorum is a fraction of the sampled clients, got {quorum}")
-        if not 1 <= over_selection < float("inf"):
-            raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
-        if not -(2**63) <= seed < 2**63:
-            raise ValueError(f"seed must fit into 64 bits, got {seed}")
-        (local or Local()).check_population(population)
-        if algorithm.needs.proxy:
-            raise TypeError(
-                f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
-                f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
-            )
-        if algorithm.fills("selection"):
-            raise TypeError(
-                f"selection={algorithm.selection!r} asks clients before a round, which a Flower strategy on real nodes "
-                f"does not do: leave it out here, or use undrift.Simulation, on any backend"
-            )
+        check_settings(algorithm, local or Local(), population, cohort, seed, quorum, over_selection, rejoin)
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
         self.size = min(population, ceil((cohort or population) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
-        self.nodes, self.wait, self.poll, self.patience = nodes, wait, poll, patience
+        self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
         self.evaluate, self.on_round = evaluate, on_round
         settings = repr((seed, algorithm, self.local, population))
         self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
@@ -120,8 +115,13 @@ class UndriftStrategy(Strategy):
         self.records: list[RoundRecord] = []
         self._first = state
         self._model = bind(deepcopy(model))
-        self._roster = Roster(population)
+        self.quarantined = QuarantineList(quarantine)
+        listed = Hosts.of(hosts)
+        if listed is not None:
+            listed.check(population)
+        self._roster = Roster(population, hosts=listed)
         self._tally: Tally | None = None
+        self._out: dict[int, str] = {}
         self._idle = 0
 
     def start(
@@ -150,21 +150,16 @@ class UndriftStrategy(Strategy):
         self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
         arrays, result = self.arrays(), Result()
         seconds = timeout if self.deadline is None else min(timeout, self.deadline)
-        self._assess(evaluate_fn, self.state.round, arrays, result)
+        assess(evaluate_fn, self.state.round, arrays, result)
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
-            tally = self._begin(grid, train_config, seconds)
-            grace = self.grace or 0.0
-            enough = None if self.grace is None else partial(tally.reached, self._need)
-            for reply in receive(grid, tally.asked, seconds, poll=self.poll, enough=enough, grace=grace):
-                tally.take(reply)
-            arrays, result.train_metrics_clientapp[round] = self._close()
+            arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
             result.arrays = arrays
             asked = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
             replies = [r.message for r in receive(grid, asked, seconds, poll=self.poll) if r.message is not None]
             metrics = self.aggregate_evaluate(round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[round] = metrics
-            self._assess(evaluate_fn, round, arrays, result)
+            assess(evaluate_fn, round, arrays, result)
         return result
 
     def configure_train(
@@ -204,21 +199,12 @@ class UndriftStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the nodes' metrics, weighted by their `num-examples`."""
-        sums: dict[str, float] = {}
-        weights: dict[str, float] = {}
-        for message in replies:
-            for record in message.content.metric_records.values() if message.has_content() else ():
-                values = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and isfinite(v)}
-                weight = values.pop("num-examples", 1.0)
-                for name, value in values.items() if 0 < weight < 2**31 else ():
-                    sums[name] = sums.get(name, 0.0) + weight * value
-                    weights[name] = weights.get(name, 0.0) + weight
-        return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
+        return weighted_means(replies)
 
     def summary(self) -> None:
         """Log the settings of the run."""
         _log.info("undrift run %s: %r, %r", self.run, self.algorithm, self.local)
-        _log.info("%d of %d clients a round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
+        _log.info("%d of %d clients per round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
 
     def arrays(self) -> ArrayRecord:
         """The current model's state, as `ArrayRecord(model.state_dict())`, with the names of the plain module.
@@ -239,21 +225,39 @@ class UndriftStrategy(Strategy):
         """Load a model's state."""
         self._model.load_state(arrays.to_torch_state_dict())
 
+    def _train(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
+        """One round, from its first message to the server step."""
+        tally = self._begin(grid, config, seconds)
+        assert self.state is not None
+        limits = (seconds, self.poll, self.rejoin)
+        asking = Asking(grid, self._roster, self._orders, tally, self.state.accepted, config, *limits)
+        asking.collect(self._need, self.grace)
+        return self._close()
+
     def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
         """Sample the clients of a round and write a message for every node that hosts some."""
         assert self.state is not None
         state = self.state
         drawn = draw(self.seed, state.round, self.population, self.size)
-        groups, lost = self._roster.find(grid, drawn, self._need, self.nodes, self.wait, self.poll)
-        orders = Orders(self.run, self.algorithm, self.local, self.seed, self.bound)
-        self._tally = orders.write(server.send(self.algorithm, state), groups, state.accepted, seconds, config)
+        out = self.quarantined.out(state.round)
+        self._out = {client: str(out[client]) for client in drawn if client in out}
+        clients = [client for client in drawn if client not in out]
+        groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
+        broadcast = server.send(self.algorithm, state)
+        self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
         self._tally.leave(lost, "no node hosts it")
+        self._tally.absent |= self._out
         return self._tally
+
+    @property
+    def _orders(self) -> Orders:
+        """Writes the messages to the nodes."""
+        return Orders(self.run, self.algorithm, self.local, self.seed, self.bound)
 
     @property
     def _need(self) -> int:
         """How many uploads a round needs."""
-        return max(1, ceil(self.quorum * self.size))
+        return max(1, ceil(self.quorum * (self.size - len(self._out))))
 
     def _close(self) -> tuple[ArrayRecord, MetricRecord]:
         """End the round: one server step, or none if too few uploads were accepted."""
@@ -271,28 +275,17 @@ class UndriftStrategy(Strategy):
             self.local,
             self._model.layout,
             reported=reported,
+            bound=self.bound,
         )
-        record = tally.record(reported, abandoned=not kept)
+        begun = self.quarantined.take(tally.broadcast.round, tally.rejections)
+        record = tally.record(reported, begun, abandoned=not kept)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
         self._idle = 0 if record.visits else self._idle + 1
         if self.on_round is not None:
             self.on_round(self.state, record)
-        if not record.absent:  # absent nodes may come back
+        if self._out.keys() >= dict(record.absent).keys():  # absent nodes may come back
             check_failures(len(record.visits), record.rejections, {})
         if self._idle >= self.patience:
             raise TooFewNodes(f"no upload was accepted in {self._idle} rounds; the last: {record}")
         return self.arrays(), MetricRecord({**record.metrics()})
-
-    def _assess(
-        self,
-        evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-        round: int,
-        arrays: ArrayRecord,
-        result: Result,
-    ) -> None:
-        """Evaluate the global model on the server."""
-        metrics = evaluate(round, arrays) if evaluate is not None else None
-        if metrics is not None:
-            _log.info("round %d, evaluated here: %s", round, metrics)
-            result.evaluate_metrics_serverapp[round] = metrics

@@ -63,7 +63,7 @@ class RoundSize:
         if self.network is not None and not 0 < self.network < float("inf"):
             raise ValueError(f"network must be a number of bits per second, more than 0, got {self.network}")
         if self.cohort > self.clients:
-            raise ValueError(f"cohort: {self.cohort} clients a round, but there are only {self.clients} clients")
+            raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
         if self.engine not in ("local", "ray", "flower"):
             raise ValueError(f"engine must be local, ray or flower, got {self.engine!r}")
 

@@ -1,0 +1,276 @@
+"""The pages of docs/results and the evidence of `undrift advise`, from the committed raw results.
+
+    python benchmarks/pages.py            # make results
+
+A run's result is its late accuracy: the mean of its last three evaluations, because with few clients in a round the
+accuracy of a single round is noisy. Differences are paired by seed, with Student's 95 % interval.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from shared import svg
+from study import RESULTS, committed, read
+from undrift.experiment.statistics import Difference, paired
+from undrift.util.files import write
+from undrift.util.tables import markdown
+
+ROOT = Path(__file__).parents[1]
+PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence.json"
+LATE = 3
+"""How many of the last evaluations count."""
+COLOURS = ("#777777", "#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
+
+Lines = list[dict[str, Any]]
+Values = dict[int, float]
+
+
+def late(line: Mapping[str, Any]) -> float:
+    """The late accuracy of a run, in percent.
+
+    Args:
+        line: of the raw results.
+    """
+    return 100 * fmean(value for _, value in line["curve"][-LATE:])
+
+
+def values(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Values:
+    """Seed -> late accuracy of a row in one setting.
+
+    Args:
+        lines: the raw results.
+        setting: the part of the study.
+        label: the row.
+    """
+    return {line["seed"]: late(line) for line in lines if (line["setting"], line["label"]) == (setting, label)}
+
+
+def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None:
+    """The paired difference of two rows in one setting; None without a common seed.
+
+    Args:
+        lines: the raw results.
+        setting: the part of the study.
+        label: the row.
+        other: the row to compare with.
+    """
+    return paired(values(lines, setting, label), values(lines, setting, other))
+
+
+def gap_text(found: Difference | None) -> str:
+    """A difference with its interval.
+
+    Args:
+        found: the difference.
+    """
+    if found is None:
+        return ""
+    if found.low is None or found.high is None:
+        return f"{found.mean:+.1f}"
+    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
+
+
+def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
+    """A study as a Markdown table.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+        against: the rows that differences are taken from.
+    """
+    texts = []
+    for setting in study["settings"]:
+        for row in study["methods"]:
+            found = list(values(lines, setting, row["label"]).values())
+            if not found:
+                continue
+            spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
+            rate = next(x["lr"] for x in lines if (x["setting"], x["label"]) == (setting, row["label"]))
+            gaps = [gap_text(gap(lines, setting, row["label"], x)) if x != row["label"] else "" for x in against]
+            texts.append([setting, row["label"], f"{rate:g}", f"{fmean(found):.1f}{spread}", str(len(found)), *gaps])
+    headings = ["setting", "row", "lr", "late accuracy %", "seeds", *(f"minus {x}" for x in against)]
+    return markdown(headings, texts, left=2)
+
+
+def measured(study: Mapping[str, Any], lines: Lines) -> dict[str, Any]:
+    """A study with those of its rows that have results: it may still be running.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+    """
+    labels = {line["label"] for line in lines}
+    return {**study, "methods": [row for row in study["methods"] if row["label"] in labels]}
+
+
+def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
+    """The differences from the baseline at every evaluation, as a Markdown table.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+        baseline: the row that differences are taken from.
+    """
+    texts: list[list[str]] = []
+    rounds = sorted({at for line in lines for at, _ in line["curve"]})
+    for setting in study["settings"]:
+        curves: dict[str, dict[int, dict[int, float]]] = {}
+        for line in lines:
+            if line["setting"] == setting:
+                curves.setdefault(line["label"], {})[line["seed"]] = {at: 100 * x for at, x in line["curve"]}
+        for label in (row["label"] for row in study["methods"] if row["label"] != baseline):
+            found = [
+                paired(*({seed: x[at] for seed, x in curves.get(name, {}).items()} for name in (label, baseline)))
+                for at in rounds
+            ]
+            if any(found):
+                texts.append([setting, label, *map(gap_text, found)])
+    return markdown(["setting", "row", *(f"round {at}" for at in rounds)], texts, left=2)
+
+
+def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
+    """Differences from the baseline with their intervals, setting by setting, as SVG.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+        baseline: the row that differences are taken from.
+    """
+    labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
+    settings = [x for x in study["settings"] if any(line["setting"] == x and line["label"] in labels for line in lines)]
+    with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
+        drawn = Figure(figsize=(7, 0.6 + 0.17 * (len(labels) + 1) * len(settings)), layout="constrained")
+        axes = drawn.add_subplot()
+        axes.axvline(0, color="#777777", linewidth=0.8)
+        for k, label in enumerate(labels):
+            gaps = [(i, gap(lines, setting, label, baseline)) for i, setting in enumerate(settings)]
+            known = [(i, x) for i, x in gaps if x is not None and x.low is not None]
+            axes.errorbar(
+                [x.mean for _, x in known],
+                [-i - (k + 1) / (len(labels) + 1) for i, _ in known],
+                xerr=[[x.mean - x.low for _, x in known], [x.high - x.mean for _, x in known]],  # type: ignore[operator]
+                fmt="o",
+                markersize=4,
+                capsize=2,
+                color=COLOURS[(k + 1) % len(COLOURS)],
+                label=label,
+            )
+        axes.set_yticks([-i - 0.5 for i in range(len(settings))], settings)
+        axes.set_ylim(-len(settings), 0)
+        for i in range(1, len(settings)):
+            axes.axhline(-i, color="#dddddd", linewidth=0.8)
+        axes.set_xlabel(f"late accuracy minus {baseline}, points, paired 95 % intervals")
+        axes.legend(loc="best", fontsize=8)
+        return svg(drawn)
+
+
+def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
+    """The page of a study.
+
+    Args:
+        name: the study.
+        study: the tuned comparison.
+        lines: the raw results.
+    """
+    base, local = study["base"], study["base"]["local"]
+    against = [x for x in (study["baseline"], "specgrad") if any(row["label"] == x for row in study["methods"])]
+    rows = "\n".join(f"- `{row['label']}`: `{row['method']}`" for row in study["methods"])
+    work = (
+        f"{local['steps']} steps of {local['batch_size']} examples"
+        if "steps" in local
+        else f"{local.get('epochs', 1)} epochs"
+    )
+    weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
+    example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
+    return f"""# {study["name"]}
+
+{base["clients"]} clients, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
+The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget. Late
+accuracy is the mean of a run's last {LATE} evaluations; differences are paired by seed, with 95 % intervals.
+
+![Differences from {study["baseline"]}]({name}.svg)
+
+{table(study, lines, against)}
+
+{rows}
+
+Accuracy minus {study["baseline"]} at every evaluation:
+
+{trend(study, lines, study["baseline"])}
+
+Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
+[the tuned comparison](../../benchmarks/results/here/{name}.toml). One run again, to the same hash:
+
+```text
+python benchmarks/study.py --config {name} {example} > run.toml
+undrift run --config run.toml
+```
+"""
+
+
+def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
+    """The differences from FedAvg, for `undrift advise`.
+
+    Args:
+        name: the study.
+        study: the tuned comparison.
+        lines: the raw results.
+    """
+    found = []
+    for setting, part in study["settings"].items():
+        whole = {**study["base"], **part}
+        data = whole["data"] if isinstance(whole["data"], str) else whole["data"]["name"]
+        for row in study["methods"]:
+            own = [x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])]
+            apart = gap(lines, setting, row["label"], "fedavg")
+            if row["label"] == "fedavg" or apart is None or apart.low is None or apart.high is None:
+                continue
+            base = next(x for x in lines if (x["setting"], x["label"]) == (setting, "fedavg"))
+            found.append(
+                {"study": name, "data": data, "model": whole["model"], "partition": whole["partition"]}
+                | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row["method"], whole)}
+                | {"stateless": own[0]["stateless"], "gradients": own[0]["gradients"] / base["gradients"]}
+                | {"traffic": own[0]["traffic"], "seeds": apart.pairs}
+                | {
+                    key: round(getattr(apart, x), 2)
+                    for key, x in (("difference", "mean"), ("low", "low"), ("high", "high"))
+                }
+            )
+    return found
+
+
+def composition(method: str, settings: Mapping[str, Any]) -> str:
+    """The composition that a row amounts to: with equal weights for all rows, FedAvg is `uniform`.
+
+    Args:
+        method: the row's.
+        settings: of the study.
+    """
+    equal = settings.get("weights") == "uniform" and method.startswith("fedavg + ")
+    return method.replace("fedavg", "uniform", 1) if equal else method
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file with its text."""
+    files, every = {}, []
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        name, lines = path.stem, read(path.stem)
+        study = measured(committed(name), lines)
+        files[PAGES / f"{name}.md"] = page(name, study, lines)
+        files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
+        every += cases(name, study, lines)
+    files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
+    return files
+
+
+if __name__ == "__main__":
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for path, text in generated().items():
+        write(path, text)
+        print(path.relative_to(ROOT))

@@ -1,0 +1,260 @@
+"""A study: every row of a comparison tuned with one budget, then run with all seeds; small raw results for the docs.
+
+    python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...]
+
+The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
+of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. The folder
+`runs/here/NAME` has all runs; a study that was interrupted resumes. Runs and learning rates that are committed are not
+computed again, so that a study can be spread over machines. What is committed is
+
+    benchmarks/results/here/NAME.toml   the tuned comparison, for `undrift compare`
+    benchmarks/results/here/NAME.jsonl  one line per run: setting, label, seed, settings, hash of the model, curve
+
+`python benchmarks/study.py --config NAME setting/label/seed` prints the settings of one line, for `undrift run`.
+"""
+
+import argparse
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from undrift.data.skew import DataSkew, measure_skew
+from undrift.experiment.compare import Comparison, Trial, compare
+from undrift.experiment.config import Config
+from undrift.experiment.folder import read_summary
+from undrift.experiment.goals import Column
+from undrift.experiment.results import result
+from undrift.experiment.run import finished
+from undrift.experiment.setup import prepare
+from undrift.experiment.strict import merged
+from undrift.experiment.tune import Tuning, tune
+from undrift.util.files import write
+
+RESULTS = Path(__file__).parent / "results" / "here"
+
+
+def main() -> None:
+    """Tune, run and collect, or print the settings of a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="the study, or with --config its name")
+    parser.add_argument("names", nargs="*", help="settings to run, default all; with --config setting/label/seed")
+    parser.add_argument("--config", action="store_true", help="print the settings of a run as TOML")
+    parser.add_argument("--runs", type=Path, default=Path("runs/here"), help="where the runs are stored")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.config:
+        print(settings(arguments.file, arguments.names[0]).toml(), end="")
+    else:
+        study(Path(arguments.file), arguments.runs, arguments.names)
+
+
+def study(file: Path, runs: Path, names: list[str]) -> None:
+    """Run a study, or the named settings of it, and write what is to be committed.
+
+    Args:
+        file: the study.
+        runs: where the runs are stored.
+        names: the settings; none means all.
+    """
+    values = tomllib.loads(file.read_text())
+    budget = values.pop("tune")
+    chosen = names or [*values.get("settings", {"": {}})]
+    for row in values["methods"]:
+        for setting in chosen:
+            study_row(values, budget, row, setting, runs / file.stem)
+
+
+def study_row(values: dict[str, Any], budget: dict[str, Any], row: dict[str, Any], setting: str, out: Path) -> None:
+    """Tune one row in one setting and run it with all seeds.
+
+    Args:
+        values: the comparison.
+        budget: the table `[tune]`.
+        row: one of its methods.
+        setting: the name of a setting; empty where there are none.
+        out: the folder of the study's runs.
+    """
+    name, label = out.name, row.get("label", row["method"])
+    part = values.get("settings", {}).get(setting, {})
+    rows = dict(committed(name).get("settings", {}).get(setting, {}).get("rows", {}))
+    if label not in rows:
+        rows[label] = {"local": {"lr": tuned_rate(merged(values["base"], part), budget, row, out / "tuning" / setting)}}
+    whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows}}}
+    comparison = Comparison.build(whole, name)
+    done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
+    new = partial(missing, done, label)
+    compare(comparison, out, partial(ended, comparison, out, new), only=new)
+
+
+def missing(done: set[tuple[str, str, int]], label: str, trial: Trial) -> bool:
+    """Whether a run is of one row and not among the committed ones.
+
+    Args:
+        done: setting, label and seed of the committed ones.
+        label: of the row.
+        trial: the run.
+    """
+    return trial.label == label and (trial.setting, trial.label, trial.config.seed) not in done
+
+
+def ended(
+    comparison: Comparison, out: Path, new: Callable[[Trial], bool], trial: Trial, row: dict[str, Any] | None
+) -> None:
+    """Collect a new run when it has ended; those of rows before it have been collected.
+
+    Args:
+        comparison: the tuned comparison of one setting.
+        out: the folder of the study's runs.
+        new: whether a run is new.
+        trial: the run.
+        row: of a round; None at the end.
+    """
+    if row is None and new(trial):
+        print(trial.name, flush=True)
+        collect(comparison, out, out.name)
+
+
+def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any], out: Path) -> float:
+    """The learning rate of one row in one setting.
+
+    Args:
+        base: the settings of a run.
+        budget: the table `[tune]`.
+        row: one of the methods.
+        out: where the trials of the setting are stored.
+    """
+    label = row.get("label", row["method"])
+    folder = out / label
+    if not (folder / "tune.json").exists():
+        base = {key: value for key, value in base.items() if key != "rows"}
+        search = {
+            "method": row["method"],
+            "arguments": row.get("arguments", {}),
+            "grid": {"lr": budget["lr"]},
+            "by": "best",
+            "widenings": budget["widenings"],
+            "base": merged(base, {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}),
+        }
+        tune(Tuning.build(search, f"{out.name}/{label}"), folder)
+    choice: float = json.loads((folder / "tune.json").read_text())["choice"]["lr"]
+    print(f"{out.name}/{label}: lr {choice}", flush=True)
+    return choice
+
+
+def collect(comparison: Comparison, out: Path, name: str) -> None:
+    """Add the finished runs of a comparison to the committed lines.
+
+    Args:
+        comparison: the tuned comparison of one setting.
+        out: the folder of its runs.
+        name: the study.
+    """
+    path = RESULTS / f"{name}.jsonl"
+    lines = {(x["setting"], x["label"], x["seed"]): x for x in read(name)}
+    trials = comparison.trials()
+    for trial in trials:
+        key = trial.setting, trial.label, trial.config.seed
+        if key not in lines and finished(trial.config, out / trial.name):
+            lines[key] = line(trial, out / trial.name, skew_of(trials[0].config))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")
+    write(path, "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
+    new = tomllib.loads(comparison.toml())
+    parts = {**committed(name).get("settings", {}), **new.get("settings", {})}
+    write(RESULTS / f"{name}.toml", tomli_w.dumps({**new, "settings": parts}))
+
+
+def committed(name: str) -> dict[str, Any]:
+    """The tuned comparison of a study as far as it has come; empty at the beginning.
+
+    Args:
+        name: the study.
+    """
+    path = RESULTS / f"{name}.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+@lru_cache(maxsize=4)
+def _skew(config: str) -> DataSkew:
+    ready = prepare(Config.build(tomllib.loads(config)))
+    assert ready.partition is not None
+    return measure_skew(ready.data_task.dataset, ready.partition.clients)
+
+
+def skew_of(config: Config) -> DataSkew:
+    """How the clients of a run differ.
+
+    Args:
+        config: its settings.
+    """
+    return _skew(config.toml())
+
+
+def line(trial: Trial, folder: Path, skew: DataSkew) -> dict[str, Any]:
+    """The raw result of one run.
+
+    Args:
+        trial: the run.
+        folder: its folder.
+        skew: how its clients differ.
+    """
+    found = result(folder, trial.config)
+    kind = Column(found["judged_by"]).kind
+    return {
+        "setting": trial.setting,
+        "label": trial.label,
+        "seed": trial.config.seed,
+        "lr": trial.config.local.lr,
+        "sha256": (read_summary(folder) or {})["sha256"],
+        "curve": [[int(point["rounds"]), round(point[kind], 6)] for point in found["curve"]],
+        "seconds": round(found["spent"]["seconds"], 1),
+        "gradients": found["spent"]["gradients"],
+        "traffic": found["traffic"],
+        "stateless": trial.config.algorithm().stateless,
+        "skew": {kind: round(x, 4) for kind, x in asdict(skew).items() if x is not None and kind != "clients"},
+        "config": trial.config.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What decides the last bits of a run: processor, its widest instructions, and torch."""
+    names = [
+        text for text in Path("/proc/cpuinfo").read_text().splitlines() if text.startswith(("model name", "model\t"))
+    ]
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"processor": "; ".join(dict.fromkeys(names)), "capability": capability, "torch": torch.__version__}
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The committed lines of a study; none at its beginning.
+
+    Args:
+        name: the study.
+    """
+    if not (RESULTS / f"{name}.jsonl").exists():
+        return []
+    return [json.loads(text) for text in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+
+
+def settings(name: str, run: str) -> Config:
+    """The settings of a committed run.
+
+    Args:
+        name: the study.
+        run: setting/label/seed; label/seed in a study without settings.
+    """
+    for x in read(name):
+        if run == "/".join(filter(None, [x["setting"], x["label"], str(x["seed"])])):
+            return Config.build(x["config"], run)
+    raise SystemExit(f"{run}: not in {RESULTS / name}.jsonl; its lines have setting, label and seed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the site adds to the pages: links, the contents, the gallery of methods and the API reference."""

@@ -1,0 +1,105 @@
+"""Logits adapted to a client's labels in training: FedLC's calibration and FedRS's restricted softmax."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from undrift.core.block import Needs, Objective
+from undrift.core.view import Start, Step
+
+
+@dataclass(frozen=True)
+class _AdaptedLogits(Objective[None, None, None, None, Tensor | None]):
+    """The term that replaces the cross entropy of the logits by that of adapted ones: their difference."""
+
+    @property
+    def needs(self) -> Needs:
+        """The counts of a client's labels."""
+        return Needs(labels=True)
+
+    def begin(self, sent: None, kept: None, start: Start) -> Tensor | None:
+        """Watch the logits and count the labels."""
+        if self.off:
+            return None
+        counts = start.label_counts()
+        if counts is None:
+            raise TypeError(f"{type(self).__name__} needs labels: whole numbers, the second element of every batch")
+        start.tap("")
+        return counts.to(start.w0.device)
+
+    def penalty(self, state: Tensor | None, step: Step) -> Tensor | None:
+        """The cross entropy of the adapted logits minus that of the logits."""
+        if state is None:
+            return None
+        logits, labels = step.seen[""], step.batch[1]
+        if not isinstance(logits, Tensor) or logits.dim() != 2:
+            raise TypeError(f"{type(self).__name__} needs a model that returns one row of logits per example")
+        counts = state.new_zeros(logits.shape[1])
+        counts[: len(state)] = state
+        return cross_entropy(self.adapt(logits, counts), labels) - cross_entropy(logits, labels)
+
+    @property
+    def off(self) -> bool:
+        """Whether the logits stay as they are."""
+        raise NotImplementedError
+
+    def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
+        """The adapted logits.
+
+        Args:
+            logits: one row per example.
+            counts: how many examples of each class the client has.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CalibratedLogits(_AdaptedLogits):
+    """client:  loss <- mean_x CE(f(x) - tau n^(-1/4), y), n_c the client's examples of class c
+
+    A class without examples has no part in the sum of the softmax, so that its logit is not pushed down.
+
+    Args:
+        tau: strength of the calibration; 0 switches it off.
+    """
+
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tau < float("inf"):
+            raise ValueError(f"CalibratedLogits: tau must be 0 or more and finite, got {self.tau}")
+
+    @property
+    def off(self) -> bool:
+        """Whether tau is 0."""
+        return self.tau == 0
+
+    def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
+        """Subtract the margins; that of a missing class is infinite."""
+        return logits - self.tau * counts.to(logits.dtype).pow(-0.25)
+
+
+@dataclass(frozen=True)
+class RestrictedLogits(_AdaptedLogits):
+    """client:  loss <- mean_x CE(s f(x), y), s_c = 1 for the client's own classes and alpha for the others
+
+    Args:
+        alpha: factor on the logits of classes that the client does not have; 1 switches it off.
+    """
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"RestrictedLogits: alpha must be from 0 to 1, got {self.alpha}")
+
+    @property
+    def off(self) -> bool:
+        """Whether alpha is 1."""
+        return self.alpha == 1
+
+    def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
+        """Scale the logits of missing classes."""
+        return logits * torch.where(counts > 0, 1.0, self.alpha)

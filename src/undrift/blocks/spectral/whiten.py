@@ -1,0 +1,128 @@
+"""Damped whitening: a layer's gradient without most of what the directions common to its inputs put into it."""
+
+from dataclasses import dataclass
+from math import ceil, isfinite, sqrt
+from typing import NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import unfold
+
+from undrift.core.block import Spectral
+from undrift.core.modules import plain_name
+from undrift.core.vector import Vector
+from undrift.core.view import Start, Step
+
+PATCHES = 64
+"""At most about so many patches of an image are read, evenly spaced."""
+
+
+class Read(NamedTuple):
+    """A layer whose inputs are read.
+
+    Args:
+        place: of its weights among the model's tensors.
+        inputs: the name by which a step has them.
+        layer: the layer.
+    """
+
+    place: int
+    inputs: str
+    layer: nn.Linear | nn.Conv2d
+
+
+@dataclass(frozen=True)
+class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
+    """client:  for every dense and convolutional layer  G <- G (I + A / (share tr A))^-1
+
+    A is the mean of x x^T over the layer's inputs x in the batch: rows for a dense layer, patches for a convolution. A
+    direction with the share s of the energy of the inputs keeps share / (share + s) of its gradient. The mean of the
+    inputs is the strongest of these directions: activations are positive, and neighbouring pixels are alike.
+
+    Biases, norms, recurrent layers, and convolutions with groups or with a padding that is not a number of zeros keep
+    their gradients. The inputs are those of the last forward pass, as at the perturbed point of a SAM step.
+
+    Args:
+        share: of the inputs' energy, at which a direction keeps half of its gradient; a large one keeps everything.
+    """
+
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (self.share > 0 and isfinite(self.share)):
+            raise ValueError(f"Whiten: share must be above 0, got {self.share}")
+
+    def begin(self, sent: None, kept: None, start: Start) -> tuple[Read, ...]:
+        """Choose the layers and record their inputs."""
+        places = {name: index for index, name in enumerate(start.layout.names)}
+        found: list[Read] = []
+        for name, part in start.module.named_modules():
+            name = plain_name(name)
+            weight = f"{name}.weight" if name else "weight"
+            if weight in places and (isinstance(part, nn.Linear) or _plain(part)):
+                found.append(Read(places[weight], start.tap(name, inputs=True), part))
+        return tuple(found)
+
+    def filter_gradient(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
+        """Damp the gradients of the layers, in place."""
+        tensors = step.layout.split(grad)
+        for place, name, layer in state:
+            inputs = step.seen.get(name)
+            if isinstance(inputs, Tensor) and inputs.numel():  # a layer that the model does not use has none
+                weights = tensors[place].flatten(1)
+                weights.copy_(damped(weights, rows(inputs.detach(), layer).to(weights.dtype), self.share))
+        return grad
+
+
+def damped(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
+    """G (I + A / (share tr A))^-1 with A = X^T X / m, by the smaller of two systems of equations.
+
+    Args:
+        grad: outputs by inputs.
+        inputs: m rows.
+        share: of the energy, at which a direction keeps half.
+    """
+    count, width = inputs.shape
+    # X and m share tr A are both divided by the size of the inputs: their squares neither overflow nor vanish.
+    inputs = inputs / inputs.abs().amax().clamp_min(torch.finfo(inputs.dtype).tiny)
+    strength = (share * inputs.square().sum()).clamp_min(torch.finfo(inputs.dtype).tiny)
+    if count <= width:
+        system = inputs @ inputs.T
+        system.diagonal().add_(strength)
+        return grad - (grad @ inputs.T) @ _solved(system, inputs)
+    system = inputs.T @ inputs
+    system.diagonal().add_(strength)
+    return strength * _solved(system, grad.T).T
+
+
+def rows(inputs: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
+    """The inputs of a layer's outputs, one row each: examples and positions of a dense layer, patches of images.
+
+    Args:
+        inputs: what the layer took in.
+        layer: the layer.
+    """
+    if isinstance(layer, nn.Linear):
+        return inputs.reshape(-1, inputs.shape[-1])
+    images = inputs if inputs.dim() == 4 else inputs[None]
+    padding, size = layer.padding, layer.kernel_size
+    assert not isinstance(padding, str)  # see _plain
+    spaces = zip(images.shape[2:], padding, layer.dilation, size, layer.stride, strict=True)
+    places = [(side + 2 * pad - reach * (window - 1) - 1) // hop + 1 for side, pad, reach, window, hop in spaces]
+    apart = ceil(sqrt(places[0] * places[1] / PATCHES))
+    stride = tuple(hop * apart for hop in layer.stride)
+    patches = unfold(images, size, layer.dilation, padding, stride)
+    return patches.transpose(1, 2).reshape(-1, patches.shape[1])
+
+
+def _plain(part: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a module is a convolution of images whose weights are outputs by the elements of a patch."""
+    if not isinstance(part, nn.Conv2d) or isinstance(part.padding, str):
+        return False
+    return part.padding_mode == "zeros" and part.groups == 1
+
+
+def _solved(system: Tensor, right: Tensor) -> Tensor:
+    """Without a check, for which a device would be waited for: the system is positive definite."""
+    found: Tensor = torch.linalg.solve_ex(system, right).result
+    return found

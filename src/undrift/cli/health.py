@@ -1,0 +1,209 @@
+"""How a run is doing, from its folder alone: `undrift status`. Nothing is changed, and torch is not loaded.
+
+A run is "running", "stalled" if its last round is too old, "failed" if its process has died or given up, or "ended".
+"""
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import disk_usage
+from time import time
+from typing import Any, Literal
+
+from undrift.util.system import locked
+
+State = Literal["running", "stalled", "failed", "ended"]
+
+LEAST = 600.0
+"""A run is not stalled before its last round is so many seconds old; with a deadline, twice the deadline if longer."""
+LITTLE = 1 << 20
+"""A disk with fewer free bytes is full."""
+CODES: Mapping[State, int] = {"running": 0, "ended": 0, "stalled": 1, "failed": 2}
+"""The exit code of `undrift status` for each state."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a run is doing.
+
+    Args:
+        run: the name of its folder.
+        state: "running", "stalled", "failed" or "ended".
+        detail: why, and what to do.
+        phase: what its process is doing, or was when it died.
+        round: rounds done.
+        rounds: rounds in all.
+        age: seconds since the last round was closed; None before the first.
+        quiet: seconds since the process last wrote its status; None if it writes none.
+        score: the value of the metric by which the run is judged, when it was last measured.
+        judged_by: that metric.
+        last: the numbers of the last round.
+        population: how many clients there are.
+        nodes: for each node how many clients it hosts, the first of them, whether it is connected, and since when.
+        waiting: the nodes whose replies are awaited.
+        absent: the clients of the last round that sent no upload, with the reason.
+        rejected: over all rounds, how many uploads were rejected for each reason.
+        quarantine: the clients that are left out, with the last event about each.
+        abandoned: over all rounds, how many had too few uploads.
+        restarts: how often the run was resumed.
+        free: free bytes on the disk of its folder.
+    """
+
+    run: str
+    state: State
+    detail: str
+    phase: str
+    round: int
+    rounds: int
+    age: float | None
+    quiet: float | None
+    score: float | None
+    judged_by: str
+    last: Mapping[str, Any]
+    population: int
+    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    waiting: tuple[int, ...] = ()
+    absent: tuple[tuple[int, str], ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    quarantine: Mapping[int, str] = field(default_factory=dict)
+    abandoned: int = 0
+    restarts: int = 0
+    free: int = 0
+
+    @property
+    def code(self) -> int:
+        """The exit code: 0 if all is well, 1 if it is stalled, 2 if it failed."""
+        return CODES[self.state]
+
+    def facts(self) -> dict[str, Any]:
+        """All of it for JSON."""
+        return asdict(self)
+
+
+def health(folder: Path, within: float | None = None) -> Health:
+    """How the run in a folder is doing.
+
+    Args:
+        folder: the run's folder.
+        within: a running run is stalled if its last round is older than so many seconds; None takes twice its
+            deadline, at least `LEAST`.
+    """
+    if not (folder / "config.toml").is_file():
+        raise ValueError(f"{folder} is not a run: it has no config.toml; give a folder that a run has written")
+    config, now = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")), time()
+    live, summary, rows = _table(folder / "status.json"), _table(folder / "summary.json"), _rows(folder)
+    events = _Events.read(folder / "audit.jsonl")
+    closed = live.get("closed") or events.committed
+    limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
+    idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
+    state, detail = _state(folder, live, summary, idle, limit, config["rounds"])
+    column = live.get("judged_by") or summary.get("judged_by") or str(config.get("goal", "accuracy")).split()[-1]
+    scores = [row[column] for row in rows if row.get(column) is not None]
+    return Health(
+        run=folder.resolve().name,
+        state=state,
+        detail=detail,
+        phase=str(live.get("phase", "")),
+        round=len(rows),
+        rounds=config["rounds"],
+        age=None if closed is None else round(now - closed, 1),
+        quiet=round(now - live["updated"], 1) if "updated" in live else None,
+        score=scores[-1] if scores else None,
+        judged_by=str(column),
+        last=rows[-1] if rows else {},
+        population=config.get("clients", 0),
+        nodes=live.get("nodes", {}),
+        waiting=tuple(live.get("waiting", ())),
+        absent=tuple((client, why) for client, why in live.get("absent", ())),
+        rejected=dict(events.rejected),
+        quarantine={client: said for client, (until, said) in events.quarantine.items() if len(rows) < until - 1},
+        abandoned=events.abandoned,
+        restarts=events.restarts,
+        free=disk_usage(folder).free,
+    )
+
+
+def _state(
+    folder: Path, live: Mapping[str, Any], summary: Mapping[str, Any], idle: float, limit: float, rounds: int
+) -> tuple[State, str]:
+    """The state of a run, and what to do about it."""
+    held = locked(folder / "lock")
+    again = "give the same flwr run again" if live else f"undrift resume {folder}"
+    if disk_usage(folder).free < LITTLE:
+        again = f"free space on the disk, which is full, and {again}"
+    if not held and summary.get("rounds", 0) >= rounds:
+        return "ended", f"its result is in {folder / 'summary.json'}"
+    if not held and live.get("phase") in ("failed", "stopped"):
+        return "failed", f"{live.get('error')}; to resume: {again}"
+    if not held:
+        return "failed", f"its process has died without a result; to resume: {again}"
+    if idle > limit:
+        return "stalled", f"no round was closed for {idle:.0f} s (limit {limit:.0f} s); see {folder / 'log.txt'}"
+    return "running", ""
+
+
+@dataclass
+class _Events:
+    """What the audit log says."""
+
+    committed: float | None = None
+    begun: float | None = None
+    rejected: Counter[str] = field(default_factory=Counter)
+    quarantine: dict[int, tuple[int, str]] = field(default_factory=dict)
+    abandoned: int = 0
+    restarts: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> "_Events":
+        """The events of a log, as far as it is readable; `undrift verify` tells whether it is intact."""
+        found = cls()
+        for entry in _entries(path):
+            event, moment = entry.get("event"), float(entry.get("time", 0))
+            if event == "commit" and entry.get("round"):
+                found.committed = moment
+            elif event == "abandoned":
+                found.abandoned += 1
+            elif event in ("begin", "resume"):
+                found.begun = moment
+                found.restarts += event == "resume"
+            elif event == "reject":
+                found.rejected[str(entry.get("reason"))] += 1
+            elif event == "quarantine":
+                found.quarantine[int(entry["client"])] = int(entry.get("until", 0)), _said(entry)
+        return found
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    """The facts of an event about a client, as a text."""
+    hidden = ("time", "event", "client", "previous", "hash")
+    return ", ".join(f"{name} {value}" for name, value in entry.items() if name not in hidden)
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                yield entry
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """The content of a JSON file; empty if there is none, or it is damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the rounds."""
+    return list(_entries(folder / "metrics.jsonl"))

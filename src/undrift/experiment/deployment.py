@@ -1,0 +1,268 @@
+"""A deployment is a run: on the server it has a folder like any other's and resumes there, bit for bit.
+
+In addition to the files of `experiment.folder` it has
+
+deployment.json  the name under which nodes store their clients' states, and the options of the strategy
+status.json      what the process is doing, rewritten every few seconds: see `undrift status`
+log.txt          the lines of the server's log, with time and level
+"""
+
+import json
+import logging
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch import nn
+
+from undrift.core.task import Task
+from undrift.core.types import Local, ServerState
+from undrift.core.wire import fingerprint
+from undrift.engine.evaluate import Evaluate
+from undrift.engine.record import Record
+from undrift.engine.simulation import Simulation
+from undrift.experiment.central import RECORD, central, central_record
+from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.config import Config
+from undrift.experiment.folder import RunError, RunFolder, RunLockedError, check_free, read_summary
+from undrift.experiment.live_status import LiveStatus, WatchedGrid
+from undrift.experiment.measure import Measure
+from undrift.experiment.outcome import commit, finish
+from undrift.experiment.quarantined import past_rejections
+from undrift.experiment.recorded import keep, used
+from undrift.experiment.run import finished
+from undrift.experiment.saved import Outcome
+from undrift.experiment.server_log import SERVER_LOG, server_log
+from undrift.experiment.setup import Setup, environment, prepare
+from undrift.experiment.tasks import named_config, same_task
+from undrift.util.version import __version__
+
+LOCKED = 60.0
+"""Seconds to wait for the lock of a folder: the process of a killed SuperExec needs a moment to end."""
+
+OnRound = Callable[[ServerState, Record], None]
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
+
+
+def deploy(
+    grid: Any,
+    method: str,
+    model: nn.Module | Task,
+    local: Local | None = None,
+    *,
+    folder: Path | str,
+    rounds: int,
+    population: int | None = None,
+    cohort: int | None = None,
+    seed: int = 0,
+    bound: float | None = None,
+    test: Evaluate | None = None,
+    on_round: OnRound | None = None,
+    timeout: float = 3600.0,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Train on Flower nodes with everything kept in a run's folder; call it in a ServerApp.
+
+    If the folder has this run already, it resumes after its last round, to the same bits as without a stop, or returns
+    its result if it has ended. So after any crash the same `flwr run` is given again.
+
+    Args:
+        grid: the grid of the ServerApp.
+        method: the method as a text, as on the command line: "scaffold", "scaffold + sam(rho=0.05)".
+        model: the model with its initial weights; or a task, whose model, clients and held-out data are taken. Its
+            clients' data are not read: they are on the nodes.
+        local: the settings all clients share.
+        folder: the run's folder on the server; one process at a time can have it.
+        rounds: rounds in all, over all starts.
+        population: how many clients there are in all; a task says it itself.
+        cohort: how many clients take part in a round; None takes all.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        test: a function of the global model that returns a number or numbers by name; None takes the task's own test.
+        on_round: called with the state and the record of every round, once they are stored.
+        timeout: seconds after which a round is closed, if there is no deadline.
+        settings: other keys of a run file: arguments, goal, target, weights, output.
+        options: of `UndriftStrategy`: deadline, quorum, grace, over_selection, nodes, wait, poll, patience, ...
+            They may differ in every start.
+
+    Example:
+        deploy(grid, "scaffold", model, Local(lr=0.1), folder="runs/first", rounds=50, population=12, deadline=600)
+    """
+    from undrift.engine.flower.strategy import UndriftStrategy
+
+    task = central(model, population, test)
+    given: dict[str, Any] = {"rounds": rounds, "cohort": cohort or task.population, "seed": seed, "bound": bound}
+    _check_options(options, settings or {})
+    given |= {"engine": "flower", "method": method, "local": local or Local()}
+    config = named_config(task, given | dict(settings or {}))
+    if config.quarantine is not None:
+        options.setdefault("quarantine", config.quarantine.rule())
+    strategy = partial(
+        UndriftStrategy,
+        config.algorithm(),
+        task.model(),
+        config.local.local(),
+        population=task.population,
+        cohort=cohort or task.population,
+        seed=config.seed,
+        bound=config.bound,
+        **options,
+    )
+    strategy()  # raises here if the options do not fit, before a folder is made
+    path = Path(folder)
+    if finished(config, path):
+        _log.info("%s has ended: nothing to train", path)
+        return Outcome(path, read_summary(path) or {}, trained=False)
+    setup = prepare(config, task=task)
+    torch.set_num_threads(1)
+    with _opened(path, setup.config) as run, server_log(run.path / SERVER_LOG):
+        status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
+        with status.told(), _orphaned():
+            return _train(run, setup, status, strategy, grid, timeout, options, on_round)
+
+
+def _train(
+    run: RunFolder,
+    setup: Setup,
+    status: LiveStatus,
+    strategy: Callable[..., Any],
+    grid: Any,
+    timeout: float,
+    options: Mapping[str, Any],
+    on_round: OnRound | None,
+) -> Outcome:
+    """Train until the last round."""
+    config, task = setup.config, setup.task
+    same_task(run.path, central_record(task, config.subject))
+    keep(run.path, used(config))
+    run.write("config.toml", config.toml())
+    run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
+    name = _named(run, options)
+    with Simulation(setup.algorithm, task, setup.local, seed=config.seed) as simulation:
+        first = simulation.start()
+        size, keeps = len(first.params), config.output.keep
+        kept = Checkpoints(run.path / "checkpoints", setup.algorithm, size, config.identity(), keeps, log=run.audit.log)
+        latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+        state = first if latest is None else latest
+        run.opened(state, fingerprint(state), 1, again=latest is not None)
+        run.metrics.rewind(state.round)
+        if latest is None:  # a start that is killed in its first round resumes from the same weights
+            run.commit(kept, first, clients=0)
+        measure = Measure(setup, simulation)
+        status.begin(name, state.round, str(measure.judged_by))
+        _log.info("%s: %s after round %d of %d", run.path, "resumed" if latest else "begun", state.round, config.rounds)
+
+        def store(state: ServerState, record: Record) -> None:
+            """Keep a round and its row."""
+            status.phase("evaluating")
+            row = measure.row(state, record, round(getattr(record, "seconds", 0.0), 4))
+            row["absent"] = len(record.absent)
+            if getattr(record, "abandoned", False):
+                run.audit.write("abandoned", round=state.round, clients=len(record.visits))
+            commit(run, kept, config, state, record, row)
+            status.closed(record)
+            if on_round is not None:
+                on_round(state, record)
+
+        trained = strategy(run=name, state=state, on_round=store)
+        trained.state = state
+        trained.quarantined.restore(past_rejections(run.audit.path), state.round)
+        watched = WatchedGrid(grid, status)
+        trained.start(watched, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
+        return finish(run, setup, measure, trained.state)
+
+
+def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse what a run's folder decides."""
+    for name in ("run", "state"):
+        if name in options:
+            raise ValueError(f"deploy: {name} comes from the run's folder; leave it out")
+    if int(dict(settings.get("output", {})).get("checkpoint_every", 1)) != 1:
+        raise ValueError(
+            "deploy: output.checkpoint_every must be 1: the nodes keep their clients' states for the last rounds only"
+        )
+
+
+def _named(run: RunFolder, options: Mapping[str, Any]) -> str:
+    """The name under which nodes store the states of this run's clients, chosen once; other options are noted."""
+    path = run.path / RECORD
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", run.path.resolve().name).strip("-")[:60]
+    name = str(before.get("run") or f"{stem or 'run'}-{uuid4().hex[:12]}")
+    shown = {key: value for key, value in options.items() if isinstance(value, str | int | float | None)}
+    if before and before.get("options") != shown:
+        run.audit.write("options", before=before.get("options"), now=shown)
+    run.note(RECORD, {"run": name, "options": shown})
+    return name
+
+
+@contextmanager
+def _opened(path: Path, config: Config) -> Iterator[RunFolder]:
+    """The folder of a run, new or not; waits for its lock."""
+    new = not (path / "config.toml").is_file()
+    if new:
+        check_free(path)
+    end = monotonic() + LOCKED
+    while True:
+        try:
+            run = RunFolder.create(path, config) if new else RunFolder.open(path)
+            break
+        except RunLockedError as error:
+            if monotonic() >= end:
+                raise
+            _log.warning("%s; trying again for %.0f s", error, end - monotonic())
+            sleep(2.0)
+    with run:
+        if new:
+            run.audit.write("start", config=config.identity())
+        yield run
+
+
+class _ParentGone(BaseException):
+    """The process that started this one has died; no handler of ordinary errors may take it."""
+
+
+@contextmanager
+def _orphaned() -> Iterator[None]:
+    """End the run with an error that says so if the process that started this one has died.
+
+    Flower's ServerApp interrupts itself when its SuperExec is gone, and would report that the user stopped it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    parent = os.getppid()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupted(number: int, frame: Any) -> None:
+        if os.getppid() != parent:
+            raise _ParentGone
+        then = before[signal.Signals(number)]
+        if callable(then):
+            then(number, frame)
+        elif then == signal.SIG_DFL:
+            raise SystemExit(128 + number)
+
+    for number in before:
+        signal.signal(number, interrupted)
+    try:
+        yield
+    except _ParentGone:
+        raise RunError(
+            f"the process that started this one (SuperExec, process {parent}) has died; start it again, then give the "
+            "same flwr run: it resumes after the last round"
+        ) from None
+    finally:
+        for number, then in before.items():
+            signal.signal(number, then)

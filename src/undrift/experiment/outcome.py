@@ -1,0 +1,59 @@
+"""What a run stores: every round, and the result at its end."""
+
+from functools import partial
+from typing import Any
+
+from safetensors.torch import save
+
+from undrift.core.types import ServerState
+from undrift.core.wire import fingerprint
+from undrift.engine.record import Record
+from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.config import Config
+from undrift.experiment.folder import RunFolder, as_json
+from undrift.experiment.judge import best as best_of
+from undrift.experiment.judge import rounds_to
+from undrift.experiment.measure import Measure
+from undrift.experiment.quarantined import write_outcomes
+from undrift.experiment.saved import Outcome
+from undrift.experiment.setup import Setup
+
+
+def commit(
+    run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
+) -> None:
+    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due."""
+    write_outcomes(run.audit.write, state.round, record)
+    due = state.round % config.output.checkpoint_every == 0 or state.round == config.rounds
+    run.metrics.append(row, sync=due)
+    if due:
+        run.commit(kept, state, clients=len(record.visits))
+
+
+def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) -> Outcome:
+    """Write the result: the final model, the table of rounds and the summary."""
+    rows = run.metrics.rows()
+    own = measure.personal(state) if measure.has_personal else measure.own(state)
+    clients = {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]}
+    target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)
+    summary = {
+        "method": setup.config.method,
+        "arguments": setup.config.arguments,
+        "algorithm": repr(setup.algorithm),
+        "data": setup.title,
+        "parameters": len(state.params),
+        "identity": setup.config.identity(),
+        **best_of(rows, measure.judged_by),
+        "target": list(target) if isinstance(target, tuple) else target,
+        "rounds_to_target": [first(goal) for goal in target] if isinstance(target, tuple) else first(target),
+        "traffic": measure.traffic,
+        "sha256": fingerprint(state),
+    }
+    files = {
+        "clients.json": as_json(clients),
+        "model.safetensors": save(measure.weights(state)),
+        "metrics.parquet": run.metrics.parquet(),
+        "summary.json": as_json(summary),
+    }
+    run.end(files, str(summary["sha256"]))
+    return Outcome(run.path, summary)

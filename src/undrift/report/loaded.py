@@ -1,0 +1,192 @@
+"""What a report is made from: runs as they are read from their folders, grouped by method and setting."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os.path import relpath
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from undrift.experiment.config import Config
+from undrift.experiment.goals import Column
+from undrift.experiment.inspect import place
+from undrift.experiment.judge import run_judged_by
+from undrift.experiment.results import result
+from undrift.experiment.statistics import Result
+from undrift.experiment.targets import Target
+from undrift.util.metrics import Metrics
+
+
+class ReportError(ValueError):
+    """A report that cannot be made; the message names the folder or file and what to do."""
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run as the report reads it: its folder, its name in the report, its settings and its relative targets.
+
+    Its lens measurements are those after `round`, or at the end.
+    """
+
+    folder: Path
+    name: str
+    setting: str
+    label: str
+    config: Config
+    relative: tuple[Target, ...] = ()
+    round: int | None = None
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per round, up to the requested number of rounds."""
+        path = self.folder / "metrics.jsonl"
+        try:
+            return Metrics(path).rows()[: self.config.rounds]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ReportError(
+                f"{path}: a line is no row of a round; restore the file, or start the run again"
+            ) from None
+
+    @cached_property
+    def result(self) -> Result:
+        """Its entry in the table of a comparison."""
+        return result(self.folder, self.config, self.relative)
+
+    @cached_property
+    def judged_by(self) -> Column:
+        """The column of the rows by which it is judged."""
+        return run_judged_by(self.folder, self.config)
+
+    @cached_property
+    def lens(self) -> Any:
+        """The measurements at the end, or after its round; None if there are none."""
+        return self.read(str(place(Path(), self.round)))
+
+    @cached_property
+    def looks(self) -> list[Any]:
+        """The measurements after chosen rounds and at the end, in order."""
+        names = sorted(path.name for path in (self.folder / "lens").glob("*.json"))
+        looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
+        end = self.read("lens.json")
+        last = {end["round"]: end} if end else {}
+        return [measured for _, measured in sorted({**looks, **last}.items())]
+
+    @cached_property
+    def stream(self) -> list[dict[str, Any]]:
+        """The measurements taken during the run, one row each."""
+        return Metrics(self.folder / "lens.jsonl").rows()
+
+    def read(self, name: str) -> Any:
+        """A JSON file in the folder; None if it does not exist."""
+        path = self.folder / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise ReportError(f"{path}: not valid JSON; delete the file and write it again") from None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one method in one setting, one per seed: one line in every figure.
+
+    Args:
+        setting: what the runs share; empty if the report has one setting only.
+        label: the method's name in the report.
+        style: the number of its colour, the same wherever the label appears.
+        runs: one per seed.
+    """
+
+    setting: str
+    label: str
+    style: int
+    runs: tuple[LoadedRun, ...]
+
+    @property
+    def results(self) -> dict[int, Result]:
+        """Seed -> the result of its run."""
+        return {run.config.seed: run.result for run in self.runs}
+
+    @property
+    def judged_by(self) -> Column:
+        """The column by which all its runs are judged; if they differ, that of the global model, which all have."""
+        judges = [run.judged_by for run in self.runs]
+        return judges[0] if all(judge == judges[0] for judge in judges) else judges[0].metric
+
+    def lens(self, *keys: str) -> list[Any]:
+        """The measurements under nested keys, for each run that has them."""
+        return [value for run in self.runs if (value := lookup(run.lens, *keys)) is not None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to reproduce runs: the command, and the file it reads."""
+
+    name: str
+    command: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a report is made from.
+
+    Args:
+        title: of the page.
+        baseline: the label of the method that the others are compared with.
+        groups: the runs.
+        recipes: how to reproduce them.
+        notes: what is wrong with runs, a sentence each.
+        paths: the folders it was collected from, as arguments of a command.
+    """
+
+    title: str
+    baseline: str
+    groups: tuple[Group, ...]
+    recipes: tuple[Recipe, ...]
+    notes: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings, in order."""
+        return list(dict.fromkeys(group.setting for group in self.groups))
+
+    @property
+    def labels(self) -> list[str]:
+        """The methods, in order."""
+        return list(dict.fromkeys(group.label for group in self.groups))
+
+    @property
+    def runs(self) -> list[LoadedRun]:
+        """All runs."""
+        return [run for group in self.groups for run in group.runs]
+
+    def within(self, setting: str) -> list[Group]:
+        """The methods of one setting."""
+        return [group for group in self.groups if group.setting == setting]
+
+
+def lookup(tree: Any, *keys: str) -> Any:
+    """The value under keys of nested dicts; None if any of them is missing."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def from_here(folder: Path) -> str:
+    """A folder as an argument of a command: its path from the current directory, quoted for a shell."""
+    try:
+        return quote(Path(relpath(folder)).as_posix())
+    except ValueError:  # another drive
+        return quote(folder.as_posix())
+
+
+def shared_settings(config: Config) -> dict[str, Any]:
+    """What runs of one setting have in common, as a flat dict."""
+    values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
+    return values | {f"local.{name}": value for name, value in config.local}

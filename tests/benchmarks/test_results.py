@@ -1,0 +1,106 @@
+"""The committed results: pages made from them are up to date, and a run of them comes out the same again."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from undrift.data.dataset import DataError
+from undrift.experiment import Config
+from undrift.experiment.run import complete
+from undrift.experiment.setup import prepare
+from undrift.util.metrics import Metrics
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+
+
+def lines() -> list[dict[str, Any]]:
+    from study import RESULTS, read
+
+    return [line for path in sorted(RESULTS.glob("*.jsonl")) for line in read(path.stem)]
+
+
+def test_pages_are_up_to_date() -> None:
+    from pages import generated
+
+    for path, text in generated().items():
+        same = path.exists() if path.suffix == ".svg" else path.read_text() == text  # fonts differ between versions
+        assert same, f"{path.name} is not up to date: run make results"
+
+
+def test_every_line_has_settings_a_hash_and_a_curve() -> None:
+    for line in lines():
+        config = Config.build(line["config"])
+        assert len(line["sha256"]) == 64 and config.seed == line["seed"] and config.local.lr == line["lr"]
+        assert line["curve"][-1][0] == config.rounds and all(0 <= value <= 1 for _, value in line["curve"])
+
+
+def again(line: dict[str, Any], rounds: int, out: Path) -> dict[str, Any]:
+    """The last row of a run that is run again."""
+    config = Config.build({**line["config"], "rounds": rounds})
+    try:
+        ready = prepare(config)
+    except DataError as error:
+        pytest.skip(str(error))
+    complete(config, out, lambda: ready, None)
+    return Metrics(out / "metrics.jsonl").rows()[-1]
+
+
+def test_one_of_them_again(tmp_path: Path) -> None:
+    """Any line; the first evaluation. Kernels of other processors round differently, and early accuracies swing."""
+    line = Random().choice([x for x in lines() if x["setting"] != "feature"])
+    rounds, accuracy = line["curve"][0]
+    print(line["setting"], line["label"], line["seed"])
+    assert again(line, rounds, tmp_path / "run")["accuracy"] == pytest.approx(accuracy, abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_hash_of_one_of_them(tmp_path: Path) -> None:
+    """On the processor and the torch that made them, a whole run ends with the same bits."""
+    from study import RESULTS, machine
+
+    if json.loads((RESULTS / "machine.json").read_text()) != machine():
+        pytest.skip("the committed runs were made on another machine")
+    line = Random().choice(lines())
+    again(line, line["config"]["rounds"], tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["sha256"] == line["sha256"]
+
+
+def test_the_numbers_of_a_page_by_hand() -> None:
+    from pages import gap, gap_text, late, table
+
+    def line(label: str, seed: int, value: float) -> dict[str, Any]:
+        return {
+            "setting": "s",
+            "label": label,
+            "seed": seed,
+            "lr": 0.1,
+            "curve": [[1, 0.0], [2, value], [3, value], [4, value]],
+        }
+
+    found = [line("fedavg", 0, 0.5), line("fedavg", 1, 0.6), line("x", 0, 0.6), line("x", 1, 0.7)]
+    assert late(found[0]) == pytest.approx(50)
+    assert gap_text(gap(found, "s", "x", "fedavg")) == "+10.0 [+10.0, +10.0]"
+    assert gap_text(None) == "" and gap(found, "t", "x", "fedavg") is None
+    study = {"settings": {"s": {}}, "methods": [{"label": "fedavg"}, {"label": "x"}]}
+    assert "| s | x | 0.1 | 65.0 ± 7.1 | 2 | +10.0 [+10.0, +10.0] |" in table(study, found, ["fedavg"])
+
+
+def test_differences_at_every_evaluation_and_rows_without_results() -> None:
+    from pages import measured, trend
+
+    def line(label: str, seed: int, *accuracies: float) -> dict[str, Any]:
+        return {"setting": "a", "label": label, "seed": seed, "curve": [[5, accuracies[0]], [10, accuracies[1]]]}
+
+    study = {"settings": {"a": {}}, "methods": [{"label": x} for x in ("base", "later", "row")]}
+    lines = [line("base", 0, 0.5, 0.6), line("row", 0, 0.7, 0.61), line("row", 1, 0.1, 0.1)]
+    assert [row["label"] for row in measured(study, lines)["methods"]] == ["base", "row"]
+    heading, _, only = trend(study, lines, "base").splitlines()
+    assert heading == "| setting | row | round 5 | round 10 |" and only == "| a | row | +20.0 | +1.0 |"

@@ -1,0 +1,71 @@
+"""A study on digits: tuned, run, collected, and not computed twice."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from undrift.experiment import Config
+from undrift.experiment.run import complete
+from undrift.experiment.setup import prepare
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+STUDY = """
+name = "tiny"
+seeds = [0, 1]
+baseline = "fedavg"
+tune = { lr = [0.05, 0.1], rounds = 1, seed = 100, widenings = 0 }
+methods = [{ method = "fedavg" }, { label = "center", method = "fedavg + gradient:center('maps')" }]
+
+[base]
+data = "digits"
+clients = 10
+cohort = 2
+rounds = 2
+model = "mlp"
+local = { steps = 2, batch_size = 10 }
+output = { lens_every = 0 }
+
+[settings]
+skewed = { partition = "dirichlet:0.5" }
+even = { partition = "iid" }
+"""
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.syspath_prepend(FOLDER)
+    import study
+
+    monkeypatch.setattr(study, "RESULTS", tmp_path / "results")
+    (tmp_path / "tiny.toml").write_text(STUDY)
+    return study
+
+
+def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["skewed"])
+    lines = study.read("tiny")
+    assert [(x["setting"], x["label"], x["seed"]) for x in lines] == [
+        ("skewed", label, seed) for label in ("center", "fedavg") for seed in (0, 1)
+    ]
+    assert all(x["lr"] in (0.05, 0.1) and x["stateless"] and x["skew"]["label"] > 0.1 for x in lines)
+    assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
+
+    config = study.settings("tiny", "skewed/center/1")
+    summary = complete(config, tmp_path / "again", lambda: prepare(config), None)
+    assert json.loads((tmp_path / "again" / "summary.json").read_text())["sha256"] == lines[1]["sha256"], summary
+    with pytest.raises(SystemExit, match="not in"):
+        study.settings("tiny", "skewed/center/7")
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is known already")
+
+    with monkeypatch.context() as patch:  # on another machine
+        patch.setattr(study, "tune", never)
+        patch.setattr(import_module("undrift.experiment.compare"), "complete", never)
+        study.study(tmp_path / "tiny.toml", tmp_path / "elsewhere", ["skewed"])
+    study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["even"])
+    assert len(study.read("tiny")) == 8 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}
+    assert Config.build(study.read("tiny")[0]["config"]).partition == "iid"

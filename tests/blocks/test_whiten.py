@@ -1,0 +1,159 @@
+"""Damped whitening against the formula written out, and its limits."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from undrift import Algorithm, Local, Simulation
+from undrift.blocks import SAM, CommonRepresentation, Uniform, Whiten
+from undrift.blocks.spectral import whiten
+from undrift.blocks.spectral.whiten import damped, rows
+from undrift.testing import Clinic, clinic
+
+STREAM = torch.Generator().manual_seed(0)
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=STREAM, dtype=torch.float64)
+
+
+def written_out(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
+    """G (I + A / (share tr A))^-1, with A summed example by example and a plain inverse."""
+    second = torch.zeros(inputs.shape[1], inputs.shape[1], dtype=torch.float64)
+    for x in inputs:
+        second += torch.outer(x, x) / len(inputs)
+    return grad @ torch.linalg.inv(torch.eye(len(second)) + second / (share * second.trace()))
+
+
+@pytest.mark.parametrize("share", [1e-3, 0.05, 1.0, 1e3])
+@pytest.mark.parametrize(("count", "width"), [(1, 7), (5, 7), (7, 7), (40, 7)])
+def test_the_smaller_system_gives_the_formula(count: int, width: int, share: float) -> None:
+    grad, inputs = normal(3, width), normal(count, width) + 1.0
+    torch.testing.assert_close(damped(grad, inputs, share), written_out(grad, inputs, share), rtol=1e-9, atol=1e-11)
+    single = damped(grad.float(), inputs.float(), share)
+    torch.testing.assert_close(single.double(), written_out(grad, inputs, share), rtol=1e-3, atol=1e-4)
+
+
+def test_numbers_by_hand() -> None:
+    # One input (3, 4) has all of the energy: its direction keeps 0.25 / (0.25 + 1) = 1/5, the other keeps everything.
+    # (10, 5) = 10 (0.6, 0.8) + 5 (0.8, -0.6), so the result is 2 (0.6, 0.8) + 5 (0.8, -0.6) = (5.2, -1.4).
+    one = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    grad = torch.tensor([[10.0, 5.0]], dtype=torch.float64)
+    expected = torch.tensor([[5.2, -1.4]], dtype=torch.float64)
+    torch.testing.assert_close(damped(grad, one, 0.25), expected)
+    torch.testing.assert_close(damped(grad, one.expand(4, 2), 0.25), expected)
+    # Four orthogonal inputs of one length have a quarter each: with a share of a quarter, all keep half.
+    grad = normal(2, 4)
+    torch.testing.assert_close(damped(grad, torch.eye(4, dtype=torch.float64), 0.25), grad / 2)
+
+
+def test_the_size_of_the_inputs_does_not_matter() -> None:
+    grad, inputs = normal(3, 5).float(), normal(4, 5).float()
+    expected = damped(grad, inputs, 0.05)
+    for size in (1e-30, 1e30):
+        torch.testing.assert_close(damped(grad, inputs * size, 0.05), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(damped(grad, inputs * 0, 0.05), grad)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(2, 3, 3),
+        nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(2, 1)),
+        nn.Conv2d(2, 3, 3, dilation=2, padding=2, bias=False),
+    ],
+    ids=str,
+)
+def test_patches_times_weights_are_the_outputs(layer: nn.Conv2d, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whiten, "PATCHES", 10_000)
+    images = normal(4, 2, 9, 8).float()
+    outputs = layer(images) - (0 if layer.bias is None else layer.bias[:, None, None])
+    found = (rows(images, layer) @ layer.weight.flatten(1).T).view(4, -1, 3).transpose(1, 2)
+    torch.testing.assert_close(found, outputs.flatten(2))
+    assert torch.equal(rows(images[0], layer), rows(images[:1], layer))
+
+
+def test_large_images_are_read_at_a_part_of_their_places() -> None:
+    layer, images = nn.Conv2d(1, 2, 3, padding=1), normal(2, 1, 32, 32).float()
+    assert rows(images, layer).shape == (2 * 64, 9)
+    corner = torch.nn.functional.pad(images[0, 0], (1, 1, 1, 1))[:3, :3].flatten()
+    assert torch.equal(rows(images, layer)[0], corner)
+
+
+class Net(nn.Module):
+    """A convolution, one with groups, and two dense layers, of which one is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3)
+        self.groups = nn.Conv2d(4, 4, 1, groups=2)
+        self.head = nn.Linear(4 * 4, 3)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.groups(self.first(images).relu()).flatten(1))
+        return logits
+
+
+class Images:
+    """Two clients with ten images of 4 x 4 each."""
+
+    population = 2
+
+    def __init__(self) -> None:
+        stream = torch.Generator().manual_seed(1)
+        self.images = torch.rand(2, 10, 1, 4, 4, generator=stream)
+        self.labels = torch.randint(3, (2, 10), generator=stream)
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return Net()
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    def examples(self, client: int) -> int:
+        return 10
+
+    def batches(self, client: int, size: int, generator: torch.Generator):
+        for i in range(0, 10, size):
+            yield self.images[client, i : i + size], self.labels[client, i : i + size]
+
+
+def test_a_round_equals_a_loop_over_plain_tensors() -> None:
+    task, share, lr = Images(), 0.1, 0.5
+    algorithm = Algorithm(spectral=Whiten(share), aggregation=Uniform())
+    simulation = Simulation(algorithm, task, Local(lr=lr, epochs=1, batch_size=5))
+    found = simulation.run(1).params
+    ends = []
+    for client in range(2):
+        net = task.model()
+        for images, labels in task.batches(client, 5, torch.Generator()):
+            net.zero_grad()
+            hidden = net.groups(net.first(images).relu()).flatten(1).detach()
+            task.loss(net, (images, labels)).backward()
+            patches = [images[i, 0, a : a + 3, b : b + 3].flatten() for i in range(5) for a in (0, 1) for b in (0, 1)]
+            for layer, inputs in ((net.first, torch.stack(patches)), (net.head, hidden)):
+                grad = layer.weight.grad.flatten(1).double()
+                layer.weight.grad = written_out(grad, inputs.double(), share).float().view_as(layer.weight)
+            with torch.no_grad():
+                for p in net.parameters():
+                    if p.grad is not None:
+                        p -= lr * p.grad
+        ends.append(nn.utils.parameters_to_vector(net.parameters()).detach())
+    torch.testing.assert_close(found, sum(ends) / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_a_large_share_gives_the_host() -> None:
+    ends = []
+    for spectral in ({}, {"spectral": Whiten(1e12)}):
+        algorithm = Algorithm(SAM(0.1), **spectral)
+        ends.append(Simulation(algorithm, Clinic(), Local(lr=0.05, epochs=1, batch_size=4)).run(2).params)
+    torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-7)
+
+
+def test_another_block_may_read_what_a_layer_puts_out() -> None:
+    """FedCR reads the output of a layer whose inputs are read here."""
+    algorithm = Algorithm(objective=CommonRepresentation(3, 4, 0.01), spectral=Whiten())
+    state = Simulation(algorithm, clinic(algorithm), Local(lr=0.05, epochs=1, batch_size=4)).run(2)
+    assert torch.isfinite(state.params).all()

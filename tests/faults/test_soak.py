@@ -1,0 +1,51 @@
+"""R11 in short: what a run holds does not grow with its rounds. `make soak` measures thousands of them."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from undrift.util.history import History
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(scope="module")
+def soak() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+    spec = importlib.util.spec_from_file_location("undrift_soak", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_forty_rounds_hold_no_more_than_one(soak: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    append, held = History.append, []
+
+    def counted(self: History, row: object) -> None:
+        append(self, row)
+        held.append(len(self))
+
+    monkeypatch.setattr(History, "append", counted)
+    found = soak.simulation(40)
+    process = found["process"]
+    assert len(held) == 40 and max(held) == 1, "rows are in metrics.jsonl and not in memory, too"
+    assert found["warnings"] == [] and process["checkpoints"]["most"] == 4, "two checkpoints of two files"
+    assert process["files"]["most"] - process["files"]["least"] <= 1
+    assert process["threads"]["most"] == process["threads"]["least"]
+    assert process["disk"]["most"] < 1 and process["rss"]["last"] - process["rss"]["first"] < 50
+
+
+def test_a_trend_by_hand(soak: ModuleType) -> None:
+    rounds = range(0, 1000, 10)
+    found = soak.trend(rounds, [1000 if round < 100 else 5 + round / 500 for round in rounds])
+    assert found["per_1000_rounds"] == pytest.approx(2) and found["first"] == 5.2 and found["most"] < 7
+
+
+def test_sizes_leave_out_what_grows(soak: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(2**20))
+    (tmp_path / "audit.jsonl").write_bytes(bytes(2**20))
+    assert (soak.size_of(tmp_path), soak.size_of(tmp_path, ["audit.jsonl"])) == (2, 1)

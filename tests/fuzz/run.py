@@ -1,0 +1,108 @@
+"""Fuzzes the decoders: `python tests/fuzz/run.py --inputs 10000 --seconds 60 wire config`.
+
+With atheris (pip install atheris) inputs are guided by coverage; without it they are random changes of good ones. The
+inputs that fail are written to the folder fuzz-failures, and the command ends with 1.
+"""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from random import Random
+
+LIMIT = 1.0
+"""Seconds that one input may take."""
+
+
+def fuzz(name: str, inputs: int, seconds: float, seed: int = 0) -> dict[str, float]:
+    """Try inputs until their number or the time is reached; raises on the first fault."""
+    from targets import TARGETS, attempt, mutations
+
+    for data in TARGETS[name].seeds():
+        attempt(name, data)
+    accepted = count = 0
+    slowest, began = 0.0, time.monotonic()
+    for data in mutations(name, Random(seed)):
+        start = time.monotonic()
+        if count >= inputs or start - began >= seconds:
+            break
+        accepted += tried(name, data)
+        count, slowest = count + 1, max(slowest, time.monotonic() - start)
+    return {"inputs": count, "accepted": accepted, "slowest": slowest, "seconds": time.monotonic() - began}
+
+
+def tried(name: str, data: bytes) -> bool:
+    """Decode one input; one that fails or takes too long is stored."""
+    from targets import attempt
+
+    start = time.process_time()
+    try:
+        accepted = attempt(name, data)
+        if time.process_time() - start > LIMIT:
+            raise TimeoutError(f"{name}: an input of {len(data)} bytes took {time.process_time() - start:.1f} s")
+    except BaseException:
+        folder = Path("fuzz-failures")
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{name}-{abs(hash(data)):x}"
+        path.write_bytes(data)
+        print(f"{name}: {path} fails", file=sys.stderr)
+        raise
+    return accepted
+
+
+def guided(name: str, inputs: int, seconds: float) -> None:
+    """The same with atheris, in this process, which it ends."""
+    import atheris
+
+    with atheris.instrument_imports(include=["undrift"]):
+        import targets
+
+    corpus = targets._folder() / "corpus"
+    corpus.mkdir()
+    for number, data in enumerate(targets.TARGETS[name].seeds()):
+        (corpus / str(number)).write_bytes(data)
+    words = targets._folder() / "words"
+    words.write_text(
+        "".join(
+            '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in targets.TARGETS[name].words if word
+        )
+    )
+    limits = [f"-runs={inputs}", f"-max_total_time={int(seconds)}", "-timeout=10", "-rss_limit_mb=4096"]
+    found = "fuzz-failures/"
+    os.makedirs(found, exist_ok=True)
+    options = [f"-dict={words}", f"-artifact_prefix={found}{name}-", "-print_final_stats=1", "-max_len=65536"]
+    atheris.Setup([sys.argv[0], *limits, *options, str(corpus)], lambda data: (tried(name, data), None)[1])
+    atheris.Fuzz()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*")
+    parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--guided", action="store_true", help="one target with atheris")
+    given = parser.parse_args()
+    if given.guided:
+        guided(given.targets[0], given.inputs, given.seconds)
+    from targets import TARGETS
+
+    failed = 0
+    for name in given.targets or TARGETS:
+        try:
+            found = fuzz(name, given.inputs, given.seconds, given.seed)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            failed += 1
+            lines = traceback.format_exc(limit=-4)
+            print(f"{name:12} FAILED {lines}", flush=True)
+            continue
+        print(f"{name:12} " + "  ".join(f"{key} {value:g}" for key, value in found.items()), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The pictures of the docs are those that their scripts draw, small, and sufficient for themselves."""
+
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+HERE = Path(__file__).parent.parent / "docs" / "figures"
+sys.path.insert(0, str(HERE))
+
+import make_badges  # noqa: E402
+import make_curves  # noqa: E402
+import make_references  # noqa: E402
+import make_round  # noqa: E402
+from canvas import DARK, LIGHT, Theme  # noqa: E402
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+def test_drawn_pictures_are_up_to_date(theme: Theme) -> None:
+    curves = json.loads((HERE / "curves.json").read_text())
+    assert (HERE / f"round-{theme.name}.svg").read_text() == make_round.draw(theme), "run make figures"
+    assert (HERE / f"curves-{theme.name}.svg").read_text() == make_curves.draw(theme, curves), "run make figures"
+
+
+def test_badges_say_what_the_project_says() -> None:
+    for name, value in make_badges.badges().items():
+        assert (HERE / f"badge-{name}.svg").read_text() == make_badges.draw(name, value), "run make figures"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((HERE.parents[1] / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_papers_are_up_to_date() -> None:
+    page = (HERE.parent / "cite.md").read_text()
+    assert make_references.filled(page) == page, "run make figures"
+
+
+@pytest.mark.parametrize("path", sorted([*HERE.glob("*.svg"), *HERE.glob("*.png")]), ids=lambda path: path.name)
+def test_a_picture_is_small_and_needs_no_network(path: Path) -> None:
+    assert path.stat().st_size < 200_000
+    if path.suffix == ".svg":
+        text = path.read_text()
+        ElementTree.fromstring(text)
+        assert "url(http" not in text
+        assert "href=" not in text
+
+
+def test_curves_are_the_accuracies_of_the_comparison() -> None:
+    curves = json.loads((HERE / "curves.json").read_text())
+    assert set(curves["accuracy"]) == set(make_curves.NAMES)
+    assert {len(seed) for seeds in curves["accuracy"].values() for seed in seeds} == {len(curves["rounds"])}
