@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[1]
 PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence.json"
 LATE = 3
 """How many of the last evaluations count."""
-COLOURS = ("#777777", "#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a")
 
 Lines = list[dict[str, Any]]
 Values = dict[int, float]
@@ -142,31 +141,32 @@ def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
         lines: the raw results.
         baseline: the row that differences are taken from.
     """
-    labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
-    settings = [x for x in study["settings"] if any(line["setting"] == x and line["label"] in labels for line in lines)]
+    gaps: dict[str, dict[str, Difference]] = {}
+    for setting in study["settings"]:
+        for row in reversed(study["methods"]):
+            found = gap(lines, setting, row["label"], baseline) if row["label"] != baseline else None
+            if found is not None and found.low is not None:
+                gaps.setdefault(setting, {})[row["label"]] = found
+    heights = [len(rows) + 1.5 for rows in gaps.values()]
     with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
-        drawn = Figure(figsize=(7, 0.6 + 0.17 * (len(labels) + 1) * len(settings)), layout="constrained")
-        axes = drawn.add_subplot()
-        axes.axvline(0, color="#777777", linewidth=0.8)
-        for k, label in enumerate(labels):
-            gaps = [(i, gap(lines, setting, label, baseline)) for i, setting in enumerate(settings)]
-            known = [(i, x) for i, x in gaps if x is not None and x.low is not None]
+        drawn = Figure(figsize=(7, 0.6 + 0.2 * sum(heights)), layout="constrained")
+        parts = drawn.subplots(len(gaps), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (setting, rows) in zip(parts, gaps.items(), strict=True):
+            ends = [[x.mean - x.low, x.high - x.mean] for x in rows.values()]  # type: ignore[operator]
+            axes.axvline(0, color="#777777", linewidth=0.8)
             axes.errorbar(
-                [x.mean for _, x in known],
-                [-i - (k + 1) / (len(labels) + 1) for i, _ in known],
-                xerr=[[x.mean - x.low for _, x in known], [x.high - x.mean for _, x in known]],  # type: ignore[operator]
+                [x.mean for x in rows.values()],
+                range(len(rows)),
+                xerr=[*zip(*ends, strict=True)],
                 fmt="o",
                 markersize=4,
                 capsize=2,
-                color=COLOURS[(k + 1) % len(COLOURS)],
-                label=label,
+                color="#1f77b4",
             )
-        axes.set_yticks([-i - 0.5 for i in range(len(settings))], settings)
-        axes.set_ylim(-len(settings), 0)
-        for i in range(1, len(settings)):
-            axes.axhline(-i, color="#dddddd", linewidth=0.8)
-        axes.set_xlabel(f"late accuracy minus {baseline}, points, paired 95 % intervals")
-        axes.legend(loc="best", fontsize=8)
+            axes.set_yticks(range(len(rows)), rows)
+            axes.set_ylim(-0.7, len(rows) - 0.3)
+            axes.set_title(setting, fontsize=9, loc="left")
+        parts[-1].set_xlabel(f"late accuracy minus {baseline}, points, paired 95 % intervals")
         return svg(drawn)
 
 

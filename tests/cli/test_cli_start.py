@@ -92,6 +92,8 @@ def test_the_names_are_those_of_the_registries() -> None:
 def test_version() -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout == f"undrift {undrift.__version__}\n"
     assert version("undrift") == undrift.__version__
+    run = subprocess.run([sys.executable, "-m", "undrift", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout == f"undrift {undrift.__version__}\n"
 
 
 def test_the_face_is_lazy_and_complete() -> None:

@@ -12,6 +12,7 @@ BAD = [
     # names
     (("runn",), "undrift: no command is named 'runn'; did you mean 'run'? (see undrift --help)"),
     (("run", "fedavgg"), "undrift run: no algorithm is named 'fedavgg'; did you mean 'fedavg'?"),
+    (("run", "my.toml"), "undrift run: my.toml is a file, not a method; write --config my.toml"),
     (
         ("run", "scaffold + sm(0.1)"),
         "undrift run: method: no algorithm, block or filter is named 'sm'; did you mean 'sam'?",

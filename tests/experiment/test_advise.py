@@ -1,7 +1,7 @@
 """Recommendations: from the nearest measured cases, within limits, and as sure as these allow."""
 
 from undrift.data.skew import DataSkew
-from undrift.experiment.advise import Case, advise, as_record, distance, evidence
+from undrift.experiment.advise import Case, advise, as_record, distance, evidence, once
 
 STRONG, EVEN = DataSkew(0.7, 0.4, 0.0, 100), DataSkew(0.0, 0.0, 0.0, 100)
 
@@ -17,7 +17,7 @@ def case(method: str, low: float, high: float, data: str = "cifar10", label: flo
 
 
 def test_the_best_that_never_lost_comes_first() -> None:
-    cases = [case("a", 1, 3), case("a", 2, 4, "digits"), case("b", 8, 9), case("b", -3, -1), case("c", -1, 3)]
+    cases = [case("a", 1, 3), case("a", 2, 4, "digits"), case("b", 8, 9), case("b", -3, -1, "digits"), case("c", -1, 3)]
     found = advise(STRONG, cases)
     assert [choice.method for choice in found] == ["a", "fedavg", "b", "c"], "b lost once, c never won"
     assert (found[0].wins, found[0].losses, found[0].difference, found[0].confidence) == (2, 0, 2.5, "moderate")
@@ -28,16 +28,25 @@ def test_compositions_are_compared_within_a_study() -> None:
     """`b` was measured where gains are large; where both were measured, `a` is better."""
     cases = [case("a", 9, 11, study="s"), case("b", 8, 10, study="s"), case("a", 1, 3, "digits", study="t")]
     assert [choice.method for choice in advise(STRONG, cases)] == ["a", "b", "fedavg"]
-    more = [*cases, case("a", 1, 3, study="u"), case("c", 20, 30, study="v")]
+    more = [*cases, case("a", 1, 3, study="u", model="n"), case("c", 20, 30, study="v")]
     found = advise(STRONG, more)
     assert [(choice.method, choice.confidence) for choice in found[:2]] == [("a", "strong"), ("c", "weak")]
 
 
 def test_three_cases_on_two_data_sets_are_strong() -> None:
-    three = [case("a", 1, 3), case("a", 2, 4), case("a", 1, 2, "digits")]
+    three = [case("a", 1, 3), case("a", 2, 4, model="n"), case("a", 1, 2, "digits")]
     assert advise(STRONG, three)[0].confidence == "strong"
-    assert advise(STRONG, [case("a", 1, 3), case("a", 2, 4), case("a", 1, 2)])[0].confidence == "moderate"
+    one_data_set = [case("a", 1, 3, model=model) for model in "mno"]
+    assert advise(STRONG, one_data_set)[0].confidence == "moderate"
     assert advise(STRONG, three[:1])[0].confidence == "weak"
+
+
+def test_studies_of_one_problem_count_once() -> None:
+    """Two studies with one data set, model and partition are one case: the one with more seeds."""
+    more = case("a", 1, 2, study="t", seeds=9)
+    assert once([case("a", 1, 3), more, case("a", 1, 3, study="u")]) == [more]
+    found = advise(STRONG, [case("a", 1, 3), more, case("a", 1, 3, "digits")])[0]
+    assert (found.wins, found.confidence, found.cases[0].study) == (2, "moderate", "t")
 
 
 def test_only_near_cases_count() -> None:

@@ -72,6 +72,8 @@ def check_spelling(method: str | None = None, data: str | None = None, model: st
         data: a data set, a path or a reference.
         model: a model or a reference.
     """
+    if method is not None and method.endswith(".toml"):
+        raise ValueError(f"{method} is a file, not a method; write --config {method}")
     for word, what, setting, known in (
         (method, "algorithm", "", methods),
         (data, "data set", "data: ", data_sets),

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -98,6 +98,20 @@ def distance(skew: DataSkew, other: Mapping[str, float]) -> float:
     return sum(_SCALES[kind] * abs(value - other[kind]) for kind, value in known.items())
 
 
+def once(cases: Iterable[Case]) -> list[Case]:
+    """Of dependent cases, with one composition, data set, model and partition, the one with the most seeds.
+
+    Args:
+        cases: the evidence.
+    """
+    found: dict[tuple[str, str, str, str], Case] = {}
+    for case in cases:
+        key = case.method, case.data, case.model, case.partition
+        if key not in found or case.seeds > found[key].seeds:
+            found[key] = case
+    return list(found.values())
+
+
 def advise(
     skew: DataSkew,
     cases: Sequence[Case] | None = None,
@@ -119,7 +133,7 @@ def advise(
         gradients: the most gradient evaluations per step, in units of FedAvg's.
         traffic: the most bytes per round, in units of FedAvg's.
     """
-    near = [case for case in (evidence() if cases is None else cases) if distance(skew, case.skew) <= NEAR]
+    near = [case for case in once(evidence() if cases is None else cases) if distance(skew, case.skew) <= NEAR]
     allowed = [
         case
         for case in near

@@ -1,4 +1,4 @@
-"""`python -m undrift.cli` is `undrift`."""
+"""`python -m undrift` is `undrift`."""
 
 from undrift.cli import app
 
