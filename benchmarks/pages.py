@@ -15,6 +15,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from beside import beside, gap_text, sources
 from shared import svg
 from study import RESULTS, committed, read
 from undrift.experiment.statistics import Difference, paired
@@ -60,19 +61,6 @@ def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None
         other: the row to compare with.
     """
     return paired(values(lines, setting, label), values(lines, setting, other))
-
-
-def gap_text(found: Difference | None) -> str:
-    """A difference with its interval.
-
-    Args:
-        found: the difference.
-    """
-    if found is None:
-        return ""
-    if found.low is None or found.high is None:
-        return f"{found.mean:+.1f}"
-    return f"{found.mean:+.1f} [{found.low:+.1f}, {found.high:+.1f}]"
 
 
 def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
@@ -133,6 +121,21 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
     return markdown(["setting", "row", *(f"round {at}" for at in rounds)], texts, left=2)
 
 
+def all_gaps(study: Mapping[str, Any], lines: Lines, baseline: str) -> dict[str, dict[str, Difference]]:
+    """Setting -> row -> the paired difference from the baseline.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+        baseline: the row that differences are taken from.
+    """
+    labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
+    return {
+        setting: {label: x for label in labels if (x := gap(lines, setting, label, baseline)) is not None}
+        for setting in study["settings"]
+    }
+
+
 def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
     """Differences from the baseline with their intervals, setting by setting, as SVG.
 
@@ -141,12 +144,11 @@ def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
         lines: the raw results.
         baseline: the row that differences are taken from.
     """
-    gaps: dict[str, dict[str, Difference]] = {}
-    for setting in study["settings"]:
-        for row in reversed(study["methods"]):
-            found = gap(lines, setting, row["label"], baseline) if row["label"] != baseline else None
-            if found is not None and found.low is not None:
-                gaps.setdefault(setting, {})[row["label"]] = found
+    gaps = {
+        setting: {row: x for row, x in reversed(rows.items()) if x.low is not None}
+        for setting, rows in all_gaps(study, lines, baseline).items()
+    }
+    gaps = {setting: rows for setting, rows in gaps.items() if rows}
     heights = [len(rows) + 1.5 for rows in gaps.values()]
     with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
         drawn = Figure(figsize=(7, 0.6 + 0.2 * sum(heights)), layout="constrained")
@@ -187,6 +189,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
         else f"{local.get('epochs', 1)} epochs"
     )
     weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
+    papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
@@ -204,7 +207,7 @@ Accuracy minus {study["baseline"]} at every evaluation:
 
 {trend(study, lines, study["baseline"])}
 
-Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
+{papers}Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
 [the tuned comparison](../../benchmarks/results/here/{name}.toml). One run again, to the same hash:
 
 ```text

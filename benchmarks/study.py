@@ -3,9 +3,10 @@
     python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...]
 
 The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
-of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. The folder
-`runs/here/NAME` has all runs; a study that was interrupted resumes. Runs and learning rates that are committed are not
-computed again, so that a study can be spread over machines. What is committed is
+of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. A table
+`[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
+resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
+What is committed is
 
     benchmarks/results/here/NAME.toml   the tuned comparison, for `undrift compare`
     benchmarks/results/here/NAME.jsonl  one line per run: setting, label, seed, settings, hash of the model, curve
@@ -65,6 +66,7 @@ def study(file: Path, runs: Path, names: list[str]) -> None:
     """
     values = tomllib.loads(file.read_text())
     budget = values.pop("tune")
+    values.pop("published", None)
     chosen = names or [*values.get("settings", {"": {}})]
     for row in values["methods"]:
         for setting in chosen:

@@ -11,6 +11,7 @@ from undrift.data.dataset import DataError
 from undrift.experiment import Config
 from undrift.experiment.run import complete
 from undrift.experiment.setup import prepare
+from undrift.experiment.statistics import Difference
 from undrift.util.metrics import Metrics
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -107,3 +108,30 @@ def test_differences_at_every_evaluation_and_rows_without_results() -> None:
     assert [row["label"] for row in measured(study, lines)["methods"]] == ["base", "row"]
     heading, _, only = trend(study, lines, "base").splitlines()
     assert heading == "| setting | row | round 5 | round 10 |" and only == "| a | row | +20.0 | +1.0 |"
+
+
+def test_published_differences_beside_ours() -> None:
+    """FedFFT's Table 1, CIFAR-10, Dirichlet 0.1: FedAvg 76.00, FedSAM 74.92, SCAFFOLD 78.57, FedDyn 78.08."""
+    from beside import beside, contradicts, order_agreement, published_gaps, sources
+
+    source = "fedfft/table1/cifar10-0.1"
+    theirs = published_gaps(source, "fedavg")
+    assert theirs["fedsam"] == pytest.approx(-1.08) and theirs["scaffold"] == pytest.approx(2.57)
+    better, worse, unclear = (
+        Difference(4.0, 1.0, 7.0, 3),
+        Difference(-3.0, -4.0, -2.0, 3),
+        Difference(1.0, -1.0, 3.0, 3),
+    )
+    assert contradicts(better, -1.08) and contradicts(worse, 2.57)
+    assert not contradicts(better, 2.57) and not contradicts(unclear, -1.08)
+    ours = {"fedsam": better, "scaffold": worse, "feddyn": unclear}
+    # ours fedsam > feddyn > fedavg > scaffold, theirs scaffold > feddyn > fedavg > fedsam; d = 3, 0, 0, 3
+    assert order_agreement(ours, theirs) == pytest.approx(1 - 6 * 18 / (4 * 15))
+    assert order_agreement({"fedsam": better}, theirs) is None
+    text = beside({"s": [source]}, {"s": ours}, "fedavg")
+    assert "| fedsam | +4.0 [+1.0, +7.0] | **-1.1** |" in text and "| feddyn | +1.0 [-1.0, +3.0] | +2.1 |" in text
+    assert "fedfft, Table 1 -0.80" in text
+    assert beside({}, {"s": ours}, "fedavg") == "" and sources("no-such-study") == {}
+    for name in ("table-cifar", "table-fashion"):
+        for chosen in sources(name).values():
+            assert all("fedsam" in published_gaps(x, "fedavg") for x in chosen)
