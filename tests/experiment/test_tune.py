@@ -116,6 +116,23 @@ def test_tune_judges_on_held_out_examples_and_runs_nothing_twice(tmp_path: Path,
     assert tune(tuning(), tmp_path) == told and started == []
 
 
+def test_the_score_of_a_point_is_the_mean_over_seeds(tmp_path: Path, started: list[str]) -> None:
+    told = tune(tuning(seeds=[3, 5], widenings=0), tmp_path)
+    assert told["seeds"] == [3, 5] and len(told["trials"]) == 2 and len(started) == 4
+    for trial in told["trials"]:
+        folders = [tmp_path / f"trials/lr-{trial['lr']}/seed-{seed}" for seed in (3, 5)]
+        assert [Config.read(folder / "config.toml").seed for folder in folders] == [3, 5]
+        rows = [json.loads((folder / "metrics.jsonl").read_text()) for folder in folders]
+        assert trial["score"] == pytest.approx((rows[0]["client_accuracy"] + rows[1]["client_accuracy"]) / 2)
+    assert Config.read(tmp_path / "choice.toml").seed == RUN.get("seed", 0), "the choice keeps the seed of the base"
+    alone = tune(tuning(base={"seed": 5}, widenings=0), tmp_path / "alone")
+    assert alone["seeds"] == [5]
+    rows = json.loads((tmp_path / "trials/lr-1.0/seed-5/metrics.jsonl").read_text())
+    assert alone["trials"][1]["score"] == rows["client_accuracy"], "each seed has its own partition"
+    started.clear()
+    assert tune(tuning(seeds=[3, 5], widenings=0), tmp_path) == told and started == []
+
+
 def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
     wild = tuning(grid={"lr": [0.1, 1e5]}, widenings=0, base={"local": {"clip": 1e6, "batch_size": 10, "epochs": 2}})
     told = tune(wild, tmp_path)
@@ -131,6 +148,7 @@ def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
         ({"grid": {"a": [1, 2], "b": [1, 2]}}, "grid: takes lr and at most one argument of the method, got a, b"),
         ({"base": {"method": "fedavg"}}, r"base\.method: write it at the top"),
         ({"base": {"holdout": 0.05}}, "holdout: trials are scored on it: 0.1 at least, got 0.05"),
+        ({"seeds": [1, 1]}, r"seeds: each once, got \[1, 1\]"),
         ({"by": "first"}, "by: .*'best' or 'last'"),
         ({"gird": {}}, "gird: unknown key; did you mean 'grid'"),
         ({"grid": {"nu": [1, 2]}}, "arguments of fedavg: .*nu"),
@@ -157,5 +175,8 @@ def test_the_command_tune(tmp_path: Path) -> None:
     )
     again = runner.invoke(app, ["tune", str(tmp_path / "tune.toml"), "--out", str(out), "--json"])
     assert again.exit_code == 0 and len(json.loads(again.stdout)["trials"]) == 4
+    two = ["--seed", "1", "--seed", "2", "--out", str(tmp_path / "two"), "--json"]
+    several = runner.invoke(app, ["tune", "fedprox", "--grid", "lr=0.1,0.2", *flags[:-4], *two])
+    assert several.exit_code == 0 and json.loads(several.stdout)["seeds"] == [1, 2]
     wrong = runner.invoke(app, ["tune", "fedprox", "--grid", "lr"])
     assert wrong.exit_code == 2 and "--grid lr: write NAME=V1,V2,..." in wrong.stderr

@@ -79,7 +79,10 @@ def tune_method(
     data: Data = None,
     partition: Partition = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds of each trial.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Seed of every random choice. Repeatable: a point's score is the mean over the seeds."),
+    ] = None,
     preset: Preset = None,
     precision: PrecisionName = None,
     setting: Annotated[
@@ -115,9 +118,10 @@ def tune_method(
     with reported("tune", RunError, CheckpointError):
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
-        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed}
+        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}
         base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
+        fixed["seeds"] = seed if seed and len(seed) > 1 else None
         base.pop("method", None)
         engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)

@@ -1,6 +1,6 @@
 """Tuning: a grid over the learning rate and at most one argument of a method, widened until its best point is inside.
 
-OUT/trials/<values>  a run folder for each point of the grid
+OUT/trials/<values>  a run folder for each point of the grid; with several seeds <values>/seed-<seed>
 OUT/tune.json        all trials and the choice
 OUT/choice.toml      the settings to run
 
@@ -11,11 +11,12 @@ data, which should then be data for validation.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, product
 from math import inf, isfinite, prod
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -53,6 +54,7 @@ class Tuning(Strict):
         grid: "lr" and at most one argument of the method, each with its first values.
         by: "best" scores a trial by its best round, "last" by its last.
         widenings: how often the grid may be widened.
+        seeds: of the trials; the score of a point is the mean over them. Without any it is the seed of `base`.
         base: all other settings of the runs; without `holdout` a fifth of every client's examples is held out.
     """
 
@@ -61,6 +63,7 @@ class Tuning(Strict):
     grid: dict[str, tuple[int | float, ...]] = Field(default_factory=lambda: dict(GRID))
     by: Literal["best", "last"] = "best"
     widenings: Annotated[int, Field(ge=0, le=100)] = 6
+    seeds: tuple[int, ...] = ()
     base: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -71,6 +74,8 @@ class Tuning(Strict):
         for name, values in self.grid.items():
             if len(set(values)) < 2:
                 raise ValueError(f"grid.{name}: needs two values at least to widen from, got {list(values)}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: each once, got {list(self.seeds)}")
         for key in sorted(self.base.keys() & {"method", "arguments"}):
             raise ValueError(f"base.{key}: write it at the top of the file")
         return self
@@ -88,12 +93,13 @@ class Tuning(Strict):
             tuning.config(point, source)
         return tuning
 
-    def config(self, point: Point, source: str = "tune") -> Config:
-        """The run of a point."""
+    def config(self, point: Point, source: str = "tune", seed: int | None = None) -> Config:
+        """The run of a point, with the seed of `base` or with this one."""
         own = dict(zip(self.grid, point, strict=True))
         local = {"lr": own.pop("lr")} if "lr" in own else {}
         given = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
-        config = Config.build(merged(self.base, given), source)
+        seeded = {} if seed is None else {"seed": seed}
+        config = Config.build(merged(self.base, {**given, **seeded}), source)
         if 0 < config.holdout < LEAST:
             raise ConfigError(f"{source}: holdout: trials are scored on it: {LEAST} at least, got {config.holdout}")
         if config.task is not None:  # which has data of its own to score trials on
@@ -201,21 +207,26 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         out: the folder to write to; a search that is already there is resumed.
         watch: called with the name of a trial and each of its rows.
     """
-    shared: list[Setup] = []
+    shared: dict[int, Setup] = {}
     judges = [GLOBAL]  # known once a trial has been prepared
-    stack, number, first = ExitStack(), count(1), prod(len(set(values)) for values in tuning.grid.values())
+    number, first = count(1), prod(len(set(values)) for values in tuning.grid.values()) * max(1, len(tuning.seeds))
+    pool = Workers()
 
     def evaluate(point: Point) -> float:
-        name = _name(tuning, point)
+        return fmean(trial(point, seed) for seed in tuning.seeds or (None,))  # nan if any diverged
+
+    def trial(point: Point, seed: int | None) -> float:
+        name = _name(tuning, point) + ("" if seed is None else f"/seed-{seed}")
         tell_trial(next(number), first, name)
         try:
-            config = tuning.config(point)
+            config = tuning.config(point, seed=seed)
         except ConfigError as error:
             raise RefusedError(str(error)) from error
 
         def ready() -> Setup:
-            shared[:] = shared or [replace(prepare(config), pool=stack.enter_context(Workers()))]
-            return variant(shared[0], config)
+            if config.seed not in shared:
+                shared[config.seed] = replace(prepare(config), pool=pool)
+            return variant(shared[config.seed], config)
 
         with suppress(StalledError):  # its rows say that it diverged
             complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
@@ -225,7 +236,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
 
     make_private(out)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
-    with stack:
+    with pool:
         return _write(tuning, out, search(grid, evaluate, tuning.widenings), judges[0])
 
 
@@ -271,6 +282,7 @@ def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> di
     summary = {
         "method": tuning.method,
         "by": tuning.by,
+        "seeds": list(tuning.seeds) or [config.seed],
         "judged_by": judge,
         "holdout": config.holdout,
         "axes": result.axes,
