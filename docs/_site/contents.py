@@ -32,7 +32,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "reliability",
     ),
     "Findings and results": ("results/index", "results/*", "findings/*", "papers"),
-    "Reference": ("reference/README", "reference/changelog", "reference/contributing", "cite"),
+    "Reference": ("reference/README", "reference/commands", "reference/changelog", "reference/contributing", "cite"),
 }
 """Captions with their pages; a page that does not exist yet is left out, "*" stands for all that are left."""
 

@@ -1,13 +1,13 @@
 """What happens to a page before Sphinx reads it: its marks are filled in and its links resolved.
 
 A mark is a comment that a forge does not show: `<!-- site: contents -->`, `<!-- site: names undrift.core -->`,
-`<!-- site: modules -->`, `<!-- site: file CHANGELOG.md -->`.
+`<!-- site: modules -->`, `<!-- site: commands -->`, `<!-- site: file CHANGELOG.md -->`.
 """
 
 import json
 import re
 
-from _site import contents, gallery, links, reference
+from _site import commands, contents, gallery, links, reference
 
 _MARK = re.compile(r"<!-- site: (\w+)(?: ([\w.]+))? -->")
 
@@ -62,7 +62,9 @@ def _filled(kind: str, argument: str, page: str) -> str:
         rows = [f"| [{module}]({module}.md) | {about} |" for module, about in reference.MODULES.items()]
         listed = contents.toctree(list(reference.MODULES))
         return "\n".join(["| module | what it is for |", "|---|---|", *rows, "", listed])
+    if kind == "commands":
+        return commands.page()
     if kind == "file":
         text = (links.ROOT / argument).read_text(encoding="utf-8")
         return links.rewritten(text, argument, page)
-    raise ValueError(f"{page}: the site knows no mark {kind!r}; contents, names, modules and file exist")
+    raise ValueError(f"{page}: the site knows no mark {kind!r}; contents, names, modules, commands and file exist")

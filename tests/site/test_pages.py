@@ -4,14 +4,17 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from _site import contents, curves, docstrings, gallery, links, pages, reference  # noqa: E402
+from _site import commands, contents, curves, docstrings, gallery, links, pages, reference  # noqa: E402
 from undrift.algorithms import ALGORITHMS  # noqa: E402
+from undrift.cli import app  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -146,3 +149,16 @@ def test_values_have_the_text_below_them() -> None:
         and not reference.value_doc(module, name)
     ]
     assert not undocumented
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    group: Any = typer.main.get_command(app)
+    sections = commands.page().split("\n## undrift ")
+    assert [text.split()[0] for text in sections[1:]] == list(group.commands)
+    for text, (name, command) in zip(sections[1:], group.commands.items(), strict=True):
+        assert f"| [undrift {name}](#undrift-{name}) |" in sections[0] and f"```bash\nundrift {name}" in text
+        for option in command.params:
+            assert all(f"`{x}`" in text for x in option.opts if x.startswith("--")), (name, option.name)
+    run = sections[1]
+    assert "| `METHOD` | A name from undrift list, a composition of blocks, or your own. |" in run
+    assert "| `--clients` INTEGER | Number of clients. |" in run and "[fp32\\|bf16\\|fp16]" in run
