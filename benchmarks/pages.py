@@ -240,6 +240,7 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
             found.append(
                 {"study": name, "data": data, "model": whole["model"], "partition": whole["partition"]}
                 | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row["method"], whole)}
+                | {"baseline": composition("fedavg", whole)}
                 | {"stateless": own[0]["stateless"], "gradients": own[0]["gradients"] / base["gradients"]}
                 | {"traffic": own[0]["traffic"], "seeds": apart.pairs}
                 | {
@@ -257,7 +258,7 @@ def composition(method: str, settings: Mapping[str, Any]) -> str:
         method: the row's.
         settings: of the study.
     """
-    equal = settings.get("weights") == "uniform" and method.startswith("fedavg + ")
+    equal = settings.get("weights") == "uniform" and (method == "fedavg" or method.startswith("fedavg + "))
     return method.replace("fedavg", "uniform", 1) if equal else method
 
 

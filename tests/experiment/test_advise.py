@@ -10,7 +10,14 @@ def case(method: str, low: float, high: float, data: str = "cifar10", label: flo
     skew = {"label": label, "quantity": 0.4 if label else 0.0, "feature": 0.0}
     values = {
         **{"study": "s", "data": data, "model": "m", "partition": "p", "skew": skew, "label": method, "method": method},
-        **{"stateless": True, "gradients": 1.0, "traffic": 1.0, "seeds": 5, "difference": (low + high) / 2},
+        **{
+            "baseline": "fedavg",
+            "stateless": True,
+            "gradients": 1.0,
+            "traffic": 1.0,
+            "seeds": 5,
+            "difference": (low + high) / 2,
+        },
         **{"low": low, "high": high, **changed},
     }
     return Case(**values)  # type: ignore[arg-type]
@@ -47,6 +54,18 @@ def test_studies_of_one_problem_count_once() -> None:
     assert once([case("a", 1, 3), more, case("a", 1, 3, study="u")]) == [more]
     found = advise(STRONG, [case("a", 1, 3), more, case("a", 1, 3, "digits")])[0]
     assert (found.wins, found.confidence, found.cases[0].study) == (2, "moderate", "t")
+
+
+def test_every_study_counts_for_the_order() -> None:
+    """`a` has more seeds elsewhere; in the study that has both, it is behind `b`."""
+    cases = [case("a", 1, 3), case("b", 3, 5), case("a", 7, 9, study="t", seeds=9), case("b", 2, 4, "digits")]
+    found = advise(STRONG, [*cases, case("a", 1, 3, "digits")])
+    assert [(choice.method, choice.confidence) for choice in found] == [
+        ("b", "moderate"),
+        ("a", "moderate"),
+        ("fedavg", "weak"),
+    ]
+    assert [(case.study, case.data) for case in found[1].cases] == [("t", "cifar10"), ("s", "digits")]
 
 
 def test_only_near_cases_count() -> None:

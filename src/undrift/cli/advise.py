@@ -85,6 +85,7 @@ def _show(skew: "DataSkew", choices: "list[Choice]", data: str) -> None:
             case.partition,
             choice.method,
             f"{case.difference:+.1f}",
+            case.baseline,
             f"{case.low:+.1f} to {case.high:+.1f}",
             str(case.seeds),
         ]
@@ -92,7 +93,7 @@ def _show(skew: "DataSkew", choices: "list[Choice]", data: str) -> None:
         for case in choice.cases
     ]
     if rows:
-        headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds"]
+        headings = ["data", "model", "partition", "method", "points", "over", "95 % interval", "seeds"]
         show_rows("Evidence (docs/results):", headings, rows)
 
 

@@ -33,6 +33,7 @@ class Case:
         skew: what `measure_skew` finds there: label, quantity and feature.
         label: the name of the composition in the study.
         method: the composition.
+        baseline: what it is compared with: "fedavg", or "uniform", FedAvg with equal weights.
         stateless: whether clients keep nothing between rounds.
         gradients: gradient evaluations per step, in units of FedAvg's.
         traffic: bytes per round, in units of FedAvg's.
@@ -49,6 +50,7 @@ class Case:
     skew: Mapping[str, float]
     label: str
     method: str
+    baseline: str
     stateless: bool
     gradients: float
     traffic: float
@@ -133,7 +135,7 @@ def advise(
         gradients: the most gradient evaluations per step, in units of FedAvg's.
         traffic: the most bytes per round, in units of FedAvg's.
     """
-    near = [case for case in once(evidence() if cases is None else cases) if distance(skew, case.skew) <= NEAR]
+    near = [case for case in (evidence() if cases is None else cases) if distance(skew, case.skew) <= NEAR]
     allowed = [
         case
         for case in near
@@ -142,11 +144,14 @@ def advise(
         and (traffic is None or case.traffic <= traffic)
     ]
     methods = dict.fromkeys(case.method for case in allowed)
-    found = [_choice(method, [case for case in allowed if case.method == method]) for method in methods]
+    found = [_choice(method, once(case for case in allowed if case.method == method)) for method in methods]
     best: dict[tuple[str, str], float] = {}
     for case in allowed:
         best[case.study, case.partition] = max(case.difference, best.get((case.study, case.partition), -inf))
-    behind = {x.method: fmean(best[c.study, c.partition] - c.difference for c in x.cases) for x in found}
+    behind = {
+        method: fmean(best[c.study, c.partition] - c.difference for c in allowed if c.method == method)
+        for method in methods
+    }
     found.sort(key=lambda choice: (_STRENGTHS.index(choice.confidence), behind[choice.method]))
     before = [choice for choice in found if not choice.losses and 2 * choice.wins >= len(choice.cases)]
     after = [choice for choice in found if choice not in before]
@@ -185,7 +190,13 @@ def as_record(skew: DataSkew, choices: Sequence[Choice]) -> dict[str, Any]:
                 "confidence": choice.confidence,
                 "cases": [
                     {"study": case.study, "data": case.data, "model": case.model, "partition": case.partition}
-                    | {"difference": case.difference, "low": case.low, "high": case.high, "seeds": case.seeds}
+                    | {
+                        "baseline": case.baseline,
+                        "difference": case.difference,
+                        "low": case.low,
+                        "high": case.high,
+                        "seeds": case.seeds,
+                    }
                     for case in choice.cases
                 ],
             }
