@@ -16,6 +16,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources
+from rates import rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
 from undrift.experiment.statistics import Difference, paired
@@ -192,6 +193,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     )
     weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
     papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
+    more = rates_table(study, read_rates(RESULTS, name)) + papers
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
@@ -209,7 +211,7 @@ Accuracy minus {study["baseline"]} at every evaluation:
 
 {trend(study, lines, study["baseline"])}
 
-{papers}Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
+{more}Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
 [the tuned comparison](../../benchmarks/results/here/{name}.toml). One run again, to the same hash:
 
 ```text

@@ -8,8 +8,9 @@ of the trials and how often the grid may be widened. Trials are scored on exampl
 resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
 What is committed is
 
-    benchmarks/results/here/NAME.toml   the tuned comparison, for `undrift compare`
-    benchmarks/results/here/NAME.jsonl  one line per run: setting, label, seed, settings, hash of the model, curve
+    benchmarks/results/here/NAME.toml         the tuned comparison, for `undrift compare`
+    benchmarks/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve
+    benchmarks/results/here/rates/NAME.jsonl  one line per tuned row and setting: rates with held-out accuracies
 
 `python benchmarks/study.py --config NAME setting/label/seed` prints the settings of one line, for `undrift run`.
 """
@@ -26,6 +27,7 @@ from typing import Any
 import tomli_w
 import torch
 
+from rates import collect_rates
 from undrift.data.skew import DataSkew, measure_skew
 from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import Config
@@ -171,6 +173,7 @@ def collect(comparison: Comparison, out: Path, name: str) -> None:
     new = tomllib.loads(comparison.toml())
     parts = {**committed(name).get("settings", {}), **new.get("settings", {})}
     write(RESULTS / f"{name}.toml", tomli_w.dumps({**new, "settings": parts}))
+    collect_rates(out, RESULTS, name)
 
 
 def committed(name: str) -> dict[str, Any]:

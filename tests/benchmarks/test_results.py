@@ -110,6 +110,28 @@ def test_differences_at_every_evaluation_and_rows_without_results() -> None:
     assert heading == "| setting | row | round 5 | round 10 |" and only == "| a | row | +20.0 | +1.0 |"
 
 
+def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
+    from rates import collect_rates, rates_table, read_rates
+
+    folder = tmp_path / "runs/tuning/s/row"
+    folder.mkdir(parents=True)
+    trials = [
+        {"lr": 0.1, "score": 0.5, "diverged": False},
+        {"lr": 0.2, "score": 0.61, "diverged": False},
+        {"lr": 0.4, "score": None, "diverged": True},
+    ]
+    (folder / "tune.json").write_text(json.dumps({"trials": trials, "edges": {"lr": "inside"}}))
+    for _ in range(2):  # what is there stays, and nothing appears twice
+        collect_rates(tmp_path / "runs", tmp_path, "x")
+    found = read_rates(tmp_path, "x")
+    assert found == [
+        {"setting": "s", "label": "row", "rates": [[0.1, 0.5], [0.2, 0.61], [0.4, None]], "edge": "inside"}
+    ]
+    rows = {"settings": {"s": {}, "t": {}}, "methods": [{"label": "row"}, {"label": "other"}]}
+    assert "| s | row | 50.0 | **61.0** | diverged |" in rates_table(rows, found)
+    assert rates_table(rows, []) == "" and read_rates(tmp_path, "y") == []
+
+
 def test_published_differences_beside_ours() -> None:
     """FedFFT's Table 1, CIFAR-10, Dirichlet 0.1: FedAvg 76.00, FedSAM 74.92, SCAFFOLD 78.57, FedDyn 78.08."""
     from beside import beside, contradicts, order_agreement, published_gaps, sources
