@@ -1,10 +1,17 @@
-"""What the tuning of a study saw: every learning rate that was tried, with its accuracy on held-out examples."""
+"""What the tuning of a study saw: every learning rate that was tried, with its accuracy on held-out examples.
+
+python benchmarks/rates.py            # docs/findings/learning-rates.svg, from the committed trials
+"""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from shared import svg
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
@@ -67,3 +74,40 @@ def _rate_text(score: float | None, best: float | None) -> str:
     if score is None:
         return "diverged"
     return f"**{100 * score:.1f}**" if score == best else f"{100 * score:.1f}"
+
+
+ROWS = {"fedavg": "#777777", "feddyn": "#1b9e77", "fedcm": "#d95f02", "specgrad": "#1f77b4"}
+"""The rows of the figure and their colours."""
+PANELS = {"table-fashion": ("Fashion-MNIST", 68), "table-cifar": ("CIFAR-10", 15)}
+"""The studies of the figure, their titles and the lowest accuracies shown."""
+
+
+def rates_figure(results: Path) -> str:
+    """Held-out accuracy over the learning rate, study by study and setting by setting, as SVG.
+
+    Args:
+        results: the folder of what is committed.
+    """
+    with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
+        drawn = Figure(figsize=(7, 4.6), layout="constrained")
+        parts = drawn.subplots(2, 2, sharex=True, sharey="row")
+        for (name, (title, floor)), line in zip(PANELS.items(), parts, strict=True):
+            searches = {(x["setting"], x["label"]): x["rates"] for x in read_rates(results, name)}
+            for setting, axes in zip(("label-0.1", "label-0.6"), line, strict=True):
+                for row, colour in ROWS.items():
+                    known = [(rate, 100 * x) for rate, x in searches.get((setting, row), []) if x is not None]
+                    axes.plot([x for x, _ in known], [y for _, y in known], "o-", color=colour, markersize=4, label=row)
+                axes.set_xscale("log", base=2)
+                axes.set_xticks([0.05, 0.1, 0.2, 0.4, 0.8], ["0.05", "0.1", "0.2", "0.4", "0.8"])
+                axes.set_title(f"{title}, Dirichlet {setting.removeprefix('label-')}", fontsize=9)
+            line[0].set_ylim(bottom=floor)
+            line[0].set_ylabel("held-out accuracy %")
+        for axes in parts[-1]:
+            axes.set_xlabel("learning rate of the clients")
+        parts[0][0].legend(fontsize=8)
+        return svg(drawn)
+
+
+if __name__ == "__main__":
+    root = Path(__file__).parents[1]
+    write(root / "docs/findings/learning-rates.svg", rates_figure(root / "benchmarks/results/here"))

@@ -108,7 +108,7 @@ def test_differences_at_every_evaluation_and_rows_without_results() -> None:
 
 
 def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
-    from rates import collect_rates, rates_table, read_rates
+    from rates import collect_rates, rates_figure, rates_table, read_rates
 
     folder = tmp_path / "runs/tuning/s/row"
     folder.mkdir(parents=True)
@@ -126,6 +126,7 @@ def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
     ]
     rows = {"settings": {"s": {}, "t": {}}, "methods": [{"label": "row"}, {"label": "other"}]}
     assert "| s | row | 50.0 | **61.0** | diverged |" in rates_table(rows, found)
+    assert rates_figure(tmp_path).startswith("<?xml"), "also without a trial"
     assert rates_table(rows, []) == "" and read_rates(tmp_path, "y") == []
 
 
