@@ -182,9 +182,8 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
         lines: the raw results.
     """
     base, local = study["base"], study["base"]["local"]
-    against = [
-        x for x in (study["baseline"], "uniform", "specgrad") if any(row["label"] == x for row in study["methods"])
-    ]
+    labels = {row["label"] for row in study["methods"]}
+    against = [study["baseline"], *[x for x in ("uniform", "specgrad") if x in labels][:1]]
     rows = "\n".join(f"- `{row['label']}`: `{row['method']}`" for row in study["methods"])
     work = (
         f"{local['steps']} steps of {local['batch_size']} examples"
