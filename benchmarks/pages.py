@@ -146,7 +146,7 @@ def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
         baseline: the row that differences are taken from.
     """
     gaps = {
-        setting: {row: x for row, x in reversed(rows.items()) if x.low is not None}
+        setting: {row: x for row, x in reversed(rows.items()) if x.pairs > 2}
         for setting, rows in all_gaps(study, lines, baseline).items()
     }
     gaps = {setting: rows for setting, rows in gaps.items() if rows}

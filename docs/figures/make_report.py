@@ -22,7 +22,7 @@ def main() -> None:
         raise SystemExit("make_report.py: name the folder of the runs, and install Chromium")
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
-        write = [sys.executable, "-m", "undrift.cli", "report", sys.argv[1], "--out", str(page)]
+        write = [sys.executable, "-m", "undrift", "report", sys.argv[1], "--out", str(page)]
         subprocess.run(write, check=True)  # noqa: S603
         flags = [*QUIET.split(), f"--user-data-dir={folder}/browser", "--window-size=1100,1150"]
         picture = [f"--screenshot={HERE / 'report.png'}", "--virtual-time-budget=5000", page.as_uri()]

@@ -27,7 +27,7 @@ def record(folder: Path) -> list[str]:
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(WIDTH), "LINES": "40", "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
-    words = [sys.executable, "-m", "undrift.cli", *COMMAND.split()[1:], "--out", str(folder)]
+    words = [sys.executable, "-m", "undrift", *COMMAND.split()[1:], "--out", str(folder)]
     process = subprocess.Popen(words, stdin=follower, stdout=follower, stderr=follower, env=environment, cwd=ROOT)  # noqa: S603
     os.close(follower)
     output = b""

@@ -37,7 +37,7 @@ CANARIES = ("8675309", "tensor(", "grad_fn")
 
 def undrift(folder: Path, *words: str) -> tuple[int, str]:
     """The exit code of a command and everything it printed."""
-    command = [sys.executable, "-m", "undrift.cli", *words]
+    command = [sys.executable, "-m", "undrift", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -71,7 +71,7 @@ def test_the_table_names_every_algorithm() -> None:
 
 
 def test_installed_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "undrift.cli", "list", "--json"], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "undrift", "list", "--json"], capture_output=True, check=True)
     assert len(json.loads(done.stdout)) == len(ALGORITHMS)
 
 

@@ -81,10 +81,10 @@ def call(installed: Path, *arguments: str) -> str:
 
 
 def test_the_example_is_listed_shown_and_keeps_the_contract(installed: Path) -> None:
-    listed = call(installed, "undrift.cli", "list", "--family", "drift")
+    listed = call(installed, "undrift", "list", "--family", "drift")
     assert " fedmemory " in listed
     assert "undrift-example adds methods: fedmemory; blocks: memory; models: stripes-net; data: stripes" in listed
-    assert "# fedmemory" in call(installed, "undrift.cli", "show", "fedmemory", "--markdown")
+    assert "# fedmemory" in call(installed, "undrift", "show", "fedmemory", "--markdown")
     call(installed, "pytest", "-q", "-p", "no:cacheprovider", str(installed / "source" / "tests"))
     call(installed, "undrift.compose.cards", "cards", "--package", "undrift-example")
     assert (installed / "work" / "cards" / "fedmemory.md").is_file()
@@ -92,7 +92,7 @@ def test_the_example_is_listed_shown_and_keeps_the_contract(installed: Path) -> 
 
 def test_the_example_trains_with_its_own_model(installed: Path) -> None:
     words = (*RUN, "--model", "stripes-net(width=32)", "--set", "mu=0.1", "--out", "example", "--json")
-    found = json.loads(call(installed, "undrift.cli", "run", "fedmemory", *words))
+    found = json.loads(call(installed, "undrift", "run", "fedmemory", *words))
     assert found["accuracy"] > 0.6
     recorded = json.loads((installed / "work" / "example" / "references.json").read_text())
     assert {one["setting"] for one in recorded} == {"method", "model", "data"}
@@ -108,5 +108,5 @@ def test_one_hash_on_every_engine(installed: Path) -> None:
     hashes = {}
     for engine in ("local", "ray", "flower"):
         words = (*RUN, "--model", model, "--engine", engine, "--out", f"on-{engine}", "--json")
-        hashes[engine] = json.loads(call(installed, "undrift.cli", "run", method, *words))["sha256"]
+        hashes[engine] = json.loads(call(installed, "undrift", "run", method, *words))["sha256"]
     assert len(set(hashes.values())) == 1, hashes
