@@ -56,6 +56,7 @@ EVERY = {
     "test_own_scripts::test_one_hash_on_every_engine": 0,
     "test_own_scripts::test_a_script_has_a_run_folder": 0,
     "test_ray_cluster::test_states_on_the_nodes_own_disks_give_the_same_bits": 0,
+    "test_ray_cluster::test_personal_models_are_read_from_the_nodes": 0,
     "test_ray_cluster::test_a_lost_node_hands_its_clients_to_the_others": 0,
     "test_ray_cluster::test_states_in_an_object_store_need_no_folder": 0,
     "test_ray::test_a_run_on_any_workers_has_one_hash": 0,
