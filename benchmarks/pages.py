@@ -16,7 +16,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources
-from rates import rates_table, read_rates
+from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
 from undrift.experiment.statistics import Difference, paired
@@ -152,6 +152,10 @@ def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
     gaps = {setting: rows for setting, rows in gaps.items() if rows}
     heights = [len(rows) + 1.5 for rows in gaps.values()]
     with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
+        if not gaps:
+            drawn = Figure(figsize=(7, 0.6))
+            drawn.text(0.5, 0.5, f"no row has three seeds in common with {baseline} yet", ha="center", va="center")
+            return svg(drawn)
         drawn = Figure(figsize=(7, 0.6 + 0.2 * sum(heights)), layout="constrained")
         parts = drawn.subplots(len(gaps), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (setting, rows) in zip(parts, gaps.items(), strict=True):
@@ -272,6 +276,7 @@ def generated() -> dict[Path, str]:
         files[PAGES / f"{name}.md"] = page(name, study, lines)
         files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
         every += cases(name, study, lines)
+    files[ROOT / "docs/findings/learning-rates.svg"] = rates_figure(RESULTS)
     files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
     return files
 

@@ -1,7 +1,4 @@
-"""What the tuning of a study saw: every learning rate that was tried, with its accuracy on held-out examples.
-
-python benchmarks/rates.py            # docs/findings/learning-rates.svg, from the committed trials
-"""
+"""What the tuning of a study saw: every learning rate that was tried, with its accuracy on held-out examples."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +8,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from shared import svg
+from shared import read_lines, svg
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
@@ -41,8 +38,7 @@ def read_rates(results: Path, name: str) -> list[dict[str, Any]]:
         results: the folder of what is committed.
         name: the study.
     """
-    path = results / "rates" / f"{name}.jsonl"
-    return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    return read_lines(results / "rates" / f"{name}.jsonl")
 
 
 def rates_table(study: Mapping[str, Any], searches: list[dict[str, Any]]) -> str:
@@ -106,8 +102,3 @@ def rates_figure(results: Path) -> str:
             axes.set_xlabel("learning rate of the clients")
         parts[0][0].legend(fontsize=8)
         return svg(drawn)
-
-
-if __name__ == "__main__":
-    root = Path(__file__).parents[1]
-    write(root / "docs/findings/learning-rates.svg", rates_figure(root / "benchmarks/results/here"))

@@ -112,6 +112,15 @@ def measure_or_draw(about: str | None, rows: Iterable[dict[str, Any]], draw: Cal
         print(json.dumps({"rows": found, "environment": versions()}))
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; none without the file.
+
+    Args:
+        path: the file.
+    """
+    return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+
+
 def svg(figure: "Figure") -> str:
     """A figure as the text of an SVG file, without a date and without blanks at the ends of lines.
 

@@ -113,8 +113,8 @@ def simulation(rounds: int) -> dict[str, Any]:
         start(task=small_task(), folder=folder, watch=watch, method="scaffold", rounds=rounds, local=local)
         seconds = time.perf_counter() - begun
     warned += [str(one.message) for one in caught]
-    told = {"rounds": rounds, "clients": CLIENTS, "seconds": round(seconds, 1), "warnings": warned}
-    return told | {"threads_at_end": threading.active_count(), "process": summary(samples)}
+    facts = {"rounds": rounds, "clients": CLIENTS, "seconds": round(seconds, 1), "warnings": warned}
+    return facts | {"threads_at_end": threading.active_count(), "process": summary(samples)}
 
 
 def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
         minutes: when to stop it, and to judge the rounds so far.
         every: seconds between two samples.
     """
-    from deployment_support import Deployment, cohorts, deploy, replay, told, until
+    from deployment_support import Deployment, cohorts, deploy, outcome, replay, until
 
     samples: dict[str, list[Sample]] = {}
     found: dict[str, Any] = {"asked": rounds}
@@ -156,7 +156,7 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
                 time.sleep(every)
             found["seconds"] = round(time.perf_counter() - begun, 1)
             if "serverapp" not in members(it.work, deploy.alive):
-                accepted, final = told(it.finish(run, 60))
+                accepted, final = outcome(it.finish(run, 60))
                 found["rounds"] = len(accepted)
                 found["same_bits_as_simulation"] = final == replay("scaffold", accepted)
                 found["every_client_counted_once"] = accepted == cohorts(rounds)

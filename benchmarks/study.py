@@ -28,6 +28,7 @@ import tomli_w
 import torch
 
 from rates import collect_rates
+from shared import read_lines
 from undrift.data.skew import DataSkew, measure_skew
 from undrift.experiment.compare import Comparison, Trial, compare
 from undrift.experiment.config import Config
@@ -243,9 +244,7 @@ def read(name: str) -> list[dict[str, Any]]:
     Args:
         name: the study.
     """
-    if not (RESULTS / f"{name}.jsonl").exists():
-        return []
-    return [json.loads(text) for text in (RESULTS / f"{name}.jsonl").read_text().splitlines()]
+    return read_lines(RESULTS / f"{name}.jsonl")
 
 
 def settings(name: str, run: str) -> Config:

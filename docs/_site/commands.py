@@ -49,8 +49,8 @@ def _name(parameter: Any) -> str:
 
 def _meaning(parameter: Any) -> str:
     """The help text, and a default if it says something."""
-    text = str(parameter.help or "").replace("\\[", "[").replace("|", "\\|")
+    text = str(parameter.help or "").replace("\\[", "[")
     text = re.sub(r"--[a-z][\w.=-]*", r"`\g<0>`", text)
     default = parameter.default
-    told = isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in text.lower()
-    return f"{text} Default: {default}." if told else text
+    useful = isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in text.lower()
+    return f"{text} Default: {default}." if useful else text

@@ -63,10 +63,10 @@ def test_q_fedavg_on_q2() -> None:
     close(path(make("q-fedavg", q=1.0), Q2, LOCAL, 1), [1.6], 1e-9)  # losses have 1e-10 added
     rounds_to(path(make("q-fedavg", q=2.0), Q2, LOCAL, 1), "1.4024390")
     (frame,) = watch(make("q-fedavg"), Q2, LOCAL, 1)
-    told = [frame.uploads[i].parts["aggregation"] for i in (0, 1)]
-    close([x.weight for x in told], (0.5, 4.5), 1e-9)
-    close([x.h / 0.5 for x in told], (3.25, 29.25), 1e-8)  # ours is the sheet's h times lr
-    close([-x.weight * float(frame.uploads[i].delta) / 0.5 for i, x in enumerate(told)], (0.75, -20.25), 1e-8)
+    result = [frame.uploads[i].parts["aggregation"] for i in (0, 1)]
+    close([x.weight for x in result], (0.5, 4.5), 1e-9)
+    close([x.h / 0.5 for x in result], (3.25, 29.25), 1e-8)  # ours is the sheet's h times lr
+    close([-x.weight * float(frame.uploads[i].delta) / 0.5 for i, x in enumerate(result)], (0.75, -20.25), 1e-8)
 
 
 def test_reach_of_local_optimizers() -> None:

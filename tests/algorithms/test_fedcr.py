@@ -153,17 +153,17 @@ def receive(beta2: float, precision: Tensor, weighted: Tensor, old: ClassGaussia
 
 
 def test_the_server_follows_the_product_and_unseen_classes_keep_theirs() -> None:
-    told = double(2, 3, 0, 0), double(4, 0, 0, 0)
-    first = receive(1.0, *told)
+    result = double(2, 3, 0, 0), double(4, 0, 0, 0)
+    first = receive(1.0, *result)
     close(first.mean, double(4 / 3, 0, 0, 0))
     close(first.deviation, double(3**-0.5, 0.5, 1, 1))
-    half = receive(0.25, *told)
+    half = receive(0.25, *result)
     close(half.mean, double(1 / 3, 0, 0, 0))
     close(half.deviation, double(0.75 + 0.25 * 3**-0.5, 0.875, 1, 1))
     old = ClassGaussians(double(7, 7, 8, 8), double(0.1, 0.1, 0.2, 0.2))
-    later = receive(1.0, *told, old)
+    later = receive(1.0, *result, old)
     assert later.mean.tolist()[2:] == [8, 8] and later.deviation.tolist()[2:] == [0.2, 0.2]
-    still = receive(0.0, *told, old)
+    still = receive(0.0, *result, old)
     assert all(torch.equal(a, b) for a, b in zip(still, old, strict=True))
     hostile = receive(1.0, double(-2, -1, 1, 1), double(4, 0, 0, 0), old)
     assert hostile.deviation.isfinite().all() and hostile.mean.tolist() == [7, 7, 0, 0]
@@ -192,9 +192,9 @@ def test_every_example_of_the_last_epoch_counts_once() -> None:
             nn.utils.vector_to_parameters(head, model.head.parameters())
             mean, deviation = (x.detach() for x in encoded(model.moments(model.body(TASK.inputs[own]))))
             onehot = nn.functional.one_hot(TASK.targets[own], CLASSES).double().T
-            told = upload.parts["objective"]
-            close(told.precision, (onehot @ deviation**-2).flatten())
-            close(told.weighted, (onehot @ (mean * deviation**-2)).flatten())
+            result = upload.parts["objective"]
+            close(result.precision, (onehot @ deviation**-2).flatten())
+            close(result.weighted, (onehot @ (mean * deviation**-2)).flatten())
 
 
 def test_private_heads_stay_and_costs_are_those_of_the_sheet() -> None:

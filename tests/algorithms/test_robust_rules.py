@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oracle import weights
 from round_support import close, rounds_to
-from rule_support import DOUBLE, LOCAL, TASK, Bowls, gather, told
+from rule_support import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import (
@@ -38,7 +38,7 @@ def fixed(uploads: list[Upload], c: float) -> Tensor:
     return rule.mean(WeightedSums(total, 0.0, {}, {}, None), Cohort(len(uploads), 9, 0, Local()))
 
 
-FIVE = told([1.0, 2.0, 3.0, 4.0, 100.0])
+FIVE = uploads_of([1.0, 2.0, 3.0, 4.0, 100.0])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_scores_of_krum() -> None:
 
 
 def test_bulyan_on_seven_updates() -> None:
-    seven = told([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 100.0])
+    seven = uploads_of([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 100.0])
     assert [float(seven[i].delta) for i in chosen_by_krum(distances(seven), 5, 1)] == [3.0, 4.0, 2.0, 5.0, 1.0]
     close(gather(Bulyan(1), seven)[0], 3.0)
 
@@ -98,15 +98,15 @@ ROWS = torch.randn(7, 33, generator=torch.Generator().manual_seed(1), dtype=DOUB
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_equal_updates_give_that_update(rule: Aggregation) -> None:
-    close(gather(rule, told([ROWS[0] / 10] * 7))[0], ROWS[0] / 10, 1e-14)
-    close(fixed(told([ROWS[0] / 10] * 7), 1.0), ROWS[0] / 10, 1e-14)
+    close(gather(rule, uploads_of([ROWS[0] / 10] * 7))[0], ROWS[0] / 10, 1e-14)
+    close(fixed(uploads_of([ROWS[0] / 10] * 7), 1.0), ROWS[0] / 10, 1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != Bulyan(1)], ids=str)
 def test_the_names_of_clients_do_not_change_a_bit(rule: Aggregation, dtype: torch.dtype) -> None:
     def result(order: list[int]) -> Tensor:
-        uploads = [replace(u, delta=u.delta.to(dtype)) for u in told(ROWS[order], [SIZES[i] for i in order])]
+        uploads = [replace(u, delta=u.delta.to(dtype)) for u in uploads_of(ROWS[order], [SIZES[i] for i in order])]
         return gather(rule, uploads)[0]
 
     expected = result(list(range(7)))
@@ -117,11 +117,13 @@ def test_the_names_of_clients_do_not_change_a_bit(rule: Aggregation, dtype: torc
 @pytest.mark.parametrize("rule", RULES[:7], ids=str)
 def test_rules_move_and_scale_with_their_updates(rule: Aggregation) -> None:
     shift = torch.linspace(-3, 4, 33).double()
-    close(gather(rule, told(2.5 * ROWS + shift, SIZES))[0], 2.5 * gather(rule, told(ROWS, SIZES))[0] + shift)
+    close(
+        gather(rule, uploads_of(2.5 * ROWS + shift, SIZES))[0], 2.5 * gather(rule, uploads_of(ROWS, SIZES))[0] + shift
+    )
 
 
 def test_clipping_does_not_move_with_its_updates() -> None:
-    moved = gather(MedianClip(), told(ROWS + 1))[0] - gather(MedianClip(), told(ROWS))[0]
+    moved = gather(MedianClip(), uploads_of(ROWS + 1))[0] - gather(MedianClip(), uploads_of(ROWS))[0]
     assert float((moved - 1).abs().max()) > 0.01
 
 
@@ -130,7 +132,7 @@ def test_clipping_does_not_move_with_its_updates() -> None:
 def test_one_bad_update_of_seven_does_little(rule: Aggregation, attack: str) -> None:
     honest = 1 + 0.1 * ROWS
     bad = {"replacement": 1000 * honest[6], "flipped": -honest[6], "noise": 50 * ROWS[6]}[attack]
-    found = gather(rule, told([*honest[:6], bad]))[0]
+    found = gather(rule, uploads_of([*honest[:6], bad]))[0]
     mean = honest[:6].mean(dim=0)
     worst = {Krum(1): 0.1, MedianClip(): 0.35}.get(rule, 0.12)
     assert float((found - mean).norm() / mean.norm()) < worst
@@ -149,7 +151,7 @@ def test_how_many_are_taken_for_bad(f: float, count: int, most: int, expected: i
 
 @pytest.mark.parametrize("count", range(1, 8))
 def test_small_cohorts_take_the_largest_f_they_allow(count: int) -> None:
-    uploads, rows = told(ROWS[:count]), list(ROWS[:count].numpy())
+    uploads, rows = uploads_of(ROWS[:count]), list(ROWS[:count].numpy())
     f = max(0, (count - 3) // 2)
     close(gather(TrimmedMean(9), uploads)[0], gather(CoordinateMedian(), uploads)[0], 1e-14)
     close(gather(Krum(9), uploads)[0], weights.krum(rows, {}, f))
@@ -158,13 +160,13 @@ def test_small_cohorts_take_the_largest_f_they_allow(count: int) -> None:
 
 
 def test_ties_go_to_the_lowest_client() -> None:
-    assert float(gather(Krum(0), told([3.0, 1.0]))[0]) == 3.0
-    assert float(gather(Krum(0), told([1.0, 3.0]))[0]) == 1.0
+    assert float(gather(Krum(0), uploads_of([3.0, 1.0]))[0]) == 3.0
+    assert float(gather(Krum(0), uploads_of([1.0, 3.0]))[0]) == 1.0
 
 
 def test_the_last_choices_of_bulyan_tie_by_construction() -> None:
     # One neighbour counts among three left, and two that are nearest to each other have the same score.
-    left = scores(distances(told(ROWS[:3])), 1).sort().values
+    left = scores(distances(uploads_of(ROWS[:3])), 1).sort().values
     assert left[0] == left[1] < left[2]
 
 
@@ -191,13 +193,13 @@ def test_the_radius_follows_the_quantile() -> None:
 
 
 def test_clipping_at_nothing_moves_nothing() -> None:
-    still = told([0.0, 0.0, 0.0, 4.0])
+    still = uploads_of([0.0, 0.0, 0.0, 4.0])
     close(gather(MedianClip(), still)[0], 0.0)
     close(fixed(still, 2.0), 0.5)
 
 
 def test_uploads_are_ordered_by_length() -> None:
-    assert [u.client for u in by_norm(told([3.0, -1.0, 2.0, 1.0]))] == [1, 3, 2, 0]
+    assert [u.client for u in by_norm(uploads_of([3.0, -1.0, 2.0, 1.0]))] == [1, 3, 2, 0]
 
 
 @pytest.mark.parametrize("rule", [CoordinateMedian(), TrimmedMean(2)], ids=repr)

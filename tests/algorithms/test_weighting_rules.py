@@ -10,7 +10,7 @@ import torch
 
 from oracle import methods, weights
 from round_support import View, close, flat, path, rounds_to, watch
-from rule_support import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, told
+from rule_support import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import ByAgreement, ByDiscrepancy, LayerShrinking
@@ -117,7 +117,7 @@ def test_discrepancy_numbers() -> None:
 
 
 def test_agreement_numbers() -> None:
-    uploads = told([[0.0, 1.0], [0.0, 1.0], [0.0, -1.0]])
+    uploads = uploads_of([[0.0, 1.0], [0.0, 1.0], [0.0, -1.0]])
     w0 = torch.tensor([1.0, 0.0], dtype=DOUBLE)
     logits = torch.zeros(3, dtype=DOUBLE, requires_grad=True)
     gram, turned = inner_products(uploads), turns(uploads, w0)
@@ -127,7 +127,7 @@ def test_agreement_numbers() -> None:
     rounds_to(torch.autograd.grad(value, logits)[0], "-0.148148", "-0.148148", "0.296296")
     _, kept = gather(ByAgreement(), uploads, [1.0, 0.0])
     rounds_to(kept.values, "0.001", "0.001", "-0.001")
-    two = told([[0.1, 0.0], [0.0, 0.2]])
+    two = uploads_of([[0.1, 0.0], [0.0, 0.2]])
     rounds_to(turns(two, w0), "0", "0.019419")
     rounds_to(disagreement(torch.full((2,), 0.5).double(), inner_products(two), turns(two, w0)), "0.121513")
 
@@ -136,22 +136,22 @@ def test_gram_form_of_agreement_is_the_direct_form() -> None:
     draw = np.random.default_rng(0)
     rows, w0 = list(draw.normal(size=(5, 9))), draw.normal(size=9)
     logits = torch.tensor(draw.normal(size=5), requires_grad=True)
-    value = disagreement(logits.softmax(0), inner_products(told(rows)), turns(told(rows), torch.tensor(w0)))
+    value = disagreement(logits.softmax(0), inner_products(uploads_of(rows)), turns(uploads_of(rows), torch.tensor(w0)))
     expected, slope = weights.alignment(weights.softmax(logits.detach().numpy()), rows, w0)
     close(value.detach(), expected, 1e-12)
     close(torch.autograd.grad(value, logits)[0], slope, 1e-12)
     for p in (0.1, 0.6):  # two clients: 2 p_1 p_2 ||D_1 - D_2||
-        pair, still = told(rows[:2]), torch.zeros(2).double()
+        pair, still = uploads_of(rows[:2]), torch.zeros(2).double()
         found = disagreement(torch.tensor([p, 1 - p], dtype=DOUBLE), inner_products(pair), still)
         close(found, 2 * p * (1 - p) * np.linalg.norm(rows[0] - rows[1]), 1e-9)
 
 
 def test_equal_uploads_leave_logits_alone() -> None:
     row = torch.randn(50, generator=torch.Generator().manual_seed(0)).double() * 100
-    delta, kept = gather(ByAgreement(5, 0.1), told([row] * 3, [1, 2, 5]), [1.0] * 50)
+    delta, kept = gather(ByAgreement(5, 0.1), uploads_of([row] * 3, [1, 2, 5]), [1.0] * 50)
     close(delta, row)
     close(kept.values, [log(1), log(2), log(5)], 1e-6)
-    delta, kept = gather(ByAgreement(5, 0.1), told([row], [7]), [1.0] * 50)
+    delta, kept = gather(ByAgreement(5, 0.1), uploads_of([row], [7]), [1.0] * 50)
     close(delta, row)
     close(kept.values, [log(7)], 1e-6)
 
@@ -172,18 +172,18 @@ def test_logits_belong_to_clients() -> None:
 
 
 def test_layer_numbers() -> None:
-    delta, _ = gather(LayerShrinking(), told([[1.0, 0.0], [0.0, 1.0]]), [3.0, 4.0])
+    delta, _ = gather(LayerShrinking(), uploads_of([[1.0, 0.0], [0.0, 1.0]]), [3.0, 4.0])
     rounds_to(delta + torch.tensor([3.0, 4.0]), "3.4895314", "4.4865404")
     gamma = 5 / (5 + 0.03 * 0.5**0.5 * 0.5**0.5)
     rounds_to(gamma, "0.9970090")
-    same, _ = gather(LayerShrinking(), told([[1.0, 0.0]] * 2), [3.0, 4.0])
+    same, _ = gather(LayerShrinking(), uploads_of([[1.0, 0.0]] * 2), [3.0, 4.0])
     close(same + torch.tensor([3.0, 4.0]), torch.tensor([4.0, 4.0]).double() * (5 / 5.01))  # by low alone, not by 1
 
 
 def test_layers_are_modules_and_zero_layers_stay() -> None:
     layout = Layout(("a.weight", "a.bias", "b.weight"), ((1,), (1,), (2,)))
     rows = [[1.0, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 2.0]]
-    delta, _ = gather(LayerShrinking(), told(rows), [3.0, 4.0, 0.0, 0.0], layout=layout)
+    delta, _ = gather(LayerShrinking(), uploads_of(rows), [3.0, 4.0, 0.0, 0.0], layout=layout)
     rounds_to(delta[:2] + torch.tensor([3.0, 4.0]), "3.4895314", "4.4865404")
     close(delta[2:], [1.0, 1.0])
 

@@ -107,6 +107,15 @@ def test_differences_at_every_evaluation_and_rows_without_results() -> None:
     assert heading == "| setting | row | round 5 | round 10 |" and only == "| a | row | +20.0 | +1.0 |"
 
 
+def test_a_study_that_has_just_begun_has_a_figure() -> None:
+    from pages import figure
+
+    study = {"settings": {"a": {}}, "methods": [{"label": "base"}, {"label": "row"}]}
+    lines = [{"setting": "a", "label": x, "seed": 0, "curve": [[5, 0.5]]} for x in ("base", "row")]
+    assert figure(study, lines, "base").startswith("<?xml")
+    assert figure(study, lines, "base") == figure(study, lines, "base")
+
+
 def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
     from rates import collect_rates, rates_figure, rates_table, read_rates
 

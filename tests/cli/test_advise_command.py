@@ -13,7 +13,7 @@ def test_skewed_labels() -> None:
     done = CliRunner().invoke(app, [*DATA, "--partition", "dirichlet:0.1"])
     assert done.exit_code == 0, done.output
     assert "digits: 20 clients" in done.output and "label skew 0." in done.output and "strong" in done.output
-    assert "Recommended: " in done.output
+    assert "Recommended: " in done.output and "points over uniform, " in done.output
 
 
 def test_json_and_limits() -> None:

@@ -108,7 +108,7 @@ def test_exit_codes_for_a_health_check(tmp_path: Path) -> None:
     died = status(folder)
     assert died.exit_code == 2
     assert "failed: its process has died without a result; to resume: give the same flwr run again" in died.stdout
-    with pytest.raises(OSError, match="no route"), LiveStatus(folder, 5, 6, 30.0).told():
+    with pytest.raises(OSError, match="no route"), LiveStatus(folder, 5, 6, 30.0).outcome():
         raise OSError("no route")
     failed = status(folder)
     assert failed.exit_code == 2 and "failed: OSError: no route; to resume: give the same" in failed.stdout

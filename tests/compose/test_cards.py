@@ -103,8 +103,8 @@ def test_show_prints_a_card() -> None:
     for part in ("c_i <- c_i - c - delta_i", "Limiting cases", "Karimireddy", "Scaffold()"):
         assert part in shown.stdout
     assert WIDE.invoke(app, ["show", "scaffold", "--markdown"]).stdout == markdown(card("scaffold"))
-    told = json.loads(WIDE.invoke(app, ["show", "scaffold", "--json"]).stdout)
-    assert (told["name"], told["family"], told["cost"]["down"]) == ("scaffold", "drift", 2)
+    report = json.loads(WIDE.invoke(app, ["show", "scaffold", "--json"]).stdout)
+    assert (report["name"], report["family"], report["cost"]["down"]) == ("scaffold", "drift", 2)
 
 
 def test_list_is_grouped_and_filtered() -> None:

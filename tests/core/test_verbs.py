@@ -95,11 +95,11 @@ def test_a_short_batch_weighs_as_much_as_it_holds() -> None:
 class Reader(Correction):
     """Notes what a run knows in a list of its own."""
 
-    told: Any = None
+    result: Any = None
 
     def begin(self, sent, kept, start):
-        self.told.append([[x[0].tolist() for x in start.data(purpose)] for purpose in ("a", "a", "b", "batches")])
-        self.told.append(start.label_counts())
+        self.result.append([[x[0].tolist() for x in start.data(purpose)] for purpose in ("a", "a", "b", "batches")])
+        self.result.append(start.label_counts())
         return []
 
     def correct(self, grad, state, step):
@@ -108,18 +108,18 @@ class Reader(Correction):
         return grad
 
     def finish(self, state, end):
-        self.told.append(list(zip(state, map(float, end.losses), strict=True)))
+        self.result.append(list(zip(state, map(float, end.losses), strict=True)))
         assert len(end.losses) == end.steps and end.round == 0
         return None, None
 
 
 def test_data_comes_in_an_order_for_each_purpose() -> None:
-    told: list[Any] = []
+    result: list[Any] = []
     task = small((7,))
-    _, record = Simulation(Algorithm(drift=Reader(told)), task, Local(batch_size=4)).round(
+    _, record = Simulation(Algorithm(drift=Reader(result)), task, Local(batch_size=4)).round(
         Simulation(Algorithm(), task).start(), [0]
     )
-    (a, again, b, training), labels, steps = told
+    (a, again, b, training), labels, steps = result
     assert a == again != b and [x for x, _ in steps] == training  # "batches": what training sees
     assert sorted(chain(*a)) == sorted(chain(*b)) == sorted(task.inputs.tolist())
     assert labels.tolist() == torch.bincount(task.targets).tolist()

@@ -115,11 +115,11 @@ def test_a_client_is_tested_under_its_own_types() -> None:
 def test_the_test_is_that_of_all_types() -> None:
     ready, judge = task(), Judge()
     under, losses = ready.under_types(judge)
-    told = ready.test(judge)
-    assert told.accuracy == pytest.approx(float(under.double().mean())) and told.examples == 120
-    assert told.loss == pytest.approx(float(losses.mean()))
+    result = ready.test(judge)
+    assert result.accuracy == pytest.approx(float(under.double().mean())) and result.examples == 120
+    assert result.loss == pytest.approx(float(losses.mean()))
     assert torch.equal(ready.correct(judge)[0], task(corruptions=None).correct(judge)[0])  # not corrupted
-    assert told.accuracy != task(corruptions=None).test(judge).accuracy
+    assert result.accuracy != task(corruptions=None).test(judge).accuracy
     with pytest.raises(ValueError, match='the test set is not corrupted; give corruptions=, or partition = "corrupt"'):
         task(corruptions=None).under_types(judge)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployment_support import TOOLS, Deployment, cohorts, deploy, replay, running, seconds, told, until
+from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
 
 pytest.importorskip("flwr")
 pytestmark = [
@@ -36,7 +36,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 @pytest.mark.slow
 def test_the_app_gives_the_model_of_the_local_engine(deployment):
     log = deployment.finish(deployment.submit(num_rounds=2), 150)
-    assert told(log) == (cohorts(2), replay("fedfft-d", cohorts(2)))
+    assert outcome(log) == (cohorts(2), replay("fedfft-d", cohorts(2)))
 
 
 def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment):
@@ -160,7 +160,7 @@ def test_a_killed_supernode_costs_its_own_clients_only_and_rejoins(deployment):
     deployment.kill("node1")
     deployment.up()
     log = deployment.finish(run, 300)
-    accepted, final = told(log)
+    accepted, final = outcome(log)
     asked = cohorts(rounds)
     assert len(seconds(log)) == rounds and max(seconds(log)) <= deadline + 2, log
     assert accepted[0] == asked[0], log
@@ -175,6 +175,6 @@ def test_a_killed_superlink_comes_back_and_the_run_completes(deployment):
     deployment.reaches(run, "node0", 1)
     deployment.kill("superlink")
     deployment.up()
-    accepted, final = told(deployment.finish(run, 240))
+    accepted, final = outcome(deployment.finish(run, 240))
     assert len(accepted) == 3 and all(accepted)
     assert final == replay("fedfft-d", accepted)

@@ -76,9 +76,9 @@ def test_the_result_loads_into_the_users_model(tmp_path: Path) -> None:
         assert torch.equal(model.state_dict()[name], x), name
     assert [n for n, _ in seen] == [0, 1, 2] and seen[-1][1] == result.arrays
     assert set(result.train_metrics_clientapp) == {1, 2}
-    told = result.train_metrics_clientapp[2]
+    report = result.train_metrics_clientapp[2]
     record = [r for _, r in Simulation(make("fedavg"), TASK, LOCAL, cohort=5, seed=3).rounds(2)][-1]
-    assert told["loss"] == record.loss and told["clients"] == len(record.clients) and told["seconds"] > 0
+    assert report["loss"] == record.loss and report["clients"] == len(record.clients) and report["seconds"] > 0
 
 
 def test_the_users_model_is_not_changed(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_evaluation_on_the_nodes(tmp_path: Path) -> None:
         part = context.node_config["partition-id"]
         if part == 2:
             raise ValueError("this node cannot")
-        told = MetricRecord({"accuracy": [0.5, 1.0, 0.0][part], "num-examples": part + 1, "bad": float("nan")})
-        return Message(RecordDict({"metrics": told}), reply_to=message)
+        report = MetricRecord({"accuracy": [0.5, 1.0, 0.0][part], "num-examples": part + 1, "bad": float("nan")})
+        return Message(RecordDict({"metrics": report}), reply_to=message)
 
     result = start(strategy_of("fedavg", evaluate=True), StandInGrid(app, 3, tmp_path), 1)
     assert dict(result.evaluate_metrics_clientapp[1]) == {"accuracy": (0.5 + 2 * 1.0) / 3}

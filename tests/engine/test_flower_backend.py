@@ -210,34 +210,34 @@ class Failing(Clinic):
         return super().batches(client, size, generator)
 
 torch.set_num_threads(1)
-local, before, told = Local(lr=0.05, epochs=1, batch_size=4), set(threading.enumerate()), {}
+local, before, result = Local(lr=0.05, epochs=1, batch_size=4), set(threading.enumerate()), {}
 backend = FlowerBackend(3, root=Path(sys.argv[1]))
 given = {"probability": 0.5, "seed": 3, "device": sys.argv[2]}
 with Simulation(make("scaffold"), Clinic(), local, **given, backend=backend) as simulation:
     state = simulation.run(2)
-    told["scaffold"] = fingerprint(simulation.run(1, state))
+    result["scaffold"] = fingerprint(simulation.run(1, state))
 with Simulation(make("fedavg"), Failing(), local, cohort=5, seed=3, backend=FlowerBackend(2)) as simulation:
-    told["cohort"] = simulation.sample(1)
+    result["cohort"] = simulation.sample(1)
     state, record = simulation.round(simulation.start(), range(8))
-    told["fedavg"] = fingerprint(state)
-    told["rejected"] = [[r.client, r.reason.name, r.detail] for r in record.rejections]
+    result["fedavg"] = fingerprint(state)
+    result["rejected"] = [[r.client, r.reason.name, r.detail] for r in record.rejections]
     simulation.failures = "raise"
     try:
         simulation.round(state, range(8))
     except RuntimeError as error:
-        told["raised"] = [type(error).__name__, str(error)]
+        result["raised"] = [type(error).__name__, str(error)]
 import own_dtypes
 from ray import cloudpickle
 cloudpickle.register_pickle_by_value(own_dtypes)
 with Simulation("scaffold", own_dtypes.Texts(), local, cohort=4, seed=1, backend=FlowerBackend(2)) as simulation:
-    told["dtypes"] = fingerprint(simulation.run(2))
+    result["dtypes"] = fingerprint(simulation.run(2))
 deadline = time.monotonic() + 20  # Flower's telemetry has a thread of its own, which ends by itself
 while set(threading.enumerate()) - before and time.monotonic() < deadline:
     time.sleep(0.1)
-told["threads"] = [thread.name for thread in set(threading.enumerate()) - before]
+result["threads"] = [thread.name for thread in set(threading.enumerate()) - before]
 left_open = Simulation(make("fedavg"), Clinic(), local, backend=FlowerBackend(1))  # a program that forgets to close it
-told["left open"] = left_open.run(1).round
-print("RESULT", json.dumps(told), flush=True)
+result["left open"] = left_open.run(1).round
+print("RESULT", json.dumps(result), flush=True)
 """
 
 
@@ -262,16 +262,18 @@ def test_flowers_own_simulation(tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else's processes
     lines = [line for line in output.splitlines() if line.startswith("RESULT")]
     assert lines, output[-3000:]
-    told = json.loads(lines[0].removeprefix("RESULT"))
+    result = json.loads(lines[0].removeprefix("RESULT"))
     scaffold = Simulation(make("scaffold"), Clinic(), LOCAL, probability=0.5, seed=3)
-    assert told["scaffold"] == fingerprint(scaffold.run(3))
+    assert result["scaffold"] == fingerprint(scaffold.run(3))
     fedavg = Simulation(make("fedavg"), Clinic(), LOCAL, cohort=5, seed=3)
     left = [client for client in range(8) if client != 3]
-    assert told["fedavg"] == fingerprint(fedavg.round(fedavg.start(), left)[0]) and told["cohort"] == fedavg.sample(1)
+    assert result["fedavg"] == fingerprint(fedavg.round(fedavg.start(), left)[0]) and result["cohort"] == fedavg.sample(
+        1
+    )
     failed = [3, "FAILED", "round 1, client 3, step 0: the disk is gone"]
-    assert told["rejected"] == [[1, "EMPTY", ""], failed]
-    kind, message = told["raised"]
+    assert result["rejected"] == [[1, "EMPTY", ""], failed]
+    kind, message = result["raised"]
     assert kind == "ClientError" and message.startswith("round 2, client 3, step 0: the disk is gone (1 of 7 clients")
-    assert told["dtypes"] == fingerprint(Simulation("scaffold", Texts(), LOCAL, cohort=4, seed=1).run(2))
-    assert told["threads"] == []
-    assert told["left open"] == 1 and process.returncode == 0  # and the program came to its end
+    assert result["dtypes"] == fingerprint(Simulation("scaffold", Texts(), LOCAL, cohort=4, seed=1).run(2))
+    assert result["threads"] == []
+    assert result["left open"] == 1 and process.returncode == 0  # and the program came to its end

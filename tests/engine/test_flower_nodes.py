@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment_support import EXAMPLE, TOOLS, Deployment, cohorts, deploy, replay, running, seconds, told, until
+from deployment_support import EXAMPLE, TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,7 +98,7 @@ def test_a_killed_supernode_is_back_in_the_round_in_which_it_died(fleet: Fleet, 
     fleet.kill("node1")
     fleet.up()
     log = fleet.finish(run, 900)
-    accepted, final = told(log)
+    accepted, final = outcome(log)
     assert accepted == cohorts(3), log
     assert final == replay("fedfft-d", accepted)
     print(f"rounds took {seconds(log)} s")
@@ -125,7 +125,7 @@ def test_r1_killed_supernodes_cost_their_own_clients_only(fleet: Fleet, own: Pat
     for node in dead:
         fleet.kill(f"node{node}")
     log = fleet.finish(run, 400)
-    accepted, final = told(log)
+    accepted, final = outcome(log)
     asked = cohorts(3)
     assert accepted[0] == asked[0], log
     assert set(accepted[1]) >= {client for client in asked[1] if client % NODES not in dead}, log

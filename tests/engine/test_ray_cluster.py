@@ -24,7 +24,7 @@ LOCAL = Local(lr=0.05, weight_decay=1e-3, epochs=1, batch_size=4)
 EVERYONE = [0, 2, 3, 4, 5, 6, 7]  # client 1 has no examples
 
 
-def told(scenario: str, folder: Path) -> dict[str, Any]:
+def result(scenario: str, folder: Path) -> dict[str, Any]:
     """What happened on the cluster."""
     path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests", "tests/support"))
     command = [sys.executable, str(SCRIPT), scenario, str(folder)]
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
-    return told("one-after-the-other", folder)
+    return result("one-after-the-other", folder)
 
 
 def after(*rounds: list[int]) -> ServerState:

@@ -39,8 +39,8 @@ def test_the_way_through_a_message_changes_no_bit(name: str) -> None:
 
 
 def test_reports_of_another_machine_are_not_trusted() -> None:
-    told = {"drift.client_norm": 1.0, "drift.other": 1.0, "nowhere.client_norm": 1.0, "round": 7.0}
-    visits = [Visit(0, 1, 1.0, 1.0, reports=told), Visit(1, 1, 1.0, 1.0, reports={"drift.client_norm": nan})]
+    report = {"drift.client_norm": 1.0, "drift.other": 1.0, "nowhere.client_norm": 1.0, "round": 7.0}
+    visits = [Visit(0, 1, 1.0, 1.0, reports=report), Visit(1, 1, 1.0, 1.0, reports={"drift.client_norm": nan})]
     visits.append(Visit(2, 1, 1.0, 1.0, reports={"drift.client_norm": 1e300}))
     assert set(columns(make("scaffold"), visits, {})) == {
         f"drift.client_norm{end}" for end in ("", "_std", "_min", "_max")

@@ -44,10 +44,10 @@ def test_the_last_ones_are_kept_and_come_back_whole(kept: Checkpoints, states) -
 
 def damaged(kept: Checkpoints, states, change) -> str:
     """Damage the newest checkpoint; the one before must be used. Gives the complaint."""
-    told: list[CheckpointError] = []
+    result: list[CheckpointError] = []
     change(kept.folder / "0000003.safetensors", kept.folder / "0000003.json")
-    assert fingerprint(kept.latest(told.append)) == fingerprint(states[1])
-    (error,) = told
+    assert fingerprint(kept.latest(result.append)) == fingerprint(states[1])
+    (error,) = result
     assert str(kept.folder) in str(error)
     return str(error)
 

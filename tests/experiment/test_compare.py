@@ -69,12 +69,14 @@ def test_layout_and_files(done: tuple[Path, dict[str, Any]]) -> None:
 
 def test_rows_are_those_of_the_runs(done: tuple[Path, dict[str, Any]]) -> None:
     out, table = done
-    told = {k: {m: json.loads((out / f"plain/{m}/seed-{k}/summary.json").read_text()) for m in LABELS} for k in (0, 1)}
+    report = {
+        k: {m: json.loads((out / f"plain/{m}/seed-{k}/summary.json").read_text()) for m in LABELS} for k in (0, 1)
+    }
     fedavg, prox = table["rows"][:2]
-    assert fedavg["last"] == pytest.approx(sum(told[k]["fedavg"]["accuracy"] for k in (0, 1)) / 2)
-    assert fedavg["client"] == pytest.approx(sum(told[k]["fedavg"]["client_accuracy"] for k in (0, 1)) / 2)
-    assert fedavg["gradients"] == sum(told[k]["fedavg"]["gradients"] for k in (0, 1)) / 2
-    last = [{k: told[k][m]["accuracy"] for k in (0, 1)} for m in ("prox-0.1", "fedavg")]
+    assert fedavg["last"] == pytest.approx(sum(report[k]["fedavg"]["accuracy"] for k in (0, 1)) / 2)
+    assert fedavg["client"] == pytest.approx(sum(report[k]["fedavg"]["client_accuracy"] for k in (0, 1)) / 2)
+    assert fedavg["gradients"] == sum(report[k]["fedavg"]["gradients"] for k in (0, 1)) / 2
+    last = [{k: report[k][m]["accuracy"] for k in (0, 1)} for m in ("prox-0.1", "fedavg")]
     expected = paired(*last)
     assert expected and (prox["last_low"], prox["last_high"]) == (expected.low, expected.high)
     assert prox["traffic"] == 1.0 and prox["seconds_per_round"] > 0
@@ -250,10 +252,10 @@ def test_targets_relative_to_the_baseline(done: tuple[Path, dict[str, Any]], sta
     assert started == [] and Comparison.read(out / "compare.toml") == comparison
     fedavg, prox = table["rows"][:2]
     assert [cost["target"] for cost in prox["costs"]] == [*goals, None]
-    told = [json.loads((out / f"plain/fedavg/seed-{k}/summary.json").read_text()) for k in (0, 1)]
+    report = [json.loads((out / f"plain/fedavg/seed-{k}/summary.json").read_text()) for k in (0, 1)]
     best = fedavg["costs"][1]
     assert best["accuracy"] == fedavg["best"] and best["reached"] == 2
-    assert best["rounds"] == sum(summary["best_round"] for summary in told) / 2
+    assert best["rounds"] == sum(summary["best_round"] for summary in report) / 2
     whole = prox["costs"][-1]
     assert (whole["rounds"], whole["gradients"]) == (2, prox["gradients"]) and whole["ratio"]["bytes"] == 1
     written = (out / "table.md").read_text()

@@ -286,8 +286,8 @@ def test_a_dead_superexec_is_not_called_a_stop_by_the_user(number, tmp_path: Pat
     ):
         deployed("fedavg", tmp_path, nodes)
     assert signal.getsignal(number) is before
-    told = json.loads((tmp_path / "run" / "status.json").read_text())
-    assert told["phase"] == "failed" and "SuperExec" in told["error"]
+    report = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert report["phase"] == "failed" and "SuperExec" in report["error"]
 
 
 def test_an_interrupt_by_the_user_remains_one(tmp_path: Path) -> None:

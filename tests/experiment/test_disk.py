@@ -195,13 +195,13 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     settings = {**SETTINGS, "method": "scaffold", "rounds": 3}
     expected = start(task="own_tasks:lines", folder=tmp_path / "whole", **settings).sha256
     folder, given = tmp_path / "run", ("--cohort", "3", "--rounds", "3", "--lr", "0.05", "--batch-size", "4")
-    told = child(2500, "run", "scaffold", "--task", "own_tasks:lines", *given, "--out", str(folder))
-    assert told.returncode == 2 and "Traceback" not in told.stderr, told.stderr
-    (line,) = [line for line in told.stderr.splitlines() if "cannot be written" in line]
+    result = child(2500, "run", "scaffold", "--task", "own_tasks:lines", *given, "--out", str(folder))
+    assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if "cannot be written" in line]
     assert line.startswith(f"undrift run: {folder}") and "File too large; raise the limit on the size of a file" in line
-    told = child(10**9, "resume", str(folder), "--json")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["sha256"] == expected and verify(folder).intact
+    result = child(10**9, "resume", str(folder), "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["sha256"] == expected and verify(folder).intact
 
 
 def test_a_small_disk_is_full(tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ def test_workers_are_chosen_or_as_given(tiny) -> None:  # noqa: F811
 def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
     call = CliRunner().invoke
     (tmp_path / "run.toml").write_text(Config.build(RUN).toml())
-    told = call(app, ["doctor", "--config", str(tmp_path / "run.toml"), "--json"])
-    assert json.loads(told.stdout)["plan"]["workers"] >= 1
+    result = call(app, ["doctor", "--config", str(tmp_path / "run.toml"), "--json"])
+    assert json.loads(result.stdout)["plan"]["workers"] >= 1
     assert "a visit on cpu:" in call(app, ["doctor", "--config", str(tmp_path / "run.toml")]).stdout
     words = ["doctor", "--device", "pretend", "--method", "fedavg", "--method", "scaffold", "--no-measure"]
-    told = call(app, [*words, "--out", str(tmp_path / "report")])
-    assert told.exit_code == 0 and "2 of 2 methods pass" in told.stdout
+    result = call(app, [*words, "--out", str(tmp_path / "report")])
+    assert result.exit_code == 0 and "2 of 2 methods pass" in result.stdout
     assert json.loads((tmp_path / "report.json").read_text())["device"] == "pretend"
-    assert (tmp_path / "report.md").read_text() in told.stdout
+    assert (tmp_path / "report.md").read_text() in result.stdout
     refused = call(app, ["doctor", "--device", "warp"])
     assert refused.exit_code == 2 and refused.stderr.startswith("undrift doctor: device warp: PyTorch knows no such")
     out = tmp_path / "out"

@@ -60,9 +60,9 @@ def test_refusals(changes: dict[str, object], reason: str, tmp_path: Path) -> No
 
 def test_a_run_starts_from_weights_and_records_them(weights: Path, tmp_path: Path) -> None:
     run = start(settings(init=str(weights), rounds=1), tmp_path / "run")
-    told = json.loads((run.folder / "init.json").read_text())
-    assert told["sha256"] == hash_weights(load_file(weights)) and told["taken"] == told["tensors"] == 8
-    assert told["left"] == told["unused"] == []
+    result = json.loads((run.folder / "init.json").read_text())
+    assert result["sha256"] == hash_weights(load_file(weights)) and result["taken"] == result["tensors"] == 8
+    assert result["left"] == result["unused"] == []
     assert run.sha256 != start(settings(rounds=1), tmp_path / "drawn").sha256
     on = start(settings(init=str(run.folder), rounds=1), tmp_path / "on")  # another run's model
     assert json.loads((on.folder / "init.json").read_text())["sha256"] == hash_weights(

@@ -47,8 +47,8 @@ def test_each_client_takes_part_with_a_probability(tmp_path: Path) -> None:
     outcome = start(config, tmp_path / "run")
     drawn = [len(bernoulli_cohort(config.seed, round, 8, 0.3)) for round in range(4)]
     assert [row["clients"] for row in rows(outcome.folder)] == drawn and len(set(drawn)) > 1
-    told = Config.read(outcome.folder / "config.toml")
-    assert told.cohort is None and told.probability == 0.3
+    result = Config.read(outcome.folder / "config.toml")
+    assert result.cohort is None and result.probability == 0.3
     short = start(settings(probability=0.3, rounds=2), tmp_path / "short")
     assert resume(short.folder, rounds=4).sha256 == outcome.sha256
     assert finished(config, outcome.folder)

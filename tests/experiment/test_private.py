@@ -62,8 +62,8 @@ def test_everything_is_the_owners_only(mask: int, tmp_path: Path) -> None:
         folder = start(Config.build({**base, "method": "scaffold", "output": output}), tmp_path / "a" / "run").folder
         look(folder, clients=2, parts=["divergence"])
         look(folder, clients=2, parts=["divergence"], round=1)
-        told = CliRunner().invoke(app, ["report", str(folder), "--out", str(folder / "report.html")])
-        assert told.exit_code == 0, told.output
+        result = CliRunner().invoke(app, ["report", str(folder), "--out", str(folder / "report.html")])
+        assert result.exit_code == 0, result.output
         compare(
             Comparison.build({"base": base, "methods": [{"method": "fedavg"}], "seeds": [0]}),
             tmp_path / "b" / "comparison",
@@ -79,8 +79,8 @@ def test_what_is_asked_for_outside_follows_the_umask(tmp_path: Path) -> None:
     """An exported model is made to be given away."""
     folder = start(task=lines(name="lines"), folder=tmp_path / "run", **{**SETTINGS, "rounds": 1}).folder
     with umask(0o022):
-        told = CliRunner().invoke(app, ["export", str(folder), "--out", str(tmp_path / "model.safetensors")])
-    assert told.exit_code == 0 and stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o644
+        result = CliRunner().invoke(app, ["export", str(folder), "--out", str(tmp_path / "model.safetensors")])
+    assert result.exit_code == 0 and stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o644
 
 
 # Links

@@ -41,8 +41,8 @@ def test_a_resumed_run_leaves_out_the_same_clients(tmp_path: Path) -> None:
     again = resume(tmp_path / "parts", task=task(), rounds=9)
     assert again.summary["sha256"] == whole.summary["sha256"]
     for folder in (tmp_path / "whole", tmp_path / "parts"):
-        told = [(e["round"], e["client"], e["until"]) for e in events(folder, "quarantine")]
-        assert told == [(2, 2, 5), (6, 2, 11)]  # the second time twice as long
+        result = [(e["round"], e["client"], e["until"]) for e in events(folder, "quarantine")]
+        assert result == [(2, 2, 5), (6, 2, 11)]  # the second time twice as long
         assert all("exceeds the bound" in e["reason"] for e in events(folder, "quarantine"))
         absent = [(e["round"], e["client"]) for e in events(folder, "absent")]
         assert absent == [(round, 2) for round in (3, 4, 7, 8, 9)]

@@ -126,5 +126,5 @@ def test_a_stalled_run_is_one_line(tmp_path: Path) -> None:
 
 def test_partition_in_json(tmp_path: Path) -> None:
     done = run("partition", "--clients", "5", "--partition", "iid", "--out", str(tmp_path / "p.png"), "--json")
-    told = json.loads(done.stdout)
-    assert told["figure"] == str(tmp_path / "p.png") and (tmp_path / "p.png").is_file() and told["clients"] == 5
+    result = json.loads(done.stdout)
+    assert result["figure"] == str(tmp_path / "p.png") and (tmp_path / "p.png").is_file() and result["clients"] == 5

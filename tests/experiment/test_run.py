@@ -37,9 +37,9 @@ def test_a_run_explains_itself(tmp_path: Path) -> None:
         "accuracy", "test_loss", "client_accuracy", "client_worst_tenth", "drift", "seconds", "bytes_up", "bytes_down",
         "train_loss", "gradients", "lr", "clients", "rejected",
     }  # fmt: skip
-    told = json.loads((outcome.folder / "summary.json").read_text())
-    assert told["rounds_to_target"] == rounds_to(seen, 0.1) and told["best_accuracy"] >= told["accuracy"] > 0.1
-    assert told["bytes_up"] == 4 * 4 * 4 * told["parameters"]  # 4 rounds of 4 clients, 4 bytes a number
+    result = json.loads((outcome.folder / "summary.json").read_text())
+    assert result["rounds_to_target"] == rounds_to(seen, 0.1) and result["best_accuracy"] >= result["accuracy"] > 0.1
+    assert result["bytes_up"] == 4 * 4 * 4 * result["parameters"]  # 4 rounds of 4 clients, 4 bytes a number
     assert len(read_log(outcome.folder / "audit.jsonl").hashes) == 3 + 4  # start, begin, four commits, end
     everything = "".join(p.read_text(errors="ignore") for p in outcome.folder.glob("*.*") if p.suffix != ".parquet")
     assert str(tmp_path) not in everything
@@ -96,8 +96,8 @@ def test_what_cannot_go_on_is_refused(tmp_path: Path) -> None:
         resume(tmp_path)
     with RunFolder.open(outcome.folder), pytest.raises(RunError, match="another process is running it"):
         resume(outcome.folder, rounds=2)
-    told = json.loads((outcome.folder / "partition.json").read_text())
-    (outcome.folder / "partition.json").write_text(json.dumps({**told, "sha256": "0" * 64}))
+    result = json.loads((outcome.folder / "partition.json").read_text())
+    (outcome.folder / "partition.json").write_text(json.dumps({**result, "sha256": "0" * 64}))
     with pytest.raises(RunError, match="differ from those the run was started with"):
         resume(outcome.folder, rounds=2)
     os.symlink(tmp_path / "elsewhere", tmp_path / "link")
@@ -175,8 +175,8 @@ def test_several_targets(tmp_path: Path) -> None:
     shown = run_cli("run", "--config", str(tmp_path / "run.toml"), *given)
     assert shown.exit_code == 0, shown.stderr
     assert "target 5.00%: in round 1\ntarget 100.00%: not reached\n" in shown.stdout
-    told = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert told["target"] == [0.05, 1.0] and told["rounds_to_target"] == [1, None]
+    result = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert result["target"] == [0.05, 1.0] and result["rounds_to_target"] == [1, None]
     assert Config.read(tmp_path / "run" / "config.toml").target == (0.05, 1.0)
 
 
@@ -184,8 +184,8 @@ def test_partition_and_doctor(tmp_path: Path) -> None:
     picture = tmp_path / "split.png"
     done = run_cli("partition", "--partition", "classes:2", "--clients", "10", "--out", str(picture))
     assert done.exit_code == 0 and picture.stat().st_size > 5000, done.output
-    told = run_cli("doctor")
-    assert told.exit_code == 0 and "fashion-mnist" in told.output and "engines: local" in told.output
+    result = run_cli("doctor")
+    assert result.exit_code == 0 and "fashion-mnist" in result.output and "engines: local" in result.output
 
 
 def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> None:

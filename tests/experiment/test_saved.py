@@ -79,8 +79,8 @@ def test_a_client_has_a_model_of_its_own(personal: Outcome, run: Outcome, tmp_pa
     task = prepare(saved.config).task
     ones, others = saved.weights(client=0), saved.weights(client=1)
     assert any(not torch.equal(ones[name], others[name]) for name in ones)
-    told = json.loads((personal.folder / "clients.json").read_text())["accuracy"]
-    assert task.own_score(saved.model(task, client=0), 0).accuracy == told[0]
+    result = json.loads((personal.folder / "clients.json").read_text())["accuracy"]
+    assert task.own_score(saved.model(task, client=0), 0).accuracy == result[0]
     with pytest.raises(RunError, match="client 8: there are 8 clients, numbered from 0 to 7"):
         saved.weights(client=8)
     with pytest.raises(RunError, match="client 0: fedavg has no personal models; leave the client out"):

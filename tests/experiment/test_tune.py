@@ -102,24 +102,24 @@ def tuning(**changes: Any) -> Tuning:
 
 
 def test_tune_judges_on_held_out_examples_and_runs_nothing_twice(tmp_path: Path, started: list[str]) -> None:
-    told = tune(tuning(), tmp_path)
-    assert json.loads((tmp_path / "tune.json").read_text()) == told and told["holdout"] == 0.2
-    names = {f"lr-{trial['lr']}" for trial in told["trials"]}
+    result = tune(tuning(), tmp_path)
+    assert json.loads((tmp_path / "tune.json").read_text()) == result and result["holdout"] == 0.2
+    names = {f"lr-{trial['lr']}" for trial in result["trials"]}
     assert {path.name for path in (tmp_path / "trials").iterdir()} == names and len(started) == len(names) == 3
-    for trial in told["trials"]:
+    for trial in result["trials"]:
         rows = json.loads((tmp_path / f"trials/lr-{trial['lr']}/metrics.jsonl").read_text())
         assert trial["score"] == rows["client_accuracy"] and not trial["diverged"]
-    assert told["score"] == max(trial["score"] for trial in told["trials"])
+    assert result["score"] == max(trial["score"] for trial in result["trials"])
     choice = Config.read(tmp_path / "choice.toml")
-    assert choice.local.lr == told["choice"]["lr"] and choice.holdout == 0 and choice.rounds == 1
+    assert choice.local.lr == result["choice"]["lr"] and choice.holdout == 0 and choice.rounds == 1
     started.clear()
-    assert tune(tuning(), tmp_path) == told and started == []
+    assert tune(tuning(), tmp_path) == result and started == []
 
 
 def test_the_score_of_a_point_is_the_mean_over_seeds(tmp_path: Path, started: list[str]) -> None:
-    told = tune(tuning(seeds=[3, 5], widenings=0), tmp_path)
-    assert told["seeds"] == [3, 5] and len(told["trials"]) == 2 and len(started) == 4
-    for trial in told["trials"]:
+    result = tune(tuning(seeds=[3, 5], widenings=0), tmp_path)
+    assert result["seeds"] == [3, 5] and len(result["trials"]) == 2 and len(started) == 4
+    for trial in result["trials"]:
         folders = [tmp_path / f"trials/lr-{trial['lr']}/seed-{seed}" for seed in (3, 5)]
         assert [Config.read(folder / "config.toml").seed for folder in folders] == [3, 5]
         rows = [json.loads((folder / "metrics.jsonl").read_text()) for folder in folders]
@@ -130,13 +130,13 @@ def test_the_score_of_a_point_is_the_mean_over_seeds(tmp_path: Path, started: li
     rows = json.loads((tmp_path / "trials/lr-1.0/seed-5/metrics.jsonl").read_text())
     assert alone["trials"][1]["score"] == rows["client_accuracy"], "each seed has its own partition"
     started.clear()
-    assert tune(tuning(seeds=[3, 5], widenings=0), tmp_path) == told and started == []
+    assert tune(tuning(seeds=[3, 5], widenings=0), tmp_path) == result and started == []
 
 
 def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
     wild = tuning(grid={"lr": [0.1, 1e5]}, widenings=0, base={"local": {"clip": 1e6, "batch_size": 10, "epochs": 2}})
-    told = tune(wild, tmp_path)
-    assert told["choice"] == {"lr": 0.1} and told["trials"][1]["diverged"] and told["trials"][1]["score"] is None
+    result = tune(wild, tmp_path)
+    assert result["choice"] == {"lr": 0.1} and result["trials"][1]["diverged"] and result["trials"][1]["score"] is None
     with pytest.raises(RunError, match=r"every trial diverged, down to lr-100000\.0: begin with smaller values"):
         tune(tuning(grid={"lr": [1e5, 2e5]}, widenings=0, base=wild.base), tmp_path / "all")
 
@@ -178,5 +178,10 @@ def test_the_command_tune(tmp_path: Path) -> None:
     two = ["--seed", "1", "--seed", "2", "--out", str(tmp_path / "two"), "--json"]
     several = runner.invoke(app, ["tune", "fedprox", "--grid", "lr=0.1,0.2", *flags[:-4], *two])
     assert several.exit_code == 0 and json.loads(several.stdout)["seeds"] == [1, 2]
+    (tmp_path / "tune.toml").write_text(
+        tomli_w.dumps({"method": "fedavg", "grid": {"lr": [0.1, 0.2]}, "seeds": [3, 4], "widenings": 0, "base": RUN})
+    )
+    one = ["tune", str(tmp_path / "tune.toml"), "--rounds", "1", "--seed", "1", "--out", str(tmp_path / "1"), "--json"]
+    assert json.loads(runner.invoke(app, one).stdout)["seeds"] == [1], "one --seed replaces the seeds of the file"
     wrong = runner.invoke(app, ["tune", "fedprox", "--grid", "lr"])
     assert wrong.exit_code == 2 and "--grid lr: write NAME=V1,V2,..." in wrong.stderr

@@ -134,9 +134,9 @@ def test_a_forgery_is_refused_by_name(name: str, copy: Path, monkeypatch: pytest
     found = verify(copy)
     assert not found.intact and any(re.search(message, problem) for problem in found.problems), found.problems
     again = partial(resume, copy, rounds=6, task=lines(name="lines"))
-    with pytest.raises(AuditError, match=message) as told:
+    with pytest.raises(AuditError, match=message) as result:
         again()
-    text = str(told.value)
+    text = str(result.value)
     assert "\n" not in text and str(copy) in text and "; restore the run's folder from a backup, or " in text
     if "forged checkpoint" not in name:  # refused when it is loaded, after notes on this machine
         assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
@@ -172,8 +172,10 @@ def test_an_intact_run_is_told_from_its_parts(ended: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in ended.rglob("*")}, "nothing is written"
     said = CliRunner().invoke(app, ["verify", str(ended)])
     assert said.exit_code == 0 and f"{ended}: intact" in said.stdout and f"head: {found.head}" in said.stdout
-    told = CliRunner().invoke(app, ["verify", str(ended), "--json"])
-    assert json.loads(told.stdout) == json.loads(json.dumps(found.row())) and json.loads(told.stdout)["intact"] is True
+    result = CliRunner().invoke(app, ["verify", str(ended), "--json"])
+    assert (
+        json.loads(result.stdout) == json.loads(json.dumps(found.row())) and json.loads(result.stdout)["intact"] is True
+    )
     said = CliRunner().invoke(app, ["verify", str(ended.parent)])
     assert said.exit_code == 2 and "is not a run" in said.stderr
 
@@ -193,12 +195,12 @@ def test_an_anchor_finds_a_consistent_forgery(copy: Path) -> None:
 
 def forge_all(run: Path) -> None:
     """Another final model, with the log, the manifests and the summary made to fit."""
-    told, found = forged(run), events(run)
-    summary = json.loads((run / "summary.json").read_text()) | {"sha256": told}
+    result, found = forged(run), events(run)
+    summary = json.loads((run / "summary.json").read_text()) | {"sha256": result}
     (run / "summary.json").write_text(json.dumps(summary))
     for event in found:
         if event["event"] == "commit" and event["round"] == 4:
-            event["sha256"] = told
+            event["sha256"] = result
         if event["event"] == "end":
             event["files"]["summary.json"] = sha256((run / "summary.json").read_bytes()).hexdigest()
     before = [event["hash"] for event in found]
@@ -247,9 +249,9 @@ def test_a_key_that_cannot_be_used_is_refused(content, message: str, tmp_path: P
     if content is not None:
         (tmp_path / "key").write_text(content)
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
-    with pytest.raises(AuditError, match=f"UNDRIFT_AUDIT_KEY: .*{message}") as told:
+    with pytest.raises(AuditError, match=f"UNDRIFT_AUDIT_KEY: .*{message}") as result:
         Audit(tmp_path / "audit.jsonl")
-    assert "short" not in str(told.value).replace("too short", "")
+    assert "short" not in str(result.value).replace("too short", "")
 
 
 # What a crash leaves
@@ -360,13 +362,13 @@ def test_an_event_is_a_line_and_every_rejection_has_one(tmp_path: Path) -> None:
     folder = start(task=task, folder=tmp_path / "run", **settings).folder
     raw = (folder / "audit.jsonl").read_bytes()
     assert not set(raw) - {*range(32, 127), 10}, "printable ASCII only"
-    told = [event for event in events(folder) if event["event"] == "reject"]
-    assert [(event["round"], event["client"], event["reason"]) for event in told] == [
+    result = [event for event in events(folder) if event["event"] == "reject"]
+    assert [(event["round"], event["client"], event["reason"]) for event in result] == [
         (n, 1, "FAILED") for n in (1, 2, 3, 4)
     ]
-    assert all("broken" in event["detail"] for event in told) and len(raw.splitlines()) == len(events(folder)) == 11
+    assert all("broken" in event["detail"] for event in result) and len(raw.splitlines()) == len(events(folder)) == 11
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert sum(row["rejected"] for row in rows) == len(told)
+    assert sum(row["rejected"] for row in rows) == len(result)
     assert verify(folder).intact
 
 

@@ -52,18 +52,18 @@ def test_the_checkpoint_before_is_used(broken_off: Path, expected: object, part:
 def test_a_disk_that_fails_ends_the_run_and_nothing_is_lost(
     call: str, code: str, expected: object, tmp_path: Path
 ) -> None:
-    folder, told = tmp_path / "run", tmp_path / "told"
+    folder, result = tmp_path / "run", tmp_path / "result"
 
     def fail() -> None:
         try:
             with failing(call, code, first=11, under=folder / "checkpoints"):
                 begin(folder, "scaffold")
         except OSError as error:
-            told.write_text(f"{error}")
+            result.write_text(f"{error}")
             raise
 
     assert wait(forked(fail)) == 1
-    assert told.exists(), "the run ended by something else than the fault"
+    assert result.exists(), "the run ended by something else than the fault"
     assert not list(folder.rglob("*.new")), "a temporary file is left"
     assert resumed_from(folder) > 0
     assert results(folder) == expected

@@ -10,7 +10,7 @@ from threading import Timer
 
 import pytest
 
-from deployment_support import TOOLS, Deployment, cohorts, deploy, replay, running, seconds, told
+from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds
 from faults.figures import record
 from faults.killers import kept_alive, kill
 from faults.proxy import FaultProxy
@@ -92,7 +92,7 @@ def checked(deployment: Behind, run: str, case: str, complete: bool = True, limi
     rounds = ROUNDS
     began = time.monotonic()
     log = deployment.finish(run, limit)
-    accepted, final = told(log)
+    accepted, final = outcome(log)
     twice = sum(len(round) - len(set(round)) for round in accepted)
     whole = accepted == cohorts(rounds)
     same = final == replay(METHOD, accepted)
@@ -164,7 +164,7 @@ def test_a_killed_supernode_rejoins_by_itself(deployment, proxy):
     kill(deploy.alive(deployment.work, "node1"))
     took = kept_alive(lambda: deployment.node("node1"), lambda: deployment.admitted("node1"), 150, every=5.0)
     log = deployment.finish(run, 900)
-    accepted, final = told(log)
+    accepted, final = outcome(log)
     twice = sum(len(round) - len(set(round)) for round in accepted)
     back = accepted[-1] == cohorts(rounds)[-1]
     record(

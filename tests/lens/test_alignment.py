@@ -128,9 +128,9 @@ def test_alignment_of_clients_by_layer_leaves_the_model_alone() -> None:
     bound = bind(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).double())
     bound.w.copy_(models[2])
     close(found.matrices["2"][0, 2], slow_cka(module(inputs).detach(), bound.module(inputs).detach()))
-    told = found.as_dict()
-    close(told["2/mean"], (1 + 2 * found.matrices["2"][0, 2]) / 3)
-    assert told["0/max"] == pytest.approx(1.0) and told["0/min"] < 1
+    result = found.as_dict()
+    close(result["2/mean"], (1 + 2 * found.matrices["2"][0, 2]) / 3)
+    assert result["0/max"] == pytest.approx(1.0) and result["0/min"] < 1
     with pytest.raises(ValueError, match="align: a pair needs the features of two clients, got 1"):
         align([{"0": inputs}])
 
@@ -139,9 +139,9 @@ def test_cosines_and_what_they_tell() -> None:
     rows = torch.tensor([[1.0, 0.0], [1.0, 1.0], [-2.0, 0.0], [0.0, 0.0]])
     half = 0.5**0.5
     close(cosines(rows), [[1, half, -1, 0], [half, 1, -half, 0], [-1, -half, 1, 0], [0, 0, 0, 0]])
-    told = off_diagonal(cosines(rows[:3]))
-    close(told["mean"], -1 / 3)
-    assert (told["min"], told["negative"]) == (-1.0, pytest.approx(2 / 3))
+    result = off_diagonal(cosines(rows[:3]))
+    close(result["mean"], -1 / 3)
+    assert (result["min"], result["negative"]) == (-1.0, pytest.approx(2 / 3))
     with pytest.raises(ValueError, match=r"a pair needs two clients, got a matrix of shape \(1, 1\)"):
         off_diagonal(torch.ones(1, 1))
 

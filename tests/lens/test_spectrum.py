@@ -168,13 +168,13 @@ def test_a_random_filter_has_a_generator_for_every_client() -> None:
 
 
 def test_records_are_flat() -> None:
-    told = spread(vectors(), LAYOUT, bands=3).as_dict()
-    assert told["conv.weight/distance/2"] == float(spread(vectors(), LAYOUT, bands=3).distance[0, 2])
-    assert {"distance/0", "normalised/2", "fc.weight/normalised/1", "reading"} <= told.keys()
-    assert all(isinstance(x, float | str) for x in told.values())
+    result = spread(vectors(), LAYOUT, bands=3).as_dict()
+    assert result["conv.weight/distance/2"] == float(spread(vectors(), LAYOUT, bands=3).distance[0, 2])
+    assert {"distance/0", "normalised/2", "fc.weight/normalised/1", "reading"} <= result.keys()
+    assert all(isinstance(x, float | str) for x in result.values())
     assert {"ratio/0", "agreement/1", "conv.weight/shared/2"} <= consensus(vectors(), LAYOUT, bands=3).as_dict().keys()
-    told = divergence_by_layer(vectors(), LAYOUT).as_dict()
-    assert {"distance", "relative", "conv.bias/relative", "reading"} <= told.keys()
+    result = divergence_by_layer(vectors(), LAYOUT).as_dict()
+    assert {"distance", "relative", "conv.bias/relative", "reading"} <= result.keys()
 
 
 @pytest.mark.parametrize("size", [64 * 65, 64 * 67, 65 * 67, 80 * 80, 4099])
@@ -219,8 +219,8 @@ def test_drift_has_two_measures_with_two_names() -> None:
     close(found.distance[1], np.mean([float(v[72:76].norm()) for v in updates]))
     close(found.scatter[:-1].sum(), found.scatter[-1])
     close(client_drift(updates, LAYOUT).scatter[-1], divergence_by_layer(updates, LAYOUT).squared.sum())
-    told = found.as_dict()
-    assert list(told)[:3] == ["distance", "scatter", "moved"] and told["fc.weight/moved"] == float(found.moved[2])
+    result = found.as_dict()
+    assert list(result)[:3] == ["distance", "scatter", "moved"] and result["fc.weight/moved"] == float(found.moved[2])
 
 
 def test_errors_name_the_rule_and_the_value() -> None:

@@ -84,10 +84,10 @@ def test_streams_merge_in_any_order(make) -> None:
 
     def values(stream) -> Tensor:
         if make is BandStream:
-            told = stream.consensus().as_dict() | stream.drift().as_dict()
+            result = stream.consensus().as_dict() | stream.drift().as_dict()
         else:
-            told = (stream.spread() if make is SpreadStream else stream.divergence()).as_dict()
-        return torch.tensor([value for value in told.values() if isinstance(value, float)])
+            result = (stream.spread() if make is SpreadStream else stream.divergence()).as_dict()
+        return torch.tensor([value for value in result.values() if isinstance(value, float)])
 
     a, b, c = parts()
     left = values(a.merge(b).merge(c))
@@ -110,9 +110,9 @@ def test_sketches_of_small_cells_are_exact() -> None:
     gram = streamed(GramStream(LAYOUT, width=1300), matrix)
     nearly(gram.gram(), matrix @ matrix.T)
     nearly(gram.cosines(), cosines(matrix))
-    told, expected = gram.divergence(), divergence_by_layer(matrix, LAYOUT)
+    result, expected = gram.divergence(), divergence_by_layer(matrix, LAYOUT)
     for name in ("distance", "squared", "norm", "clients", "relative"):
-        nearly(getattr(told, name), getattr(expected, name))
+        nearly(getattr(result, name), getattr(expected, name))
     close(pca_of_gram(gram.gram())[0], pca({"": matrix}).points[""], 1e-6)
 
 
@@ -141,10 +141,10 @@ def test_sketched_inner_products_are_within_their_error_and_without_bias() -> No
 
 def test_a_filter_is_told_in_the_reading() -> None:
     matrix = vectors(3)
-    for filter, told in ((None, False), (high_pass(0.1), True)):
-        assert ("by construction" in streamed(SpreadStream(LAYOUT, filter=filter), matrix).spread().reading) is told
+    for filter, result in ((None, False), (high_pass(0.1), True)):
+        assert ("by construction" in streamed(SpreadStream(LAYOUT, filter=filter), matrix).spread().reading) is result
         found = streamed(GramStream(LAYOUT, filter=filter), matrix).divergence()
-        assert ("by construction" in found.reading) is told
+        assert ("by construction" in found.reading) is result
 
 
 def test_errors_name_the_client_and_the_rule() -> None:

@@ -118,8 +118,8 @@ def test_resume_rewinds_the_rows(tmp_path: Path) -> None:
         start(settings(rounds=4, output={**EVERY, "checkpoint_every": 3}), tmp_path / "cut", stop)
     assert [row["round"] for row in rows(tmp_path / "cut")] == [1, 2]
     assert resume(tmp_path / "cut").sha256 == whole.sha256
-    told = [{**row, "seconds": 0} for row in rows(tmp_path / "cut")]
-    assert told == [{**row, "seconds": 0} for row in rows(whole.folder)]
+    result = [{**row, "seconds": 0} for row in rows(tmp_path / "cut")]
+    assert result == [{**row, "seconds": 0} for row in rows(whole.folder)]
 
 
 def test_what_cannot_be_seen_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_live_is_off_without_a_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(ended: Path) -> dict[str, Any]:
+def result(ended: Path) -> dict[str, Any]:
     """What the lens sees of the run, with its folder locked as if it went on."""
     before = hashes(ended)
     with RunFolder.open(ended):
@@ -192,10 +192,10 @@ def told(ended: Path) -> dict[str, Any]:
     return found
 
 
-def test_everything_is_told(told: dict[str, Any]) -> None:
-    assert told["round"] == 2 and len(told["clients"]) == 5 and told["skipped"] == {}
-    assert set(told["seconds"]) == set(PARTS) <= set(told)
-    spectrum = told["spectrum"]
+def test_everything_is_told(result: dict[str, Any]) -> None:
+    assert result["round"] == 2 and len(result["clients"]) == 5 and result["skipped"] == {}
+    assert set(result["seconds"]) == set(PARTS) <= set(result)
+    spectrum = result["spectrum"]
     assert spectrum["bands"] == 10 and set(spectrum) >= {"gradient", "update", "perturbation", "filtered"}
     for source in ("gradient", "update", "perturbation", "filtered"):
         found = spectrum[source]
@@ -207,32 +207,34 @@ def test_everything_is_told(told: dict[str, Any]) -> None:
     assert spectrum["filtered"]["filter"] == "high_pass(r=0.3)"  # that of the method
     assert sum(spectrum["filtered"]["overall"]["distance"][:3]) < 1e-4 < spectrum["gradient"]["overall"]["distance"][0]
     assert isfinite(spectrum["filtered"]["filtering"]["gain"])
-    divergence = told["divergence"]
+    divergence = result["divergence"]
     assert len(divergence["layers"]) == len(divergence["gradient"]) == len(divergence["relative"]) == 8
     assert torch.tensor(divergence["cosine"]["matrix"]).diagonal() == pytest.approx(torch.ones(5), abs=1e-5)
-    theory = told["heterogeneity"]
+    theory = result["heterogeneity"]
     assert theory["filter"] == "high_pass(r=0.3)" and "lowers every variance" in theory["reading"]
     for key in ("gradient", "between", "within"):
         assert theory["kept"][key] + theory["removed"][key] == pytest.approx(theory["whole"][key], rel=1e-4)
-    alignment = told["alignment"]
-    assert alignment["clients"] == told["clients"] and torch.tensor(alignment["matrix"]).shape == (5, 5)
+    alignment = result["alignment"]
+    assert alignment["clients"] == result["clients"] and torch.tensor(alignment["matrix"]).shape == (5, 5)
     assert set(alignment["layers"]) == {"penultimate", "features", "hidden", "head"}
-    embedding = told["embedding"]["pca_update"]
+    embedding = result["embedding"]["pca_update"]
     assert torch.tensor(embedding["points"]).shape == (5, 2) and 0 < sum(embedding["explained"]) <= 1
-    assert told["curvature"]["examples"] == 40 and abs(told["curvature"]["top"][0]) >= abs(told["curvature"]["top"][1])
-    surface = told["surface"]
+    assert result["curvature"]["examples"] == 40 and abs(result["curvature"]["top"][0]) >= abs(
+        result["curvature"]["top"][1]
+    )
+    surface = result["surface"]
     assert surface["a"] == surface["b"] == [-1, 0, 1] and surface["directions"] == "top eigenvectors"
 
 
-def test_the_numbers_are_those_of_the_instruments(told: dict[str, Any], ended: Path) -> None:
+def test_the_numbers_are_those_of_the_instruments(result: dict[str, Any], ended: Path) -> None:
     with open_scene(ended, clients=5, examples=40) as scene:
-        assert scene.clients == told["clients"]
+        assert scene.clients == result["clients"]
         drift = lens.divergence_by_layer(scene.updates, scene.layout)
         spread = lens.spread(scene.gradients, scene.layout)
         half = scene.objective(2)
-    assert told["divergence"]["update"] == pytest.approx(drift.distance.tolist())
-    assert told["spectrum"]["gradient"]["overall"]["std"] == pytest.approx(spread.overall["deviation"].tolist())
-    assert half.examples == 20 and told["surface"]["loss"][1][1] == pytest.approx(half.value())
+    assert result["divergence"]["update"] == pytest.approx(drift.distance.tolist())
+    assert result["spectrum"]["gradient"]["overall"]["std"] == pytest.approx(spread.overall["deviation"].tolist())
+    assert half.examples == 20 and result["surface"]["loss"][1][1] == pytest.approx(half.value())
 
 
 def test_updates_are_those_of_the_next_round(ended: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def fedcr(
     p: Problem, s: Settings, rounds: int, h: Hyper, classes: int, epochs: int, noise: Noise
 ) -> tuple[Path, list[Gaussians], Own]:
     """Models and class Gaussians after each round, and what each client is evaluated with after the last."""
-    w, heads, path, told = p.start(), dict[int, Params](), [], []
+    w, heads, path, result = p.start(), dict[int, Params](), [], []
     one = torch.zeros(h.latent, dtype=torch.float64)
     common: Gaussians = [(one, one + 1) for _ in range(classes)]
     for t in range(rounds):
@@ -108,9 +108,9 @@ def fedcr(
             for c, old in enumerate(common)
         ]
         path.append(w)
-        told.append(common)
+        result.append(common)
     own = {i: {n: heads[i][n] if i in heads and n in HEAD else w[n] for n in w} for i in range(p.population)}
-    return path, told, {i: tune(p, s, rounds, h, i, own[i], noise) for i in own}
+    return path, result, {i: tune(p, s, rounds, h, i, own[i], noise) for i in own}
 
 
 def tune(p: Problem, s: Settings, rounds: int, h: Hyper, client: int, x: Params, noise: Noise) -> Params:

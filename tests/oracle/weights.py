@@ -59,10 +59,10 @@ class Adam:
         return x - lr * (self.m / (1 - 0.5**self.t)) / (np.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
 
 
-def feddisco(rows: Rows, told: Told, a: float, b: float, metric: str = "kl", reference: Any = ()) -> np.ndarray:
+def feddisco(rows: Rows, result: Told, a: float, b: float, metric: str = "kl", reference: Any = ()) -> np.ndarray:
     """r_i = max(0, p_i - a d_i + b); KL over the cohort's sum; p_i if all r_i are zero."""
     distances = []
-    for counts in told["label_counts"]:
+    for counts in result["label_counts"]:
         own = np.array(counts, dtype=float) / sum(counts)
         prior = np.array(reference) if len(reference) else np.full(len(own), 1 / len(own))
         if metric == "l2":
@@ -71,7 +71,7 @@ def feddisco(rows: Rows, told: Told, a: float, b: float, metric: str = "kl", ref
             distances.append(sum(x * math.log(x / y) for x, y in zip(own, prior, strict=True) if x > 0))
     if metric == "kl" and sum(distances) > 0:
         distances = [d / sum(distances) for d in distances]
-    p = [n / sum(told["sizes"]) for n in told["sizes"]]
+    p = [n / sum(result["sizes"]) for n in result["sizes"]]
     r = [max(0.0, p_i - a * d_i + b) for p_i, d_i in zip(p, distances, strict=True)]
     return mixture(rows, r if sum(r) > 0 else p)
 
@@ -91,20 +91,20 @@ def alignment(lam: np.ndarray, rows: Rows, w: np.ndarray) -> tuple[float, np.nda
     return value, lam * (by_share - lam @ by_share)
 
 
-def fedawa(rows: Rows, told: Told, steps: int, lr: float) -> np.ndarray:
+def fedawa(rows: Rows, result: Told, steps: int, lr: float) -> np.ndarray:
     """Logits by client, log n_i at first sight, Adam on J, weights after the steps."""
-    table, adam = told["kept"], Adam(len(rows))
-    t = np.array([table.get(c, math.log(n)) for c, n in zip(told["clients"], told["sizes"], strict=True)])
+    table, adam = result["kept"], Adam(len(rows))
+    t = np.array([table.get(c, math.log(n)) for c, n in zip(result["clients"], result["sizes"], strict=True)])
     for _ in range(steps):
-        t = adam.step(t, alignment(softmax(t), rows, told["model"])[1], lr)
-    table.update(zip(told["clients"], t, strict=True))
+        t = adam.step(t, alignment(softmax(t), rows, result["model"])[1], lr)
+    table.update(zip(result["clients"], t, strict=True))
     return mixture(rows, softmax(t))
 
 
-def fedlws(rows: Rows, told: Told, beta: float, low: float, high: float) -> np.ndarray:
+def fedlws(rows: Rows, result: Told, beta: float, low: float, high: float) -> np.ndarray:
     """w_l = gamma_l (w_l + A_l), every tensor a layer of its own."""
-    w, moved, out, at = told["model"], mixture(rows, told["sizes"]), np.zeros_like(rows[0]), 0
-    for size in told["tensors"]:
+    w, moved, out, at = result["model"], mixture(rows, result["sizes"]), np.zeros_like(rows[0]), 0
+    for size in result["tensors"]:
         part = slice(at, at + size)
         centre = sum(row[part] for row in rows) / len(rows)
         var = sum(float(np.linalg.norm(row[part] - centre)) for row in rows) / len(rows)
@@ -117,12 +117,12 @@ def fedlws(rows: Rows, told: Told, beta: float, low: float, high: float) -> np.n
 
 
 def fedlaw(
-    rows: Rows, told: Told, epochs: int, lr: float, form: str = "exp", shrink: bool = True, halving: int = 20
+    rows: Rows, result: Told, epochs: int, lr: float, form: str = "exp", shrink: bool = True, halving: int = 20
 ) -> np.ndarray:
     """theta = (T, s), one Adam step for each proxy batch; derivatives by hand."""
-    m, w, adam = len(rows), told["model"], Adam(len(rows) + 1)
+    m, w, adam = len(rows), result["model"], Adam(len(rows) + 1)
     models = [w + row for row in rows]
-    p = np.array(told["sizes"], dtype=float) / sum(told["sizes"])
+    p = np.array(result["sizes"], dtype=float) / sum(result["sizes"])
     theta = np.append(np.log(p), 0.0) if form == "exp" else np.append(np.full(m, math.sqrt(1 / m)), 1.0)
 
     def parts() -> tuple[np.ndarray, float]:
@@ -131,10 +131,10 @@ def fedlaw(
         return theta[:m] ** 2 / sum(theta[:m] ** 2), theta[m] ** 2 if shrink else 1.0
 
     for epoch in range(epochs):
-        for batch in told["proxy"]:
+        for batch in result["proxy"]:
             lam, gamma = parts()
             mean = mixture(models, lam)
-            g = told["gradient"](gamma * mean, batch)
+            g = result["gradient"](gamma * mean, batch)
             pull = np.array([gamma * float(g @ (model - mean)) for model in models])
             by_t = lam * pull if form == "exp" else 2 * theta[:m] / sum(theta[:m] ** 2) * pull
             by_s = float(g @ mean) * (gamma if form == "exp" else 2 * theta[m]) if shrink else 0.0
@@ -143,12 +143,12 @@ def fedlaw(
     return gamma * mixture(models, lam) - w
 
 
-def median(rows: Rows, told: Told) -> np.ndarray:
+def median(rows: Rows, result: Told) -> np.ndarray:
     """Per coordinate; even m: mean of the two in the middle."""
     return np.array([float(np.median([row[j] for row in rows])) for j in range(len(rows[0]))])
 
 
-def trimmed_mean(rows: Rows, told: Told, f: int) -> np.ndarray:
+def trimmed_mean(rows: Rows, result: Told, f: int) -> np.ndarray:
     """Per coordinate without the f largest and smallest."""
     columns = [sorted(row[j] for row in rows) for j in range(len(rows[0]))]
     return np.array([sum(c[f : len(c) - f]) / (len(c) - 2 * f) for c in columns])
@@ -163,19 +163,19 @@ def krum_scores(rows: Rows, f: int) -> list[float]:
     return out
 
 
-def multi_krum(rows: Rows, told: Told, f: int, q: int) -> np.ndarray:
+def multi_krum(rows: Rows, result: Told, f: int, q: int) -> np.ndarray:
     """Mean of the q best scores; ties to the lowest index."""
     scores = krum_scores(rows, f)
     best = sorted(range(len(rows)), key=lambda i: (scores[i], i))[:q]
     return sum(rows[i] for i in best) / q
 
 
-def krum(rows: Rows, told: Told, f: int) -> np.ndarray:
+def krum(rows: Rows, result: Told, f: int) -> np.ndarray:
     """The best score."""
-    return multi_krum(rows, told, f, 1)
+    return multi_krum(rows, result, f, 1)
 
 
-def bulyan(rows: Rows, told: Told, f: int) -> np.ndarray:
+def bulyan(rows: Rows, result: Told, f: int) -> np.ndarray:
     """m-2f times Krum's winner of those left; then the theta-2f values nearest to the median of the chosen."""
     left, chosen = list(rows), []
     for _ in range(len(rows) - 2 * f):
@@ -190,13 +190,13 @@ def bulyan(rows: Rows, told: Told, f: int) -> np.ndarray:
     return np.array(out)
 
 
-def norm_clip(rows: Rows, told: Told, c: float | None = None, q: float | None = None, lr: float = 0.2) -> np.ndarray:
+def norm_clip(rows: Rows, result: Told, c: float | None = None, q: float | None = None, lr: float = 0.2) -> np.ndarray:
     """mean of D_i min(1, C/norm(D_i)); C fixed, the median norm, or following the quantile q."""
     lengths = [float(np.linalg.norm(row)) for row in rows]
-    limit = float(np.median(lengths)) if c is None else told["kept"].get("c", c)
+    limit = float(np.median(lengths)) if c is None else result["kept"].get("c", c)
     if q is not None:
         bit = sum(1.0 for x in lengths if x <= limit) / len(rows)
-        told["kept"]["c"] = limit * math.exp(-lr * (bit - q))
+        result["kept"]["c"] = limit * math.exp(-lr * (bit - q))
     return sum(row * min(1.0, limit / x) for row, x in zip(rows, lengths, strict=True)) / len(rows)
 
 
@@ -215,9 +215,9 @@ def weiszfeld(rows: Rows, weights: list[float], passes: int, floor: float) -> Ro
     return zs
 
 
-def geometric_median(rows: Rows, told: Told, passes: int, floor: float, by_examples: bool = True) -> np.ndarray:
+def geometric_median(rows: Rows, result: Told, passes: int, floor: float, by_examples: bool = True) -> np.ndarray:
     """The last of Weiszfeld's iterates."""
-    return weiszfeld(rows, told["sizes"] if by_examples else [1.0] * len(rows), passes, floor)[-1]
+    return weiszfeld(rows, result["sizes"] if by_examples else [1.0] * len(rows), passes, floor)[-1]
 
 
 def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
@@ -227,7 +227,7 @@ def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
     for t in range(rounds):
         w, clients = path[-1], p.cohort(t)
         rows = [flat(local(p, s, t, c, w, plain, lambda g, _: g)[0][-1]) - flat(w) for c in clients]
-        told = {
+        result = {
             "clients": clients,
             "sizes": [p.examples(c) for c in clients],
             "model": flat(w),
@@ -237,5 +237,5 @@ def run(rule: Rule, p: Problem, s: Settings, rounds: int, **hyper: Any) -> Path:
             "proxy": list(task.proxy()),
             "gradient": lambda v, batch, like=w: flat(p.gradient(unflat(v, like), batch)),
         }
-        path.append(unflat(flat(w) + rule(rows, told, **hyper), w))
+        path.append(unflat(flat(w) + rule(rows, result, **hyper), w))
     return path[1:]

@@ -87,9 +87,9 @@ def test_methods_in_the_same_plane(runs: list[Path], tmp_path: Path) -> None:
 
 def test_the_filter_of_a_look_is_ones_own_choice(runs: list[Path]) -> None:
     asked = {"clients": 4, "parts": ["divergence"], "round": 2}
-    told = look.look(runs[0], filter="gaussian(0.3)", **asked)
-    assert told["divergence"]["filtered"]["filter"].startswith("gaussian(")
-    assert "spectrum" not in told  # another filter is another look
+    result = look.look(runs[0], filter="gaussian(0.3)", **asked)
+    assert result["divergence"]["filtered"]["filter"].startswith("gaussian(")
+    assert "spectrum" not in result  # another filter is another look
     assert look.look(runs[1], **asked)["divergence"]["filtered"]["filter"] == "high_pass(r=0.1)"  # the method's own
     with pytest.raises(ValueError, match="filter"):
         look.look(runs[0], filter="sam(0.1)", **asked)

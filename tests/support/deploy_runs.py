@@ -69,8 +69,8 @@ def main() -> None:
         path = folder / "run" / "summary.json"
         found = json.loads(path.read_text()) if path.exists() else {}
         rows = len((folder / "run" / "metrics.jsonl").read_text().splitlines())
-        told = {"method": method, "killed": text, "ended": ended, "code": code, "rows": rows}
-        print(json.dumps({**told, "same": found.get("sha256") == expected["sha256"]}), flush=True)
+        result = {"method": method, "killed": text, "ended": ended, "code": code, "rows": rows}
+        print(json.dumps({**result, "same": found.get("sha256") == expected["sha256"]}), flush=True)
 
 
 if __name__ == "__main__":

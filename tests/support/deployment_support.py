@@ -111,8 +111,8 @@ class Deployment:
     def submit(self, **config: object) -> str:
         """Start a run of the example; its number. Without a name its folder is new."""
         config.setdefault("run", f"run-{next(_NAMES)}")
-        told = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
-        return str(json.loads(self.flwr("run", str(EXAMPLE), "tls", "--format=json", "-c", told))["run-id"])
+        outcome = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
+        return str(json.loads(self.flwr("run", str(EXAMPLE), "tls", "--format=json", "-c", outcome))["run-id"])
 
     def log(self, run: str) -> str:
         """What a run's ServerApp has said so far."""
@@ -227,7 +227,7 @@ def cohorts(rounds: int) -> list[list[int]]:
     return [simulation.sample(round) for round in range(rounds)]
 
 
-def told(log: str) -> tuple[list[list[int]], str]:
+def outcome(log: str) -> tuple[list[list[int]], str]:
     """What a run's log says: the clients accepted in each round, and the fingerprint of the final state."""
     accepted = [json.loads(line) for line in re.findall(r"accepted in round \d+: (\[.*\])", log)]
     final = re.search(r"final state: ([0-9a-f]{64})", log)

@@ -115,8 +115,8 @@ def rounds(simulation: Simulation, kill: Callable[[], None] | None = None) -> tu
         state, record = simulation.round(state)
         trained.append(list(record.clients))
         rejected |= {str(r.client): r.detail for r in record.rejections if r.client != 1}
-    told = {"sha256": fingerprint(state), "seconds": time.monotonic() - began}
-    return state, told | {"trained": trained, "rejected": rejected}
+    result = {"sha256": fingerprint(state), "seconds": time.monotonic() - began}
+    return state, result | {"trained": trained, "rejected": rejected}
 
 
 def states(folder: Path) -> list[int]:
@@ -133,7 +133,7 @@ def one_after_the_other(folder: Path) -> dict[str, Any]:
     """A node is lost, with a folder that all share; then states on the nodes' own disks; then a node is lost again."""
     heard = Heard()
     LOG.addHandler(heard)
-    told: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with two_raylets(folder) as two, Pool(2, address=two.cluster.address) as pool:
         pool.pids()
 
@@ -142,20 +142,20 @@ def one_after_the_other(folder: Path) -> dict[str, Any]:
             return Simulation(make("scaffold"), Slow(), LOCAL, seed=1, depth=1, backend=backend)
 
         with simulation(folder / "shared") as shared:
-            told["shared"] = rounds(shared, two.kill_other)[1] | {"heard": heard.lines}
+            result["shared"] = rounds(shared, two.kill_other)[1] | {"heard": heard.lines}
         with simulation(f"local://{folder}/store") as store:  # one worker is left
-            told["store"] = rounds(store)[1]
+            result["store"] = rounds(store)[1]
         two.other = two.add("third")
         pool.pids()  # the lost worker is started there
         with simulation("node:$STATES/whole") as whole:
-            state, told["whole"] = rounds(whole)
-            told["own"] = [states(folder / name / "whole") for name in ("first", "third")]
-            told["scores"] = list(whole.scores(state, range(8), score).values())
-            told["personal"] = score(None, whole.personal(state, 3), 3)
+            state, result["whole"] = rounds(whole)
+            result["own"] = [states(folder / name / "whole") for name in ("first", "third")]
+            result["scores"] = list(whole.scores(state, range(8), score).values())
+            result["personal"] = score(None, whole.personal(state, 3), 3)
         with simulation("node:$STATES/resumed") as stopped:
             state = stopped.run(2)
         with simulation("node:$STATES/resumed") as resumed:
-            told["resumed"] = fingerprint(resumed.run(2, state))
+            result["resumed"] = fingerprint(resumed.run(2, state))
         with simulation("node:$STATES/moved") as before:
             state = before.run(2)
         alone = copy(pool)
@@ -164,15 +164,15 @@ def one_after_the_other(folder: Path) -> dict[str, Any]:
         with simulation("node:$STATES/moved", alone) as moved:
             for state, record in moved.rounds(2, state):  # noqa: B007, B020
                 assert list(record.clients) == [0, 2, 3, 4, 5, 6, 7], record.rejections
-            told["moved"] = fingerprint(state)
+            result["moved"] = fingerprint(state)
         with simulation("node:$STATES/lost") as lost:
-            state, told["lost"] = rounds(lost, two.kill_other)
+            state, result["lost"] = rounds(lost, two.kill_other)
             lost.failures = "raise"
             try:
                 lost.round(state)
             except ClientError as error:
-                told["raised"] = str(error)
-    return told
+                result["raised"] = str(error)
+    return result
 
 
 if __name__ == "__main__":

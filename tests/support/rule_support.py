@@ -36,7 +36,7 @@ def bowls(sizes: Sequence[int] = (1, 3, 2, 5, 4, 7, 2)) -> Bowls:
 TASK, LOCAL = bowls(), Local(lr=0.05, decay=0.97, epochs=2, batch_size=2)
 
 
-def told(rows: Any, sizes: Sequence[int] | None = None, parts: Any = None) -> list[Upload]:
+def uploads_of(rows: Any, sizes: Sequence[int] | None = None, parts: Any = None) -> list[Upload]:
     none = torch.empty(0, dtype=DOUBLE)
     return [
         Upload(i, 0, torch.as_tensor(row, dtype=DOUBLE).reshape(-1), n, 1, 0.0, none, none.long(), parts or {})

@@ -140,9 +140,9 @@ def stopped(folder: Path, engine: str, after: float, kind: signal.Signals, expec
     }
     rows = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").is_file() else []
     again = begin(folder, engine, resume=(folder / "config.toml").is_file()).wait(600)
-    told = {"engine": engine, "signal": kind.name, "after": round(after, 2), "code": code, "rounds": len(rows)}
-    told |= {"seconds": round(seconds, 2), "all_gone": round(gone, 2), "left": left, "again": again}
-    return told | {"same": sha256(folder) == expected}
+    result = {"engine": engine, "signal": kind.name, "after": round(after, 2), "code": code, "rounds": len(rows)}
+    result |= {"seconds": round(seconds, 2), "all_gone": round(gone, 2), "left": left, "again": again}
+    return result | {"same": sha256(folder) == expected}
 
 
 def alive(pid: int) -> bool:

@@ -35,12 +35,12 @@ def examine_device(
         check_spelling(method)
     device = resolve(device)
 
-    def told(check: MethodCheck) -> None:
+    def show(check: MethodCheck) -> None:
         typer.echo(
             f"{check.method}: {check.error or f'difference {check.difference:.1e}, {check.seconds:.2f} s'}", err=True
         )
 
-    report = check_device(device, methods or None, deterministic=deterministic, measure=measure, watch=told)
+    report = check_device(device, methods or None, deterministic=deterministic, measure=measure, watch=show)
     base = out or Path(f"undrift-{device.replace(':', '-')}")
     paths = [base.with_name(f"{base.name}{ending}") for ending in (".json", ".md")]
     for path, text in zip(paths, (report.json() + "\n", report.markdown()), strict=True):

@@ -74,8 +74,9 @@ def _show(skew: "DataSkew", choices: "list[Choice]", data: str) -> None:
     if best.difference is None:
         typer.echo("Recommended: fedavg. In the studies with clients like these nothing was better with certainty.")
     else:
+        over = " or ".join(dict.fromkeys(case.baseline for case in best.cases))
         typer.echo(
-            f"Recommended: {best.method}  {best.difference:+.1f} points over fedavg, {best.confidence} evidence: "
+            f"Recommended: {best.method}  {best.difference:+.1f} points over {over}, {best.confidence} evidence: "
             f"better in {best.wins} of {len(best.cases)} cases, worse in {best.losses}"
         )
     rows = [

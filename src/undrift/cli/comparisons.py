@@ -121,7 +121,7 @@ def tune_method(
         given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}
         base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
-        fixed["seeds"] = seed if seed and len(seed) > 1 else None
+        fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
         base.pop("method", None)
         engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)

@@ -128,7 +128,7 @@ def deploy(
     torch.set_num_threads(1)
     with _opened(path, setup.config) as run, server_log(run.path / SERVER_LOG):
         status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
-        with status.told(), _orphaned():
+        with status.outcome(), _orphaned():
             return _train(run, setup, status, strategy, grid, timeout, options, on_round)
 
 

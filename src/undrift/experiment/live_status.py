@@ -133,7 +133,7 @@ class LiveStatus:
             write(self.path, json.dumps({**self.facts, "updated": time(), "nodes": nodes}) + "\n", sync=False)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def outcome(self) -> Iterator[None]:
         """Say at the end of the block how the run ended."""
         try:
             yield
@@ -155,7 +155,7 @@ class WatchedGrid:
 
     Args:
         grid: a Flower grid.
-        status: is told.
+        status: receives what the grid sees.
     """
 
     def __init__(self, grid: Any, status: LiveStatus) -> None:

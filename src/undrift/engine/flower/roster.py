@@ -63,7 +63,7 @@ class Roster:
         self._pending: dict[int, tuple[str, Message]] = {}
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
         self._started: dict[int, str] = {}  # when the SuperLink says each node was started
-        self._session: dict[int, int] = {}  # a number of its own for each time a node told its clients
+        self._session: dict[int, int] = {}  # one number for each time that a node reported its clients
         self._sessions = count(1)
         self._nodes: list[int] = []
         self._home = np.full(population, -1, dtype=np.int64)
