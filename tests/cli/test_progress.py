@@ -102,3 +102,17 @@ def test_a_run_tells_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "round 1, personal model 3 of 3",
     ):
         assert f"  {step}  (" in done.stderr, step
+
+
+def test_a_slow_evaluation_is_named_once() -> None:
+    out = io.StringIO()
+    with progress.Progress(40, console=Console(file=out)) as shown:
+        row = {"round": 1, "train_loss": 2.0, "seconds": 14.4, "evaluate_seconds": 20.0}
+        shown.row(row)
+        assert "evaluation" not in out.getvalue(), "not much longer than the training"
+        shown.row({**row, "seconds": 1.0, "evaluate_seconds": 5.0})
+        assert "evaluation" not in out.getvalue(), "short"
+        for _ in range(2):
+            shown.row({**row, "evaluate_seconds": 352.5})
+    hint = "The evaluation took 352 s, the training of the round 14 s: --set output.evaluate_every=10 evaluates"
+    assert out.getvalue().count(hint) == 1

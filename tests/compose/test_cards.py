@@ -168,3 +168,18 @@ def test_the_worked_example_has_its_limits(example: dict[str, Any]) -> None:
     assert torch.equal(model(Algorithm(objective=block(0.0)), 3), model(make("fedavg"), 3))
     assert torch.equal(model(Algorithm(objective=block(0.5)), 1), model(Algorithm(objective=Proximal(0.5)), 1))
     assert not torch.equal(model(Algorithm(objective=block(0.5)), 2), model(Algorithm(objective=Proximal(0.5)), 2))
+
+
+def test_the_card_of_a_composition_has_the_equations_of_its_blocks() -> None:
+    found = card("scaffold + sam(rho=0.05) + highpass(0.01)")
+    assert found.composition.startswith("perturbation:sam(rho=0.05) + perturbation:high-pass(r=0.01) + drift:scaffold")
+    terms = [line for line in found.equations.splitlines() if not line.startswith(" ")]
+    assert terms == found.composition.split(" + ")
+    assert "    server:  c <- c + 1/N sum_i (slope_i - c)" in found.equations.splitlines()
+    assert found.cost == cost(make("scaffold + sam(rho=0.05) + highpass(0.01)")) and found.family == "spectral"
+    page = markdown(found)
+    assert 'undrift run "scaffold + sam(rho=0.05) + highpass(0.01)"' in page and "## Presets" not in page
+    assert markdown(card("drift:scaffold")).count("undrift run") == 1, "already the canonical text"
+    assert card("fedavg + fedavg").equations == ""
+    with pytest.raises(ValueError, match="did you mean 'sam'"):
+        card("scaffold + smm(0.1)")

@@ -70,7 +70,8 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            help="A method's name, or your own: mypackage.methods:mymethod.", autocompletion=completing(methods)
+            help="A method's name, a composition, or your own: mypackage.methods:mymethod.",
+            autocompletion=completing(methods),
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,

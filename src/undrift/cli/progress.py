@@ -20,6 +20,7 @@ from undrift.experiment.judge import GLOBAL, config_judged_by, run_judged_by
 from undrift.util.steps import LOG
 
 EVERY = 30.0  # seconds after which a log gets a line, whatever is going on
+SLOW = 10.0, 3.0  # seconds of an evaluation, and how many times the training of its round, that are worth a hint
 
 
 class Progress:
@@ -51,6 +52,7 @@ class Progress:
         self.rounds, self.begun, self.logged = rounds, perf_counter(), -inf
         self.task = self.bar.add_task(label, total=rounds, completed=done, status="starting")
         self.trial, self.done, self.accuracy, self.status, self.step = "", done, "", "", ""
+        self.hinted = False
         self._handler, self._before, self._ended = _Steps(self), (LOG.level, LOG.propagate), Event()
         self._beat = Thread(target=self._watch, daemon=True)
 
@@ -102,6 +104,16 @@ class Progress:
         at = f"{escape(self.trial)}, round {self.done} of {self.rounds}" if self.trial else None
         self.bar.update(self.task, completed=before + self.done, status=self.status, description=at)
         self.log(EVERY)
+        self._hint(row.get("seconds", 0.0), row.get("evaluate_seconds", 0.0))
+
+    def _hint(self, training: float, evaluation: float) -> None:
+        """Print once how to evaluate less often if an evaluation takes much longer than the training of its round."""
+        least, times = SLOW
+        if not self.hinted and evaluation >= max(least, times * training):
+            self.hinted = True
+            hint = f"The evaluation took {evaluation:.0f} s, the training of the round {training:.0f} s: "
+            hint += "--set output.evaluate_every=10 evaluates in every tenth round only."
+            self.bar.console.print(hint, highlight=False, markup=False, soft_wrap=True)
 
     def show_step(self, step: str) -> None:
         """Show what is being done."""

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc, signature
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose.grammar import text
+from undrift.compose.grammar import FILTERED, explained, parse, text
 from undrift.core.aggregation import Robust
-from undrift.core.algorithm import Algorithm, Cost, cost
+from undrift.core.algorithm import SLOTS, Algorithm, Cost, cost
 from undrift.core.presets import PAPERS, MethodPreset
 from undrift.util.names import suggest
 from undrift.util.tables import markdown as markdown_table
@@ -98,10 +98,16 @@ def family(algorithm: Algorithm) -> str:
 def card(name: str) -> Card:
     """The card of an algorithm, by its name or a reference to your own; what its docstring lacks is left out.
 
+    The card of a composition has what each of its blocks does.
+
     Example:
         >>> card("fedsam").limits
         ('rho = 0 gives FedAvg with equal weights.',)
+        >>> card("scaffold + sam(0.05)").cost.gradients_per_step
+        2
     """
+    if _composition(name):
+        return _composed_card(name)
     algorithm = make(name)
     build, plugin = function(name), METHODS.find(name) if name not in ALGORITHMS else None
     sections = _sections(cleandoc(build.__doc__ or ""))
@@ -130,6 +136,21 @@ def card(name: str) -> Card:
     )
 
 
+def _composition(name: str) -> bool:
+    """Whether a card is of a composition: terms, arguments, or a block with its slot; not a name or a reference."""
+    return "+" in name or "(" in name or name.partition(":")[0].strip().lower() in (*SLOTS, *FILTERED)
+
+
+def _composed_card(name: str) -> Card:
+    """The card of a composition: its equations are those of its blocks, in the order of a round."""
+    algorithm = parse(name)
+    blocks = [f"{term}\n{indent(about, '    ')}" for term, about in explained(algorithm).items()]
+    title = "A composition of blocks, in the order of a round; where it has none, it is FedAvg."
+    known: dict[str, Any] = {"family": family(algorithm), "composition": text(algorithm), "cost": cost(algorithm)}
+    none: dict[str, Any] = dict.fromkeys(("defaults", "limits", "references"), ())
+    return Card(name=name, title=title, idea="", equations="\n".join(blocks), differences="", **known, **none)
+
+
 def markdown(card: Card) -> str:
     """A card as a page."""
     parts = [f"# {card.name}", card.title, f"**When to use:** {card.use}" if card.use else "", card.idea]
@@ -139,7 +160,7 @@ def markdown(card: Card) -> str:
     if card.defaults:
         arguments = [(f"`{a.name}`", f"`{a.default}`", a.meaning) for a in card.defaults]
         parts += ["## Arguments", markdown_table(("argument", "default", "meaning"), arguments)]
-    parts += ["## Presets", *_presets(card)] if not card.package else []
+    parts += ["## Presets", *_presets(card)] if not card.package and not _composition(card.name) else []
     if card.slots:
         filled = [(slot, f"`{block}`") for slot, block in card.slots.items()]
         parts += ["## Blocks", markdown_table(("slot", "block"), filled)]
@@ -212,7 +233,8 @@ def _entries(lines: list[str]) -> tuple[str, ...]:
 def _run(card: Card) -> str:
     """The commands that run it: by name, and as a composition of its blocks."""
     composed = f'\nundrift run "{card.composition}"' if "+" in card.composition or ":" in card.composition else ""
-    return f"```bash\nundrift run {card.name}{composed}\n```"
+    name = f'"{card.name}"' if _composition(card.name) else card.name
+    return f"```bash\nundrift run {name}{composed if card.name != card.composition else ''}\n```"
 
 
 def _presets(card: Card) -> list[str]:

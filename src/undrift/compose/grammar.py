@@ -21,7 +21,7 @@ Case, dashes and underscores in names are ignored, except in references. Argumen
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from inspect import signature
+from inspect import cleandoc, signature
 from typing import Any
 
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
@@ -118,6 +118,17 @@ def text(algorithm: Algorithm) -> str:
         'perturbation:sam(rho=0.05) + drift:scaffold + aggregation:uniform'
     """
     return _joined(_fills(algorithm)) or "fedavg"
+
+
+def explained(algorithm: Algorithm) -> dict[str, str]:
+    """The terms of `text`, each with the first lines of its docstring: what the client and the server do.
+
+    Example:
+        >>> explained(parse("uniform"))
+        {'aggregation:uniform': 'server:  delta = 1/m sum_i delta_i'}
+    """
+    about = {place: cleandoc(type(part).__doc__ or "") for place, part in _fills(algorithm).items()}
+    return {_written(place, part): about[place].partition("\n\n")[0] for place, part in _fills(algorithm).items()}
 
 
 def composed(text: str) -> bool:
