@@ -1,6 +1,6 @@
 """A study: every row of a comparison tuned with one budget, then run with all seeds; small raw results for the docs.
 
-    python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...]
+    python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...] [--rows label ...]
 
 The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
 of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. A table
@@ -18,7 +18,7 @@ What is committed is
 import argparse
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -50,28 +50,32 @@ def main() -> None:
     parser.add_argument("file", help="the study, or with --config its name")
     parser.add_argument("names", nargs="*", help="settings to run, default all; with --config setting/label/seed")
     parser.add_argument("--config", action="store_true", help="print the settings of a run as TOML")
+    parser.add_argument("--rows", nargs="*", default=[], help="labels of the rows to run, default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/here"), help="where the runs are stored")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.config:
         print(settings(arguments.file, arguments.names[0]).toml(), end="")
     else:
-        study(Path(arguments.file), arguments.runs, arguments.names)
+        study(Path(arguments.file), arguments.runs, arguments.names, arguments.rows)
 
 
-def study(file: Path, runs: Path, names: list[str]) -> None:
-    """Run a study, or the named settings of it, and write what is to be committed.
+def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) -> None:
+    """Run a study, or the named settings and rows of it, and write what is to be committed.
 
     Args:
         file: the study.
         runs: where the runs are stored.
         names: the settings; none means all.
+        rows: the labels of the rows; none means all.
     """
     values = tomllib.loads(file.read_text())
     budget = values.pop("tune")
     values.pop("published", None)
     chosen = names or [*values.get("settings", {"": {}})]
     for row in values["methods"]:
+        if rows and row.get("label", row["method"]) not in rows:
+            continue
         for setting in chosen:
             study_row(values, budget, row, setting, runs / file.stem)
 

@@ -45,6 +45,8 @@ def study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["skewed"], ["center"])
+    assert {x["label"] for x in study.read("tiny")} == {"center"}
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["skewed"])
     lines = study.read("tiny")
     assert [(x["setting"], x["label"], x["seed"]) for x in lines] == [
