@@ -33,7 +33,7 @@ TESTS = (
     "test_contract::test_contract_catches",
     "test_gate::test_a_client_counts_once",
     "test_place::test_what_is_here_is_not_copied",
-    "test_verbs_report::test_fedscam_reports_its_score_once_and_its_weights",
+    "test_hooks_report::test_fedscam_reports_its_score_once_and_its_weights",
     "test_imports::test_no_files_import_in_a_circle",
     "test_packed::test_bytes_by_hand",
     "test_schedule::test_values_by_hand",

@@ -30,7 +30,7 @@ AVOID = {
     r"speaks?": "has text",
     r"to the bit": "bit for bit, bit-identical",
     r"told": "informed, configured",
-    r"verbs?": "function: a word of the glossary, for authors of blocks and not in messages",
+    r"verbs?": "hook, function",
 }
 """What to avoid, as a pattern of whole words -> what to write instead, or why."""
 

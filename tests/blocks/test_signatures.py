@@ -1,4 +1,4 @@
-"""What strict typing sees: no verb of any block takes or gives Any, and declarations follow from type parameters."""
+"""What strict typing sees: no hook of any block takes or gives Any, and declarations follow from type parameters."""
 
 import inspect
 from typing import Any, get_args
@@ -12,7 +12,7 @@ from undrift.core.block import Block
 PAIRS = {type(block): slot for slot, blocks in BLOCKS.items() for block in blocks}
 
 
-def verbs(kind: type) -> list[Any]:
+def hooks(kind: type) -> list[Any]:
     """The public functions of a class and its bases that a block may write."""
     members = inspect.getmembers(kind, inspect.isfunction)
     return [function for name, function in members if not name.startswith("_")]
@@ -24,8 +24,8 @@ def mentions_any(hint: Any) -> bool:
 
 
 @pytest.mark.parametrize("kind", [Block, *dict.fromkeys(SLOTS.values()), *PAIRS], ids=lambda kind: kind.__name__)
-def test_no_verb_takes_or_gives_any(kind: type) -> None:
-    for verb in verbs(kind):
-        hints = inspect.get_annotations(verb, eval_str=True)
-        assert set(hints) >= {*inspect.signature(verb).parameters, "return"} - {"self"}, f"{verb.__qualname__}: untyped"
-        assert not any(map(mentions_any, hints.values())), f"{verb.__qualname__} mentions Any: {hints}"
+def test_no_hook_takes_or_gives_any(kind: type) -> None:
+    for hook in hooks(kind):
+        hints = inspect.get_annotations(hook, eval_str=True)
+        assert set(hints) >= {*inspect.signature(hook).parameters, "return"} - {"self"}, f"{hook.__qualname__}: untyped"
+        assert not any(map(mentions_any, hints.values())), f"{hook.__qualname__} mentions Any: {hints}"

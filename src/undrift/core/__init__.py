@@ -1,4 +1,4 @@
-"""The core: the records of a round, the blocks' verbs, the client loop, the exact sum and the server step.
+"""The core: the records of a round, the blocks' hooks, the client loop, the exact sum and the server step.
 
 Whoever writes a block finds here what a block is made of: the kinds, the views and the trees.
 """

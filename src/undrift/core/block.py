@@ -1,12 +1,12 @@
-"""The verbs: what a block may do in a round, in the order of a round, and the kinds of block that fill the slots.
+"""The hooks: what a block may do in a round, in the order of a round, and the kinds of block that fill the slots.
 
 A block is immutable. Its type parameters are what it keeps on the server, what it keeps on a client, what the server
 sends, what the client uploads (NamedTuples, or None) and what it holds while a client trains:
 
     class Scaffold(Correction[Variate, Variate, Variate, None, Variates]): ...
 
-The wire format, checkpoints and the table of costs follow from them. Every argument of a verb is read-only, except a
-gradient or an offset passed to a verb that returns one: that is the block's to change, and not to keep.
+The wire format, checkpoints and the table of costs follow from them. Every argument of a hook is read-only, except a
+gradient or an offset passed to a hook that returns one: that is the block's to change, and not to keep.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def _tree(parameter: Any) -> Declared:
 
 @dataclass(frozen=True)
 class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
-    """A part of a method. Every verb has a default, so that a block writes only the ones it needs."""
+    """A part of a method. Every hook has a default, so that a block writes only the ones it needs."""
 
     home: ClassVar[str] = ""
     """The slot it fills unless another is named."""
@@ -91,7 +91,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     personalizes: ClassVar[bool] = False
     """Whether clients are evaluated with models of their own because of this block."""
     vectorises: ClassVar[bool] = False
-    """Whether its verbs of a step work under `torch.func.vmap`, on many clients at once, see `core.together`."""
+    """Whether its hooks of a step work under `torch.func.vmap`, on many clients at once, see `core.together`."""
     reports: ClassVar[tuple[str, ...]] = ()
     """Names of the scalars that `report` and `report_server` return; "layer/*" declares a family."""
 
@@ -141,7 +141,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         return cast(SentT, None)
 
     def begin(self, sent: SentT, kept: ClientT, start: Start) -> StateT:
-        """Prepare the local training; the result is passed to the other client verbs as `state`."""
+        """Prepare the local training; the result is passed to the other client hooks as `state`."""
         return cast(StateT, kept)
 
     def finish(self, state: StateT, end: End) -> tuple[UpT, ClientT]:

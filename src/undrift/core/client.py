@@ -232,7 +232,7 @@ def _share(algorithm: Algorithm, up: Tree, model: Bound) -> Tree:
 
 
 def _place(blocks: dict[str, AnyBlock], error: BaseException) -> str:
-    """The slot, block and verb in which an error arose, or nothing if it arose elsewhere."""
+    """The slot, block and hook in which an error arose, or nothing if it arose elsewhere."""
     place = ""
     frame = error.__traceback__
     while frame is not None:

@@ -49,7 +49,7 @@ def collect(where: str, names: Iterable[str], values: Scalars) -> dict[str, floa
     """A block's report as floats, without values that are not finite; an undeclared name is an error.
 
     Args:
-        where: slot, block and verb, for the error.
+        where: slot, block and hook, for the error.
         names: what the block declares.
         values: what it reported.
     """

@@ -1,7 +1,7 @@
 """What a block may touch: frozen views of a client's visit and of a round on the server.
 
 The loop owns what changes. A block gets values and a view for the phase it is in: `Start` in `begin`, `Step` in the
-verbs of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
+hooks of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
 """
 
 from collections.abc import Callable, Mapping, Sequence

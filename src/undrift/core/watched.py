@@ -1,4 +1,4 @@
-"""Blocks with other verbs, for tools that watch a block at work."""
+"""Blocks with other hooks, for tools that watch a block at work."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -10,14 +10,14 @@ from undrift.core.block import AnyBlock
 BlockT = TypeVar("BlockT", bound=AnyBlock)
 
 
-def with_verbs(block: BlockT, verbs: Mapping[str, Callable[..., Any]]) -> BlockT:
-    """The same block, of a subclass with other verbs.
+def with_hooks(block: BlockT, hooks: Mapping[str, Callable[..., Any]]) -> BlockT:
+    """The same block, of a subclass with other hooks.
 
     Args:
         block: the block; it is not changed.
-        verbs: name -> the function that takes the verb's place, called with the new block first.
+        hooks: name -> the function that takes the hook's place, called with the new block first.
     """
     kind = type(block)
-    copy: Any = object.__new__(type(kind.__name__, (kind,), {**verbs, "__module__": kind.__module__}))
+    copy: Any = object.__new__(type(kind.__name__, (kind,), {**hooks, "__module__": kind.__module__}))
     vars(copy).update(vars(block))
     return cast(BlockT, copy)

@@ -2,7 +2,7 @@
 
 `RayBackend(root="node:/var/lib/undrift/run")` stores a client's state on the node that trained it. The server side
 knows where each state is and sends the client there; if another node must train it, that one fetches the state through
-Ray. A state whose node is lost sets its client aside, or ends the run, as `failures` says.
+Ray. Where the node of a state is lost, its client is rejected or the run stops, as `failures` says.
 """
 
 import os

@@ -152,7 +152,7 @@ class RayBackend(DiskBackend):
 
     def _replies(
         self,
-        verb: str,
+        method: str,
         tensors: Mapping[str, Tensor],
         clients: Sequence[int],
         accepted: Mapping[int, int],
@@ -168,7 +168,7 @@ class RayBackend(DiskBackend):
         def call(number: int, chunk: list[int]) -> Any:
             known = {client: accepted[client] for client in chunk if client in accepted}
             there = root.of(chunk) if isinstance(root, NodeRoot) else root
-            return getattr(pool.actors[number], verb).remote(self._held, there, sent, chunk, known, *arguments)
+            return getattr(pool.actors[number], method).remote(self._held, there, sent, chunk, known, *arguments)
 
         at = root.homes if isinstance(root, NodeRoot) else {}
         chunks = [chunk for group in grouped(clients, at) for chunk in self._chunks(group)]

@@ -23,7 +23,7 @@ from undrift.core.samples import Samples, examples_of
 from undrift.core.types import Broadcast, ClientState, ServerState
 from undrift.core.vector import Bound, Vector, bind
 from undrift.core.view import Step
-from undrift.core.watched import with_verbs
+from undrift.core.watched import with_hooks
 from undrift.engine.job import Job
 from undrift.engine.simulation import Simulation
 from undrift.engine.store import MemoryStore, Store
@@ -209,7 +209,7 @@ def _noting(
         offsets.append((offset.clone(), out.clone()))
         return out
 
-    return with_verbs(spectral, {"filter_offset": filter_offset})
+    return with_hooks(spectral, {"filter_offset": filter_offset})
 
 
 def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | None, accepted: int | None) -> Vector:

@@ -50,7 +50,7 @@ def check_block(
         raise ContractError(f"{name} must be immutable and hashable: {error}; use tuples for lists") from None
     for tree in (block.Server, block.Client, block.Sent, block.Up):
         kinds(tree)
-    _check_verbs(block, SLOTS[slot])
+    _check_hooks(block, SLOTS[slot])
     filled: dict[str, Any] = {slot: block}
     check_algorithm(replace(host or Algorithm(), **filled), task)
 
@@ -79,7 +79,7 @@ def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
 
 
 def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
-    """No verb changes what it was given, writes to a view, keeps state on itself or draws from a global generator."""
+    """No hook changes what it was given, writes to a view, keeps state on itself or draws from a global generator."""
     quiet = task.without_noise()
     round = play(guarded(algorithm), quiet)
     round.simulation.job.algorithm.personal(round.after.params, round.states.get(3), round.layout)
@@ -282,12 +282,12 @@ def _describe(x: Any) -> str:
     return f"a tensor {tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else repr(x)
 
 
-def _check_verbs(block: AnyBlock, kind: type[AnyBlock]) -> None:
-    """Every verb takes what the base's does."""
+def _check_hooks(block: AnyBlock, kind: type[AnyBlock]) -> None:
+    """Every hook takes what the base's does."""
     for name in dir(kind):
-        verb, own = getattr(kind, name), getattr(type(block), name)
-        if isfunction(verb) and isfunction(own) and not name.startswith("_"):
-            expected, actual = signature(verb), signature(own)
+        hook, own = getattr(kind, name), getattr(type(block), name)
+        if isfunction(hook) and isfunction(own) and not name.startswith("_"):
+            expected, actual = signature(hook), signature(own)
             demand(
                 len(actual.parameters) == len(expected.parameters),
                 f"{type(block).__name__}.{name}{actual}: it is called as {name}{expected}",

@@ -61,7 +61,7 @@ def play(algorithm: Algorithm, task: Clinic) -> Round:
 
 
 def visit(simulation: Simulation, client: int, broadcast: Broadcast, state: ServerState, gate: Gate) -> Upload:
-    """Train one client that has examples; a broken promise inside a verb is raised as such."""
+    """Train one client that has examples; a broken promise inside a hook is raised as such."""
     worker = simulation.worker
     upload = worker.visit(client, broadcast, state.accepted.get(client), gate)
     if upload is None:
@@ -73,7 +73,7 @@ def visit(simulation: Simulation, client: int, broadcast: Broadcast, state: Serv
 def run(
     simulation: Simulation, rounds: int, state: ServerState | None = None, clients: Sequence[int] | None = None
 ) -> ServerState:
-    """Some rounds, of the clients given or of those drawn; a broken promise inside a verb is raised as such."""
+    """Some rounds, of the clients given or of those drawn; a broken promise inside a hook is raised as such."""
     state = state or simulation.start()
     try:
         for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""Blocks under watch: every verb is called as ever, and what it must not touch is compared before and after.
+"""Blocks under watch: every hook is called as ever, and what it must not touch is compared before and after.
 
-A watched block is the same block of a subclass whose verbs check their arguments. Two ways of watching: `guarded`
-raises `ContractError` where a verb changes what it was given; `detached` hands out and takes back copies of every
+A watched block is the same block of a subclass whose hooks check their arguments. Two ways of watching: `guarded`
+raises `ContractError` where a hook changes what it was given; `detached` hands out and takes back copies of every
 gradient, so that a block that keeps one without cloning it computes something else.
 """
 
@@ -24,10 +24,10 @@ from undrift.core.oracle import Oracle
 from undrift.core.report import declared
 from undrift.core.samples import Samples
 from undrift.core.view import Gathered, View
-from undrift.core.watched import with_verbs
+from undrift.core.watched import with_hooks
 
 GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
-"""Verbs that may change one argument in place: which one."""
+"""Hooks that may change one argument in place: which one."""
 
 ADVICE = {
     "w": "the loop moves the model; return a direction, or clone w first",
@@ -46,7 +46,7 @@ class ContractError(AssertionError):
 
 
 def guarded(algorithm: Algorithm) -> Algorithm:
-    """The same method, whose blocks raise `ContractError` where a verb changes what it was given, or draws globally."""
+    """The same method, whose blocks raise `ContractError` where a hook changes what it was given, or draws globally."""
     return _shadowed(algorithm, _guard)
 
 
@@ -55,12 +55,12 @@ def detached(algorithm: Algorithm, slot: str) -> Algorithm:
     return _shadowed(algorithm, _detach, slot)
 
 
-Verb = Callable[..., Any]
-Wrap = Callable[[str, AnyBlock, Verb], Verb]
+Hook = Callable[..., Any]
+Wrap = Callable[[str, AnyBlock, Hook], Hook]
 
 
 def _shadowed(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algorithm:
-    """A copy of an algorithm whose blocks have wrapped verbs; it is made without the checks of a new one."""
+    """A copy of an algorithm whose blocks have wrapped hooks; it is made without the checks of a new one."""
     copy = object.__new__(Algorithm)
     for slot, block in algorithm.slots():
         watched = slot == only if only else algorithm.fills(slot)
@@ -69,40 +69,40 @@ def _shadowed(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algo
 
 
 def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
-    """A block of a subclass with wrapped verbs."""
+    """A block of a subclass with wrapped hooks."""
     kind = type(block)
-    verbs = {name for base in (Block, SLOTS[slot]) for name, verb in vars(base).items() if isfunction(verb)}
-    verbs = {name for name in verbs if not name.startswith("_")} | (
+    hooks = {name for base in (Block, SLOTS[slot]) for name, hook in vars(base).items() if isfunction(hook)}
+    hooks = {name for name in hooks if not name.startswith("_")} | (
         {"gather"} if isinstance(block, Gathering) else set()
     )
-    own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(verbs)}
-    return with_verbs(block, own)
+    own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(hooks)}
+    return with_hooks(block, own)
 
 
-def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
-    """A verb that may change nothing but the gradient it was handed to change."""
-    verb = call.__name__
-    where = f"{slot}={type(block).__name__}.{verb}"
+def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
+    """A hook that may change nothing but the gradient it was handed to change."""
+    hook = call.__name__
+    where = f"{slot}={type(block).__name__}.{hook}"
     names = call.__code__.co_varnames[1 : call.__code__.co_argcount]
 
     @wraps(call)
     def watched(self: AnyBlock, *args: Any) -> Any:
         args = tuple(_restricted(x, block, where) if isinstance(x, View) else x for x in args)
-        before = list(_held(self, verb, names, args))
+        before = list(_held(self, hook, names, args))
         streams = _streams()
         try:
             out = call(self, *args)
         except FrozenInstanceError as error:
             raise ContractError(f"{where}: {error}: a view is frozen; {ADVICE['lr']}") from error
-        for (name, old), (_, new) in zip(before, _held(self, verb, names, args), strict=True):
+        for (name, old), (_, new) in zip(before, _held(self, hook, names, args), strict=True):
             if not _same(old, new):
                 hint = ADVICE.get(name.rpartition(".")[2], "arguments are read-only; clone it first")
                 raise ContractError(f"{where} changed {name}: {hint}")
         for name, old, new in zip(("torch", "Python", "NumPy"), streams, _streams(), strict=True):
             if old != new:
                 raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
-        _declared(where, block, verb, out)
-        report = out if verb in ("report", "report_server") else {}
+        _declared(where, block, hook, out)
+        report = out if hook in ("report", "report_server") else {}
         for view in (x for x in args if isinstance(x, Gathered)):
             report = view._reported
         _reported(where, block, report)
@@ -111,8 +111,8 @@ def _guard(slot: str, block: AnyBlock, call: Verb) -> Verb:
     return watched
 
 
-def _held(self: AnyBlock, verb: str, names: tuple[str, ...], args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """What a verb must leave alone, by name, as copies."""
+def _held(self: AnyBlock, hook: str, names: tuple[str, ...], args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """What a hook must leave alone, by name, as copies."""
     yield "self", _copy(dict(vars(self)))
     yield "self", _copy({k: v for k, v in vars(type(self).__mro__[1]).items() if isinstance(v, dict | list | set)})
     for i, (name, value) in enumerate(zip(names, args, strict=False)):
@@ -120,7 +120,7 @@ def _held(self: AnyBlock, verb: str, names: tuple[str, ...], args: tuple[Any, ..
             for f in fields(value):
                 if not f.name.startswith("_") and f.name not in ("random", "layout"):
                     yield f"{name}.{f.name}", _copy(getattr(value, f.name))
-        elif not isinstance(value, Gathered) and GIVEN.get(verb) != i and (name != "state" or verb == "report"):
+        elif not isinstance(value, Gathered) and GIVEN.get(hook) != i and (name != "state" or hook == "report"):
             yield name, _copy(value)
 
 
@@ -151,9 +151,9 @@ class _Peers(dict[str, object]):
         return super().get(slot, default)
 
 
-def _declared(where: str, block: AnyBlock, verb: str, out: Any) -> None:
+def _declared(where: str, block: AnyBlock, hook: str, out: Any) -> None:
     """A model of a client's own comes only from a block that declares to personalize."""
-    if verb == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
+    if hook == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
         raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
 
 
@@ -171,14 +171,14 @@ def _reported(where: str, block: AnyBlock, report: Any) -> None:
                 raise ContractError(f"{where} reports {float(x)} as {name!r}: leave out what is not finite")
 
 
-def _detach(_: str, __: AnyBlock, call: Verb) -> Verb:
-    """A verb that gets and gives copies."""
-    verb = call.__name__
+def _detach(_: str, __: AnyBlock, call: Hook) -> Hook:
+    """A hook that gets and gives copies."""
+    hook = call.__name__
 
     @wraps(call)
     def apart(self: AnyBlock, *args: Any) -> Any:
         given = [_apart(x) if isinstance(x, View) else x for x in args]
-        if verb in GIVEN or verb in ("filter_offset", "train_own"):
+        if hook in GIVEN or hook in ("filter_offset", "train_own"):
             given[0] = given[0].clone()
         out = call(self, *given)
         return out.clone() if isinstance(out, Tensor) and out.grad_fn is None else out

@@ -1,4 +1,4 @@
-"""The verbs of a client, each with a tiny block that needs it and a number from the sheets or by hand."""
+"""The hooks of a client, each with a tiny block that needs it and a number from the sheets or by hand."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

@@ -12,7 +12,7 @@ from undrift.blocks import SAM, FedDyn, Scaffold, ServerMomentum, Uniform
 from undrift.blocks.drift.scaffold import Variates
 from undrift.core.block import Needs, Perturbation, ServerOptimizer
 from undrift.core.vector import Vector, unit
-from undrift.core.watched import with_verbs
+from undrift.core.watched import with_hooks
 from undrift.testing import Quadratics, check_block
 
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
@@ -132,8 +132,8 @@ def test_the_model_that_is_broadcast_may_be_shifted() -> None:
     check_block(Shift())
 
 
-def test_a_copy_with_other_verbs_leaves_the_block_alone() -> None:
+def test_a_copy_with_other_hooks_leaves_the_block_alone() -> None:
     block = SAM(0.1)
-    copy = with_verbs(block, {"perturb": lambda self, state, step: self.rho})
+    copy = with_hooks(block, {"perturb": lambda self, state, step: self.rho})
     assert copy.perturb(None, None) == 0.1 and repr(copy) == repr(block) and isinstance(copy, SAM)
     assert type(block) is SAM and type(block).perturb is SAM.perturb and (copy.Up, copy.home) == (block.Up, block.home)

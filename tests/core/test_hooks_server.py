@@ -1,4 +1,4 @@
-"""The verbs of the server, each with a tiny block that needs it and a number from the sheets or by hand."""
+"""The hooks of the server, each with a tiny block that needs it and a number from the sheets or by hand."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

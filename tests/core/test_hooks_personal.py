@@ -1,4 +1,4 @@
-"""The verbs of personalization, each with a tiny block that needs it and a number from the sheets or by hand."""
+"""The hooks of personalization, each with a tiny block that needs it and a number from the sheets or by hand."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -229,7 +229,7 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
 
 @dataclass(frozen=True)
 class Misread(Personalization):
-    """A verb with too few arguments."""
+    """A hook with too few arguments."""
 
     def train_own(self, grad, local):
         return None

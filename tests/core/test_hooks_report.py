@@ -1,4 +1,4 @@
-"""What blocks report: the verbs, with numbers by hand, and what is refused or left out."""
+"""What blocks report: the hooks, with numbers by hand, and what is refused or left out."""
 
 from dataclasses import dataclass
 from math import inf, nan
