@@ -26,17 +26,15 @@ from torch import nn
 
 from undrift.core.task import Task
 from undrift.core.types import Local, ServerState
-from undrift.core.wire import fingerprint
 from undrift.engine.evaluate import Evaluate
 from undrift.engine.record import Record
 from undrift.engine.simulation import Simulation
 from undrift.experiment.central import RECORD, central, central_record
-from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, RunFolder, RunLockedError, check_free, read_summary
 from undrift.experiment.live_status import LiveStatus, WatchedGrid
 from undrift.experiment.measure import Measure
-from undrift.experiment.outcome import commit, finish
+from undrift.experiment.outcome import commit, finish, reopen
 from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import keep, used
 from undrift.experiment.run import finished
@@ -151,11 +149,8 @@ def _train(
     name = _named(run, options)
     with Simulation(setup.algorithm, task, setup.local, seed=config.seed) as simulation:
         first = simulation.start()
-        size, keeps = len(first.params), config.output.keep
-        kept = Checkpoints(run.path / "checkpoints", setup.algorithm, size, config.identity(), keeps, log=run.audit.log)
-        latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+        kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
-        run.opened(state, fingerprint(state), 1, again=latest is not None)
         run.metrics.rewind(state.round)
         if latest is None:  # a start that is killed in its first round resumes from the same weights
             run.commit(kept, first, clients=0)

@@ -1,4 +1,4 @@
-"""What a run stores: every round, and the result at its end."""
+"""What a run stores: its latest state to resume from, every round, and the result at its end."""
 
 from functools import partial
 from typing import Any
@@ -17,6 +17,24 @@ from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import Setup
+
+
+def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoints, ServerState | None]:
+    """The checkpoints of a run and the latest intact one, None in a new run; the audit log has what was refused.
+
+    Args:
+        run: its folder.
+        setup: what it trains.
+        first: the state before its first round.
+    """
+    output = setup.config.output
+    identity = setup.config.identity()
+    folder = run.path / "checkpoints"
+    kept = Checkpoints(folder, setup.algorithm, len(first.params), identity, output.keep, log=run.audit.log)
+    latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+    state = first if latest is None else latest
+    run.opened(state, fingerprint(state), output.checkpoint_every, again=latest is not None)
+    return kept, latest
 
 
 def commit(

@@ -11,7 +11,6 @@ import torch
 
 from undrift.core.task import Task
 from undrift.core.types import ServerState
-from undrift.core.wire import fingerprint
 from undrift.data.partition import parse
 from undrift.engine.record import Record
 from undrift.experiment.audit import audit_key, read_log
@@ -25,7 +24,7 @@ from undrift.experiment.devices import other_device, settled, states_root, warn_
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.initial import describe_init
 from undrift.experiment.measure import Measure
-from undrift.experiment.outcome import commit, finish
+from undrift.experiment.outcome import commit, finish, reopen
 from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
@@ -202,13 +201,9 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     with engine(setup, run.path / "clients", partial(run.note, "engine.json")) as simulation:
         first = simulation.start()
-        size = len(first.params)
-        checkpoints = partial(Checkpoints, algorithm=setup.algorithm, size=size, identity=config.identity())
-        kept = checkpoints(run.path / "checkpoints", keep=config.output.keep, log=run.audit.log)
-        latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+        kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
         simulation.quarantined.restore(past_rejections(run.audit.path), state.round)
-        run.opened(state, fingerprint(state), config.output.checkpoint_every, again=latest is not None)
         measure = Measure(setup, simulation)
         output = config.output
         lens = run.path / "lens.jsonl"
@@ -225,9 +220,8 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         run.metrics.rewind(state.round)
         best: KeepBest | None = None
         if output.keep_best:
-            best = KeepBest(
-                checkpoints(run.path / BEST, keep=1), run.path / "clients", measure.judged_by, run.metrics.rows()
-            )
+            only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
+            best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
         idle = 0
 
         def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:
