@@ -1,81 +1,66 @@
-"""A short accuracy curve of every method with its defaults, for the gallery of the docs.
+"""The accuracy of a study's rows over rounds, as a figure of docs/results."""
 
-Digits (1,338 images of 8 x 8 for training), 20 clients (Dirichlet 0.1), 10 of them in each of 12 rounds, one epoch of
-batches of 10 at rate 0.1, a small MLP (FedCR: the same with latent units), one seed. Methods with personal
-models have the mean accuracy of these on each client's own test; FedAvg has both. Like `smoke.py` it shows that a
-method learns, not how good it is.
-
-    python benchmarks/curves.py --json > benchmarks/results/curves.json
-"""
-
-import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
-import torch
-from torch import nn
+from matplotlib import colormaps, rc_context
+from matplotlib.figure import Figure
 
-from shared import each_method, personal_accuracy, versions
-from undrift import Algorithm, Local, Simulation, make
-from undrift.data import Dataset, DataTask, load
-from undrift.data import partition as split
-from undrift.models import MLP, Variational
+from shared import svg
 
-LOCAL = Local(lr=0.1, epochs=1, batch_size=10)
-ROUNDS, CLIENTS, COHORT, SEEDS = 12, 20, 10, (0,)
-PROXY = 100
-"""Training examples that no client has: the server's proxy data."""
+COLOURS = [colormaps["tab20"](i) for i in (*range(14), *range(16, 20))]
+"""For the rows; without the greys, of which one is the baseline's."""
+MARKERS = "os^vD"
 
-TEXT = "digits, 20 clients (Dirichlet 0.1), 10 of them in each round, 1 local epoch, MLP, 1 seed"
+Curve = list[tuple[int, float]]
 
 
-def network(latent: bool) -> nn.Module:
-    """One hidden layer of 64 units; with latent units for methods that need them."""
-    body = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU())
-    return Variational(body, 64) if latent else MLP(64, 10, width=64)
+def mean_curve(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Curve:
+    """Rounds and accuracies in percent of a row in one setting, the mean over its seeds; empty without a run.
+
+    Args:
+        lines: the raw results.
+        setting: the part of the study.
+        label: the row.
+    """
+    found: dict[int, list[float]] = {}
+    for line in lines:
+        if (line["setting"], line["label"]) == (setting, label):
+            for at, value in line["curve"]:
+                found.setdefault(at, []).append(100 * value)
+    return [(at, fmean(values)) for at, values in sorted(found.items())]
 
 
-def curve_task(dataset: Dataset, algorithm: Algorithm, seed: int) -> DataTask:
-    """The task of a method and a seed: the same clients for all methods."""
-    labels = dataset.train.targets[:-PROXY].numpy()
-    clients = split("dirichlet:0.1", labels, clients=CLIENTS, seed=seed).clients
-    model: Callable[[], nn.Module] = partial(network, algorithm.needs.model == "variational")
-    every = len(dataset.train.targets)
-    return DataTask(dataset, clients, model, seed=seed, reserved=torch.arange(every - PROXY, every))
+def curves(study: Mapping[str, Any], lines: list[dict[str, Any]]) -> str:
+    """The mean accuracy of every row over rounds, setting by setting, as SVG; the baseline is the thick grey line.
 
-
-def curve(name: str, dataset: Dataset, seed: int) -> dict[str, list[float]]:
-    """The accuracies after every round: of the global model, and of personal models where there are some."""
-    algorithm = make(name)
-    task = curve_task(dataset, algorithm, seed)
-    simulation = Simulation(algorithm, task, LOCAL, cohort=COHORT, seed=seed)
-    both: dict[str, list[float]] = {"accuracy": []}
-    for state, _ in simulation.rounds(ROUNDS):
-        both["accuracy"].append(task.test(simulation.module(state)).accuracy)
-        if algorithm.personalized or name == "fedavg":
-            both.setdefault("personal", []).append(personal_accuracy(task, simulation, state))
-    return both
-
-
-def curves(name: str, dataset: Dataset) -> dict[str, Any]:
-    """The mean curves of a method over the seeds."""
-    found = [curve(name, dataset, seed) for seed in SEEDS]
-    means = {
-        key: [round(sum(values) / len(SEEDS), 3) for values in zip(*(one[key] for one in found), strict=True)]
-        for key in found[0]
-    }
-    return {"name": name, **means}
-
-
-def main() -> None:
-    """All methods, or those named."""
-    rows, as_json = each_method(__doc__, lambda: load("digits"), curves)
-    if as_json:
-        lines = ",\n".join("  " + json.dumps(row) for row in rows)
-        head = f'"what": {json.dumps(TEXT)},\n "environment": {json.dumps(versions())}'
-        print(f'{{\n {head},\n "rows": [\n{lines}\n ]\n}}')
-
-
-if __name__ == "__main__":
-    main()
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+    """
+    labels = [row["label"] for row in study["methods"]]
+    measured = {line["setting"] for line in lines}
+    settings = [setting for setting in study["settings"] if setting in measured]
+    columns = min(2, len(settings))
+    rows = -(-len(settings) // columns)
+    others = [label for label in labels if label != study["baseline"]]
+    drawn_as = {label: {"color": COLOURS[i % 18], "marker": MARKERS[i % 5]} for i, label in enumerate(others)}
+    with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
+        drawn = Figure(figsize=(8.4, 0.4 + rows * max(2.6, 0.17 * len(labels))), layout="constrained")
+        parts = drawn.subplots(rows, columns, sharex=True, squeeze=False)
+        for axes, setting in zip(parts.flat, settings, strict=False):
+            found = {label: x for label in labels if (x := mean_curve(lines, setting, label))}
+            for label, curve in sorted(found.items(), key=lambda item: -item[1][-1][1]):
+                baseline = label == study["baseline"]
+                style: dict[str, Any] = {"color": "#777777", "linewidth": 3} if baseline else drawn_as[label]
+                axes.plot(*zip(*curve, strict=True), label=label, **{"linewidth": 1.2, "markersize": 3, **style})
+            axes.set_title(setting, fontsize=9, loc="left")
+            axes.legend(fontsize=6.5, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        for axes in parts.flat[len(settings) :]:
+            axes.set_axis_off()
+        for axes in parts[:, 0]:
+            axes.set_ylabel("test accuracy %")
+        for axes in parts[-1]:
+            axes.set_xlabel("round")
+        return svg(drawn)

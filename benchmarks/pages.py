@@ -16,6 +16,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources
+from curves import curves
 from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
@@ -210,6 +211,8 @@ accuracy is the mean of a run's last {LATE} evaluations; differences are paired 
 
 {rows}
 
+![Accuracy over rounds]({name}-curves.svg)
+
 Accuracy minus {study["baseline"]} at every evaluation:
 
 {trend(study, lines, study["baseline"])}
@@ -275,6 +278,7 @@ def generated() -> dict[Path, str]:
         study = measured(committed(name), lines)
         files[PAGES / f"{name}.md"] = page(name, study, lines)
         files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
+        files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
         every += cases(name, study, lines)
     files[ROOT / "docs/findings/learning-rates.svg"] = rates_figure(RESULTS)
     files[EVIDENCE] = json.dumps(every, indent=1) + "\n"

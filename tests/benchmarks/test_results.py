@@ -116,6 +116,20 @@ def test_a_study_that_has_just_begun_has_a_figure() -> None:
     assert figure(study, lines, "base") == figure(study, lines, "base")
 
 
+def test_curves_are_means_over_seeds() -> None:
+    from curves import curves, mean_curve
+
+    def line(setting: str, label: str, seed: int, last: float) -> dict[str, Any]:
+        return {"setting": setting, "label": label, "seed": seed, "curve": [[5, 0.5], [10, last]]}
+
+    lines = [line("a", "base", 0, 0.6), line("a", "base", 1, 0.8), line("b", "base", 0, 0.9), line("b", "row", 0, 0.7)]
+    assert mean_curve(lines, "a", "base") == [(5, 50.0), (10, pytest.approx(70.0))]
+    assert mean_curve(lines, "a", "row") == []
+    study = {"settings": {"a": {}, "b": {}, "later": {}}, "methods": [{"label": "base"}, {"label": "row"}]}
+    drawn = curves({**study, "baseline": "base"}, lines)
+    assert drawn.startswith("<?xml") and drawn == curves({**study, "baseline": "base"}, lines)
+
+
 def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
     from rates import collect_rates, rates_figure, rates_table, read_rates
 
