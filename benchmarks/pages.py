@@ -1,13 +1,10 @@
 """The pages of docs/results and the evidence of `undrift advise`, from the committed raw results.
 
-    python benchmarks/pages.py            # make results
-
-A run's result is its late accuracy: the mean of its last three evaluations, because with few clients in a round the
-accuracy of a single round is noisy. Differences are paired by seed, with Student's 95 % interval.
+python benchmarks/pages.py            # make results
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,52 +14,18 @@ from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources
 from curves import curves
+from gaps import LATE, Lines, all_gaps, gap, values
+from parts import part_gaps, parts_figure
 from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
-from undrift.experiment.statistics import Difference, paired
+from undrift.experiment.statistics import paired
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence.json"
-LATE = 3
-"""How many of the last evaluations count."""
-
-Lines = list[dict[str, Any]]
-Values = dict[int, float]
-
-
-def late(line: Mapping[str, Any]) -> float:
-    """The late accuracy of a run, in percent.
-
-    Args:
-        line: of the raw results.
-    """
-    return 100 * fmean(value for _, value in line["curve"][-LATE:])
-
-
-def values(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Values:
-    """Seed -> late accuracy of a row in one setting.
-
-    Args:
-        lines: the raw results.
-        setting: the part of the study.
-        label: the row.
-    """
-    return {line["seed"]: late(line) for line in lines if (line["setting"], line["label"]) == (setting, label)}
-
-
-def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None:
-    """The paired difference of two rows in one setting; None without a common seed.
-
-    Args:
-        lines: the raw results.
-        setting: the part of the study.
-        label: the row.
-        other: the row to compare with.
-    """
-    return paired(values(lines, setting, label), values(lines, setting, other))
+FINDINGS = ROOT / "docs/findings"
 
 
 def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
@@ -121,21 +84,6 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
             if any(found):
                 texts.append([setting, label, *map(gap_text, found)])
     return markdown(["setting", "row", *(f"round {at}" for at in rounds)], texts, left=2)
-
-
-def all_gaps(study: Mapping[str, Any], lines: Lines, baseline: str) -> dict[str, dict[str, Difference]]:
-    """Setting -> row -> the paired difference from the baseline.
-
-    Args:
-        study: the tuned comparison.
-        lines: the raw results.
-        baseline: the row that differences are taken from.
-    """
-    labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
-    return {
-        setting: {label: x for label in labels if (x := gap(lines, setting, label, baseline)) is not None}
-        for setting in study["settings"]
-    }
 
 
 def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
@@ -280,7 +228,8 @@ def generated() -> dict[Path, str]:
         files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
         files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
         every += cases(name, study, lines)
-    files[ROOT / "docs/findings/learning-rates.svg"] = rates_figure(RESULTS)
+    files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
+    files[FINDINGS / "parts.svg"] = parts_figure(part_gaps())
     files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
     return files
 

@@ -75,7 +75,9 @@ def test_the_hash_of_one_of_them(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_a_page_by_hand() -> None:
-    from pages import gap, gap_text, late, table
+    from beside import gap_text
+    from gaps import gap, late
+    from pages import table
 
     def line(label: str, seed: int, value: float) -> dict[str, Any]:
         return {
@@ -128,6 +130,16 @@ def test_curves_are_means_over_seeds() -> None:
     study = {"settings": {"a": {}, "b": {}, "later": {}}, "methods": [{"label": "base"}, {"label": "row"}]}
     drawn = curves({**study, "baseline": "base"}, lines)
     assert drawn.startswith("<?xml") and drawn == curves({**study, "baseline": "base"}, lines)
+
+
+def test_what_each_part_adds() -> None:
+    from parts import PARTS, part_gaps, parts_figure
+
+    found = part_gaps()
+    assert list(found) == [f"{data}, Dirichlet {x}" for data in ("Fashion-MNIST", "CIFAR-10") for x in ("0.1", "0.6")]
+    assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())
+    drawn = parts_figure({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
+    assert drawn.startswith("<?xml") and drawn == parts_figure({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
 
 
 def test_rates_are_collected_and_shown(tmp_path: Path) -> None:

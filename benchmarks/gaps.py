@@ -1,0 +1,64 @@
+"""The late accuracy of a study's runs and the paired differences of its rows.
+
+A run's result is its late accuracy: the mean of its last three evaluations, because with few clients in a round the
+accuracy of a single round is noisy. Differences are paired by seed, with Student's 95 % interval.
+"""
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+from undrift.experiment.statistics import Difference, paired
+
+LATE = 3
+"""How many of the last evaluations count."""
+
+Lines = list[dict[str, Any]]
+Values = dict[int, float]
+
+
+def late(line: Mapping[str, Any]) -> float:
+    """The late accuracy of a run, in percent.
+
+    Args:
+        line: of the raw results.
+    """
+    return 100 * fmean(value for _, value in line["curve"][-LATE:])
+
+
+def values(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Values:
+    """Seed -> late accuracy of a row in one setting.
+
+    Args:
+        lines: the raw results.
+        setting: the part of the study.
+        label: the row.
+    """
+    return {line["seed"]: late(line) for line in lines if (line["setting"], line["label"]) == (setting, label)}
+
+
+def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None:
+    """The paired difference of two rows in one setting; None without a common seed.
+
+    Args:
+        lines: the raw results.
+        setting: the part of the study.
+        label: the row.
+        other: the row to compare with.
+    """
+    return paired(values(lines, setting, label), values(lines, setting, other))
+
+
+def all_gaps(study: Mapping[str, Any], lines: Lines, baseline: str) -> dict[str, dict[str, Difference]]:
+    """Setting -> row -> the paired difference from the baseline.
+
+    Args:
+        study: the tuned comparison.
+        lines: the raw results.
+        baseline: the row that differences are taken from.
+    """
+    labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
+    return {
+        setting: {label: x for label in labels if (x := gap(lines, setting, label, baseline)) is not None}
+        for setting in study["settings"]
+    }
