@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from beside import beside, gap_text, sources
 from curves import curves
 from gaps import LATE, Lines, all_gaps, gap, values
-from parts import part_gaps, parts_figure
+from parts import part_gaps, parts_figure, parts_table, with_table
 from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
@@ -230,6 +230,7 @@ def generated() -> dict[Path, str]:
         every += cases(name, study, lines)
     files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
     files[FINDINGS / "parts.svg"] = parts_figure(part_gaps())
+    files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(part_gaps()))
     files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
     return files
 

@@ -3,10 +3,12 @@
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from beside import gap_text
 from gaps import gap
 from shared import svg
 from study import read
 from undrift.experiment.statistics import Difference
+from undrift.util.tables import markdown
 
 PARTS = {
     "equal weights": ("uniform", "fedavg"),
@@ -25,6 +27,35 @@ PARTS = {
 """The part -> the row with it and the row without it; everything else in the two is the same."""
 
 Panels = dict[str, dict[str, Difference]]
+_BEGIN, _END = "<!-- begin: made by make results -->\n", "<!-- end -->\n"
+
+
+def parts_table(panels: Panels) -> str:
+    """The differences as a Markdown table.
+
+    Args:
+        panels: title of a problem -> part -> the paired difference.
+    """
+    names = [name for name in PARTS if any(name in found for found in panels.values())]
+    rows = [
+        [name, f"`{PARTS[name][0]}` - `{PARTS[name][1]}`", *(gap_text(found.get(name)) for found in panels.values())]
+        for name in names
+    ]
+    return markdown(["part", "rows", *panels], rows, left=2)
+
+
+def with_table(page: str, table: str) -> str:
+    """A page with a new table between its two marks.
+
+    Args:
+        page: its text.
+        table: in Markdown.
+    """
+    before, _, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"the page has no {_BEGIN.strip()} ... {_END.strip()}")
+    return f"{before}{_BEGIN}\n{table}\n\n{_END}{after}"
 
 
 def parts_figure(panels: Panels) -> str:

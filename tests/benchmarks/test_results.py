@@ -133,11 +133,17 @@ def test_curves_are_means_over_seeds() -> None:
 
 
 def test_what_each_part_adds() -> None:
-    from parts import PARTS, part_gaps, parts_figure
+    from parts import PARTS, part_gaps, parts_figure, parts_table, with_table
 
     found = part_gaps()
     assert list(found) == [f"{data}, Dirichlet {x}" for data in ("Fashion-MNIST", "CIFAR-10") for x in ("0.1", "0.6")]
     assert all(set(gaps) <= set(PARTS) and gaps["gradients filtered"].low > 0 for gaps in found.values())
+    table = parts_table({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
+    assert table.splitlines()[2:] == ["| SAM | `fedsam` - `uniform` | -1.0 [-2.0, +1.0] |  |"]
+    page = "text\n<!-- begin: made by make results -->\nold\n<!-- end -->\nmore\n"
+    assert with_table(page, "new") == page.replace("old", "\nnew\n") == with_table(with_table(page, "new"), "new")
+    with pytest.raises(ValueError, match="the page has no"):
+        with_table("text", "new")
     drawn = parts_figure({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
     assert drawn.startswith("<?xml") and drawn == parts_figure({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
 
