@@ -180,6 +180,7 @@ def test_the_card_of_a_composition_has_the_equations_of_its_blocks() -> None:
     page = markdown(found)
     assert 'undrift run "scaffold + sam(rho=0.05) + highpass(0.01)"' in page and "## Presets" not in page
     assert markdown(card("drift:scaffold")).count("undrift run") == 1, "already the canonical text"
+    assert card("server-optimizer:server-sam").composition == card("server_optimizer:ServerSAM").composition
     assert card("fedavg + fedavg").equations == ""
     with pytest.raises(ValueError, match="did you mean 'sam'"):
         card("scaffold + smm(0.1)")

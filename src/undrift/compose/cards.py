@@ -15,9 +15,10 @@ from typing import Any
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
-from undrift.compose.grammar import FILTERED, explained, parse, text
+from undrift.compose.grammar import explained, parse, text
+from undrift.compose.terms import read_term
 from undrift.core.aggregation import Robust
-from undrift.core.algorithm import SLOTS, Algorithm, Cost, cost
+from undrift.core.algorithm import Algorithm, Cost, cost
 from undrift.core.presets import PAPERS, MethodPreset
 from undrift.util.names import suggest
 from undrift.util.tables import markdown as markdown_table
@@ -138,7 +139,7 @@ def card(name: str) -> Card:
 
 def _composition(name: str) -> bool:
     """Whether a card is of a composition: terms, arguments, or a block with its slot; not a name or a reference."""
-    return "+" in name or "(" in name or name.partition(":")[0].strip().lower() in (*SLOTS, *FILTERED)
+    return "+" in name or "(" in name or (":" in name and bool(read_term(name).slot))
 
 
 def _composed_card(name: str) -> Card:
