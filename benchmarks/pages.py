@@ -13,12 +13,12 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources
-from curves import curves
 from gaps import LATE, Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
 from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
+from study_curves import curves
 from undrift.experiment.statistics import paired
 from undrift.util.files import write
 from undrift.util.tables import markdown
@@ -229,8 +229,9 @@ def generated() -> dict[Path, str]:
         files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
         every += cases(name, study, lines)
     files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
-    files[FINDINGS / "parts.svg"] = parts_figure(part_gaps())
-    files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(part_gaps()))
+    parts = part_gaps()
+    files[FINDINGS / "parts.svg"] = parts_figure(parts)
+    files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
     files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
     return files
 

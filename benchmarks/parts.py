@@ -30,16 +30,20 @@ Panels = dict[str, dict[str, Difference]]
 _BEGIN, _END = "<!-- begin: made by make results -->\n", "<!-- end -->\n"
 
 
+def _measured(panels: Panels) -> list[str]:
+    """The parts that were measured in one of the problems, in the order of `PARTS`."""
+    return [name for name in PARTS if any(name in found for found in panels.values())]
+
+
 def parts_table(panels: Panels) -> str:
     """The differences as a Markdown table.
 
     Args:
         panels: title of a problem -> part -> the paired difference.
     """
-    names = [name for name in PARTS if any(name in found for found in panels.values())]
     rows = [
         [name, f"`{PARTS[name][0]}` - `{PARTS[name][1]}`", *(gap_text(found.get(name)) for found in panels.values())]
-        for name in names
+        for name in _measured(panels)
     ]
     return markdown(["part", "rows", *panels], rows, left=2)
 
@@ -64,7 +68,7 @@ def parts_figure(panels: Panels) -> str:
     Args:
         panels: title of a problem -> part -> the paired difference.
     """
-    names = [name for name in PARTS if any(name in found for found in panels.values())][::-1]
+    names = _measured(panels)[::-1]
     with rc_context({"svg.hashsalt": "undrift", "font.size": 8}):
         drawn = Figure(figsize=(9, 0.8 + 0.22 * len(names)), layout="constrained")
         axes = drawn.subplots(1, len(panels), sharey=True, squeeze=False)[0]

@@ -1,6 +1,7 @@
 """The committed results: pages made from them are up to date, and a run of them comes out the same again."""
 
 import json
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -119,7 +120,7 @@ def test_a_study_that_has_just_begun_has_a_figure() -> None:
 
 
 def test_curves_are_means_over_seeds() -> None:
-    from curves import curves, mean_curve
+    from study_curves import curves, mean_curve
 
     def line(setting: str, label: str, seed: int, last: float) -> dict[str, Any]:
         return {"setting": setting, "label": label, "seed": seed, "curve": [[5, 0.5], [10, last]]}
@@ -196,3 +197,10 @@ def test_published_differences_beside_ours() -> None:
     for name in ("table-cifar", "table-fashion"):
         for chosen in sources(name).values():
             assert all("fedsam" in published_gaps(x, "fedavg") for x in chosen)
+
+
+def test_what_make_runs_is_a_program() -> None:
+    called = set(re.findall(r"\$\(PYTHON\) (benchmarks/\S+\.py)", (FOLDER.parent / "Makefile").read_text()))
+    assert {"benchmarks/curves.py", "benchmarks/pages.py"} <= called
+    for path in sorted(called):
+        assert 'if __name__ == "__main__":' in (FOLDER.parent / path).read_text(), f"make runs {path}"
