@@ -75,7 +75,7 @@ tutorials:  ## execute the notebooks of docs/tutorials in place, without traces 
 results:  ## docs/results and the evidence of undrift advise, from benchmarks/results/here; a test holds them up to date
 	$(PYTHON) benchmarks/pages.py
 
-HERE ?= $(notdir $(basename $(foreach kind,skew long table orders,$(wildcard benchmarks/here/$(kind)-*.toml))))
+HERE ?= $(notdir $(basename $(wildcard benchmarks/here/*.toml)))
 studies:  ## the studies behind docs/results, tuned and run; hours on two cores, resumed where they were ended
 	for study in $(HERE); do $(PYTHON) benchmarks/study.py benchmarks/here/$$study.toml || exit 1; done
 

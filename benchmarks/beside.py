@@ -8,6 +8,7 @@ compared; signs and orders can.
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scipy.stats import spearmanr
 
@@ -19,14 +20,23 @@ HERE = Path(__file__).parent / "here"
 Gaps = Mapping[str, Difference]
 
 
+def study_file(name: str) -> dict[str, Any]:
+    """A study as its file has it, with the keys that a comparison does not have; empty without a file.
+
+    Args:
+        name: the study.
+    """
+    path = HERE / f"{name}.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
 def sources(name: str) -> dict[str, list[str]]:
     """Setting -> the published tables that belong to it; empty for a study without any.
 
     Args:
         name: the study.
     """
-    path = HERE / f"{name}.toml"
-    found: dict[str, list[str]] = tomllib.loads(path.read_text()).get("published", {}) if path.exists() else {}
+    found: dict[str, list[str]] = study_file(name).get("published", {})
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from beside import beside, gap_text, sources
+from beside import beside, gap_text, sources, study_file
 from gaps import LATE, Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
 from rates import rates_figure, rates_table, read_rates
@@ -26,6 +26,8 @@ from undrift.util.tables import markdown
 ROOT = Path(__file__).parents[1]
 PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence.json"
 FINDINGS = ROOT / "docs/findings"
+TUNED = "The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget."
+"""Where the learning rates come from, unless the study says it otherwise with `about`."""
 
 
 def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
@@ -137,20 +139,21 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     base, local = study["base"], study["base"]["local"]
     labels = {row["label"] for row in study["methods"]}
     against = [study["baseline"], *[x for x in ("uniform", "specgrad") if x in labels][:1]]
-    rows = "\n".join(f"- `{row['label']}`: `{row['method']}`" for row in study["methods"])
+    rows = "\n".join(f"- `{row['label']}`: `{row_text(row)}`" for row in study["methods"])
     work = (
         f"{local['steps']} steps of {local['batch_size']} examples"
         if "steps" in local
         else f"{local.get('epochs', 1)} epochs"
     )
+    clients = f"{base['clients']} clients" if "clients" in base else "Clients as the data have them"
     weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
     papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
     more = rates_table(study, read_rates(RESULTS, name)) + papers
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
-{base["clients"]} clients, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
-The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget. Late
+{clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
+{study_file(name).get("about", TUNED)} Late
 accuracy is the mean of a run's last {LATE} evaluations; differences are paired by seed, with 95 % intervals.
 
 ![Differences from {study["baseline"]}]({name}.svg)
@@ -175,6 +178,20 @@ undrift run --config run.toml
 """
 
 
+def row_text(row: Mapping[str, Any]) -> str:
+    """A row's method with its arguments.
+
+    Args:
+        row: of the comparison.
+
+    Example:
+        >>> row_text({"method": "fedfft", "arguments": {"rho": 0.01}})
+        'fedfft(rho=0.01)'
+    """
+    arguments = ", ".join(f"{name}={value}" for name, value in row.get("arguments", {}).items())
+    return f"{row['method']}({arguments})" if arguments else row["method"]
+
+
 def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
     """The differences from FedAvg, for `undrift advise`.
 
@@ -194,7 +211,7 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
                 continue
             base = next(x for x in lines if (x["setting"], x["label"]) == (setting, "fedavg"))
             found.append(
-                {"study": name, "data": data, "model": whole["model"], "partition": whole["partition"]}
+                {"study": name, "data": data, "model": model_text(whole["model"]), "partition": whole["partition"]}
                 | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row["method"], whole)}
                 | {"baseline": composition("fedavg", whole)}
                 | {"stateless": own[0]["stateless"], "gradients": own[0]["gradients"] / base["gradients"]}
@@ -205,6 +222,21 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
                 }
             )
     return found
+
+
+def model_text(model: str | Mapping[str, Any]) -> str:
+    """A model with its arguments: the same model with another norm is another case.
+
+    Args:
+        model: as a study has it.
+
+    Example:
+        >>> model_text({"name": "resnet8", "norm": "batch"})
+        'resnet8 (norm batch)'
+    """
+    if isinstance(model, str):
+        return model
+    return f"{model['name']} ({', '.join(f'{key} {value}' for key, value in model.items() if key != 'name')})"
 
 
 def composition(method: str, settings: Mapping[str, Any]) -> str:

@@ -3,7 +3,8 @@
     python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...] [--rows label ...]
 
 The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
-of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. A table
+of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. Without
+this table every row has the learning rate that the file gives it, and the key `about` says where it comes from. A table
 `[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
 resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
 What is committed is
@@ -70,8 +71,9 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         rows: the labels of the rows; none means all.
     """
     values = tomllib.loads(file.read_text())
-    budget = values.pop("tune")
-    values.pop("published", None)
+    budget = values.pop("tune", None)
+    for key in ("published", "about"):
+        values.pop(key, None)
     chosen = names or [*values.get("settings", {"": {}})]
     for row in values["methods"]:
         if rows and row.get("label", row["method"]) not in rows:
@@ -80,12 +82,14 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
             study_row(values, budget, row, setting, runs / file.stem)
 
 
-def study_row(values: dict[str, Any], budget: dict[str, Any], row: dict[str, Any], setting: str, out: Path) -> None:
+def study_row(
+    values: dict[str, Any], budget: dict[str, Any] | None, row: dict[str, Any], setting: str, out: Path
+) -> None:
     """Tune one row in one setting and run it with all seeds.
 
     Args:
         values: the comparison.
-        budget: the table `[tune]`.
+        budget: the table `[tune]`; None if the file has the learning rates.
         row: one of its methods.
         setting: the name of a setting; empty where there are none.
         out: the folder of the study's runs.
@@ -93,9 +97,9 @@ def study_row(values: dict[str, Any], budget: dict[str, Any], row: dict[str, Any
     name, label = out.name, row.get("label", row["method"])
     part = values.get("settings", {}).get(setting, {})
     rows = dict(committed(name).get("settings", {}).get(setting, {}).get("rows", {}))
-    if label not in rows:
+    if budget and label not in rows:
         rows[label] = {"local": {"lr": tuned_rate(merged(values["base"], part), budget, row, out / "tuning" / setting)}}
-    whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows}}}
+    whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows} if rows else part}}
     comparison = Comparison.build(whole, name)
     done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
     new = partial(missing, done, label)

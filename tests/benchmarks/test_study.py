@@ -71,3 +71,13 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["even"])
     assert len(study.read("tiny")) == 8 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}
     assert Config.build(study.read("tiny")[0]["config"]).partition == "iid"
+
+
+def test_a_study_with_given_learning_rates(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = STUDY.replace('{ method = "fedavg" }', '{ method = "fedavg", local = { lr = 0.3 } }')
+    text = "\n".join(["about = 'Rates of another study.'", "own_local = true", text]).replace("tune = {", "# tune = {")
+    (tmp_path / "given.toml").write_text(text)
+    monkeypatch.setattr(study, "tune", None)
+    study.study(tmp_path / "given.toml", tmp_path / "runs", ["even"])
+    assert {(x["label"], x["lr"]) for x in study.read("given")} == {("fedavg", 0.3), ("center", 0.1)}
+    assert study.settings("given", "even/fedavg/1").local.lr == 0.3

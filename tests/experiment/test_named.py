@@ -70,7 +70,7 @@ def test_a_name_replaces_arguments_and_a_table_adds_them() -> None:
             "model: 'vit-tiny' has no argument 'path'; it takes image, patch",
         ),
         ({"model": {"name": "vit-tiny", "classes": 3}}, "has no argument 'classes'; it takes image, patch"),
-        ({"model": {"name": "lstm", "width": 3}}, "'lstm' has no argument 'width'; it takes no arguments"),
+        ({"model": {"name": "lstm", "width": 3}}, "'lstm' has no argument 'width'; it takes hidden"),
         ({"model": {"name": "cnn", "widths": 3}}, "'cnn' has no argument 'widths'; it takes image"),
         ({"model": {"name": "vit-tiny", "patch": "16"}}, "model: 'vit-tiny': patch takes int, got '16'"),
         ({"model": {"name": "vit-tiny", "patch": [16]}}, r"patch takes int, got \[16\]"),

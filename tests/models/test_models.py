@@ -130,6 +130,9 @@ def test_lstm_size(symbols: int, published: int) -> None:
     layers = 4 * 256 * (8 + 256 + 1) + 4 * 256 * (256 + 256 + 1)
     assert 8 * symbols + layers + linear(256, symbols) == published
     assert bind(CharLSTM(symbols)).layout.size == published + 2 * 4 * 256
+    small = 4 * 16 * (8 + 16 + 2) + 4 * 16 * (16 + 16 + 2)
+    model = build("lstm", classes=symbols, symbols=symbols, hidden=16)
+    assert bind(model).layout.size == 8 * symbols + small + linear(16, symbols)
 
 
 @pytest.mark.parametrize("name", IMAGE)
