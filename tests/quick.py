@@ -78,6 +78,7 @@ TESTS = (
     "test_terms::test_text_and_parse_are_inverses",
     "test_own_models::test_the_perceptron_reads_tables",
     "test_recorded::test_a_run_records_its_code_and_is_resumed",
+    "test_jsonable::test_what_is_no_value_is_refused",
     "test_tables::test_bars_are_escaped_and_numbers_aligned",
     "test_bar::test_a_log_has_the_first_and_the_last_round",
     "test_history::test_tables_are_escaped_and_have_no_colours",

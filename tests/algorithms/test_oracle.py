@@ -233,7 +233,7 @@ def test_two_dimensional_filter_equals_its_oracle(r: float) -> None:
 def test_shuffled_order_is_one_fixed_permutation_per_tensor() -> None:
     found = LAYOUT.split(high_pass(0.2, order="random:7")(V, LAYOUT))
     for i, (x, y) in enumerate(zip(LAYOUT.split(V), found, strict=True)):
-        shuffle = _shuffle(7, i, x.numel())
+        shuffle = _shuffle(7, i, x.numel(), x.device)
         close(y.reshape(-1)[shuffle], torch.from_numpy(slow.high_pass(x.reshape(-1)[shuffle].numpy(), 0.2)))
 
 

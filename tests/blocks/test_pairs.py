@@ -51,6 +51,10 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     ):
         if reason and missing:
             return re.escape(reason)
+    slots = {**dict(Algorithm().slots()), **pair}
+    for slot, block in pair.items():
+        if reason := block.refuses({name: other for name, other in slots.items() if name != slot}):
+            return re.escape(reason)
     needed = [(slot, kind) for block in pair.values() for slot, kind in block.needs.slots.items()]
     return "" if all(isinstance(pair.get(slot), kind) for slot, kind in needed) else r"reads the state of the \w+ slot"
 

@@ -175,7 +175,10 @@ def test_states_at_rest_are_on_the_host() -> None:
     assert {x.device.type for x in (*kept, *held, state.params)} == {"cpu"}
 
 
-@pytest.mark.parametrize("chosen", [high_pass(0.05), high_pass(0.01), lap_d(25), gd(7.5)], ids=str)
+FILTERS = [high_pass(0.05), high_pass(0.01), high_pass(0.05, order="random:1"), lap_d(25), gd(7.5)]
+
+
+@pytest.mark.parametrize("chosen", FILTERS, ids=str)
 def test_filters_agree_with_the_cpu(chosen: Filter) -> None:
     x = torch.randn(5000, generator=torch.Generator().manual_seed(0))
     layout = Layout(("weight",), ((5000,),))

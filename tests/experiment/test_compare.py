@@ -1,7 +1,9 @@
 """Comparisons: fair rows, nothing run twice, interrupted ones equal to the bit, a table of the runs' own numbers."""
 
 import json
+import shutil
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +279,21 @@ def test_the_example_can_be_read() -> None:
     comparison = Comparison.read(Path(__file__).parents[2] / "examples" / "compare-fashion.toml")
     assert [entry.label for entry in comparison.methods] == ["fedavg", "specgrad", "fedfft-d", "scaffold"]
     assert len(comparison.trials()) == 12 and comparison.trials()[0].config.rounds == 20
+
+
+def test_an_infinite_metric_is_infinite_in_the_table_and_null_in_json(
+    done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(done[0], tmp_path / "out")
+    monkeypatch.setattr(module, "result", lambda *given: {**result(*given), "accuracy": inf})
+    table = compare(built(), tmp_path / "out")
+    assert not table["failures"] and [row["last"] for row in table["rows"]] == [inf] * 4
+    text = (tmp_path / "out" / "table.json").read_text()
+    assert "Infinity" not in text and "NaN" not in text and json.loads(text)["rows"][0]["last"] is None
+
+
+def test_runs_are_read_without_the_files_they_began_with(tmp_path: Path) -> None:
+    values = {**ONE, "base": {**RUN, "init": str(tmp_path / "gone.safetensors")}}
+    with pytest.raises(ConfigError, match=r"gone\.safetensors: there is no such file"):
+        Comparison.build(values)
+    assert len(Comparison.build(values, check=False).trials(check=False)) == 2

@@ -158,3 +158,12 @@ def test_vit_at_224_trains_a_round_on_small_images(tmp_path: Path, monkeypatch: 
     outcome = start(Config.build({**RUN, **few, "model": VIT, "data": data}), tmp_path / "run")
     assert outcome.summary["parameters"] == 5_717_416 - 2 * 256 * 192 - 990 * 193  # one channel, ten classes
     assert outcome.summary["rounds"] == 1 and outcome.summary["accuracy"] >= 0
+
+
+def test_a_folder_may_have_brackets_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pets (copy)").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert parts("./pets (copy)") == ("./pets (copy)", {})
+    assert parts("./pets (copy)(side=32)") == ("./pets (copy)", {"side": 32})
+    with pytest.raises(ValueError, match="got a name"):
+        parts("./dogs (copy)")

@@ -198,3 +198,19 @@ def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> N
     assert len(owned) == 600 - 35 and not set(owned.tolist()) & set(task.reserved.tolist())
     with pytest.raises(ValueError, match="no examples are reserved for the server"):
         prepare(settings()).task.proxy()
+
+
+def test_fewer_rounds_than_there_are_cannot_be_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    start(settings(), out)
+    (out / "summary.json").unlink()  # it was killed before its result was written
+    with pytest.raises(RunError, match="has 4 rounds already, more than the 2 asked for; give 4 or more"):
+        resume(out, rounds=2)
+    with pytest.raises(ConfigError, match="rounds"):
+        resume(out, rounds=0)
+    assert Config.read(out / "config.toml").rounds == 4 and resume(out).summary["rounds"] == 4
+
+
+def test_a_metric_that_does_not_fit_is_named_before_training(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics: the first evaluation failed .*; do the metrics mae fit"):
+        start(settings(metrics=["mae"]), tmp_path / "run")

@@ -1,6 +1,6 @@
 """Means, deviations and paired intervals against numbers by hand, and the table they make."""
 
-from math import sqrt
+from math import inf, isnan, sqrt
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,11 @@ def test_pairs_are_those_of_the_same_seed() -> None:
     assert found is not None and found.pairs == 2 and found.mean == pytest.approx((0.25 - 0.25) / 2)
     assert paired({0: 0.75}, {0: 0.5, 1: 0.0}) == Difference(0.25, None, None, 1)
     assert paired({0: 0.75}, {1: 0.5}) is None
+
+
+def test_infinite_values_have_a_mean_and_no_interval() -> None:
+    assert spread([1.0, inf]) == (inf, None) and paired(seeds(inf, 2), seeds(1, 1)) == Difference(inf, None, None, 2)
+    assert isnan(spread([inf, -inf])[0])
 
 
 def test_a_level_is_a_fraction() -> None:

@@ -23,8 +23,9 @@ from undrift.experiment.folder import RunError, RunFolder
 from undrift.experiment.inspect import open_scene
 from undrift.models import build
 from undrift.observe import live
-from undrift.observe.live import Live, glance, jsonable, sample_clients
+from undrift.observe.live import Live, glance, sample_clients
 from undrift.observe.look import PARTS
+from undrift.util.jsonable import jsonable
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .methods import Params, Path, Settings, add, local, mean, plain, scale, spectral, sub, total, zero
+from .methods import Params, Path, Settings, add, local, mean, norm, plain, scale, spectral, sub, total, zero
 from .methods import Problem as Smooth
 
 
@@ -48,13 +48,14 @@ def feddc(p: Problem, s: Settings, rounds: int, mu: float) -> Path:
 
 
 def scaffold_i(p: Problem, s: Settings, rounds: int) -> Path:
-    """d = g - c_i + c; c_i^+ = full data gradient at the received model; c += (1/N) sum dc_i; w = mean_S w_i."""
+    """d = g - c_i + c; c_i^+ = clip(full data gradient at the received model); c += (1/N) sum dc_i; w = mean_S w_i."""
     w, server, path = p.start(), zero(p.start()), []
     c: dict[int, Params] = {}
     for t in range(rounds):
         ends, changes = [], []
         for i in p.cohort(t):
             old, new = c.get(i, zero(w)), p.gradient(w, p.whole(i))
+            new = scale(s.clip / norm(new), new) if s.clip is not None and norm(new) > s.clip else new
             shift = sub(server, old)
             ys, _ = local(p, s, t, i, w, plain, lambda g, x, shift=shift: add(g, shift))
             ends.append(ys[-1])

@@ -219,3 +219,10 @@ def test_the_command(radius: Path, tmp_path: Path) -> None:
     ):
         failed = cli.invoke(app, ["figure", *arguments, "--out", str(tmp_path)])
         assert failed.exit_code == 2 and message in failed.stderr
+
+
+def test_a_sweep_of_the_rounds_to_the_target(tmp_path: Path) -> None:
+    for number, gain in enumerate((0.1, 0.3)):  # accuracies after two rounds: 0.1 and 0.2, 0.3 and 0.6
+        write(tmp_path / str(number), gain, method="fedprox", arguments={"mu": gain}, target=0.2)
+    (line,) = parts(swept(tmp_path, "mu", by="rounds_to_target"))[""].values()
+    assert sorted(line.y) == [1.0, 2.0], line

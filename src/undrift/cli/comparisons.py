@@ -1,6 +1,5 @@
 """Comparisons and tuning: `undrift compare` and `undrift tune`."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ from undrift.cli.app import app, reported, stoppable
 from undrift.cli.names import check_spelling, completing, methods
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 from undrift.cli.runs import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
+from undrift.util.jsonable import to_json
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the runs; an existing one is resumed.")]
@@ -54,7 +54,7 @@ def compare_methods(
         with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
             table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
     if as_json:
-        typer.echo(json.dumps(table, indent=2))
+        typer.echo(to_json(table))
     else:
         show_comparison(table, comparison.table.columns, folder)
     for failure in table["failures"]:
@@ -130,7 +130,7 @@ def tune_method(
         with stoppable("the same command"), Progress(None) as progress:
             summary = tune(tuning, folder, Watching(progress, first, folder).tuning)
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        typer.echo(to_json(summary))
     else:
         show_grid(summary, tuning, folder)
 

@@ -1,6 +1,5 @@
 """Runs: `undrift run` and `undrift resume`."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from undrift.cli import names
 from undrift.cli.app import app, plainly, reported, stoppable
 from undrift.cli.names import PARTITIONS, completing, methods, models
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
+from undrift.util.jsonable import to_json
 
 if TYPE_CHECKING:
     from undrift.experiment import Outcome
@@ -251,7 +251,7 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
 
     summary, head = outcome.summary, head_of(outcome.folder)
     if as_json:
-        typer.echo(json.dumps({"folder": str(outcome.folder), "audit": head, **summary}, indent=2))
+        typer.echo(to_json({"folder": str(outcome.folder), "audit": head, **summary}))
         return
     if (begun := read_init(outcome.folder)) is not None:
         left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""

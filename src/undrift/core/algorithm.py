@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from undrift.core.aggregation import Aggregation, Gathering
+from undrift.core.aggregation import Aggregation, Gathering, Robust
 from undrift.core.block import (
     AnyBlock,
     Correction,
@@ -82,6 +82,9 @@ class Algorithm:
                 if not self.fills(other):
                     raise TypeError(f"{slot}={block!r} needs a block in the {other} slot; found none. {block.hint()}")
             self._accepts_optimizer(slot, block.needs)
+            reason = block.refuses({name: other for name, other in self.slots() if name != slot})
+            if reason:
+                raise TypeError(f"{slot}={block!r} {reason}")
 
     def _accepts_optimizer(self, slot: str, needs: Needs) -> None:
         """Reject a local optimizer with which a block would compute something else than its mathematics says."""
@@ -138,6 +141,14 @@ class Algorithm:
     def uses(self) -> frozenset[str]:
         """The sums of displacements its blocks read besides the weighted mean."""
         return frozenset().union(*(block.uses for _, block in self.slots()))
+
+    @cached_property
+    def unprotected(self) -> tuple[str, ...]:
+        """Slots whose blocks take every upload as it is although the aggregation is robust; empty if it is not."""
+        if not isinstance(self.aggregation, Robust):
+            return ()
+        takes = [slot for slot, block in self.slots() if block.uses or vectors(block.Up)]
+        return tuple(slot for slot in takes if slot != "aggregation")
 
     @cached_property
     def stateless(self) -> bool:

@@ -38,6 +38,7 @@ class Needs:
         plain_sgd: why it needs clients that take plain SGD steps; "" accepts any local optimizer.
         coupled_decay: why it needs weight decay in the gradient, not decoupled from it; "" accepts both.
         own_moments: why moments of a local optimizer must not be averaged by the server; "" accepts it.
+        momentum: the local momentum that is allowed with `plain_sgd`.
     """
 
     model: str = ""
@@ -50,6 +51,7 @@ class Needs:
     plain_sgd: str = ""
     coupled_decay: str = ""
     own_moments: str = ""
+    momentum: float = 0.0
 
 
 _VARIABLES = (ServerT, ClientT, SentT, UpT, StateT)
@@ -117,6 +119,10 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
 
     def hint(self) -> str:
         """The advice in the error if a slot that it needs is not filled."""
+        return ""
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Why it computes something else than its mathematics beside the blocks of the other slots; "" if it fits."""
         return ""
 
     @property
@@ -271,10 +277,7 @@ class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
         return None
 
     def train_own(self, grad: Vector, state: StateT, step: Step) -> None:
-        """Train a model of the client's own beside the shared one, before that moves.
-
-        `grad` is the shared model's unfiltered data gradient, to read only.
-        """
+        """Train a model of the client's own before the shared one moves; `grad` is its unfiltered data gradient."""
 
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""

@@ -10,6 +10,7 @@ import torch
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import Spectral
 from undrift.core.oracle import Oracle
+from undrift.core.samples import clipped
 from undrift.core.vector import Vector
 from undrift.core.view import Step
 
@@ -41,10 +42,11 @@ def descend(
             offset = inside(a.spectral.filter_offset(offset, states["spectral"], step), offset)
         grad = a.perturbation.mix(oracle.gradient(offset), states["perturbation"], step)
         a.personalization.train_own(grad, states["personalization"], step)
+        oracle.recall()
         whole = grad.clone() if split else grad
         grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), whole)
         if local.clip is not None:
-            grad = grad.mul_((local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
+            grad = clipped(grad, local.clip)
         own = grad.clone() if shared is not None else grad
         grad = a.drift.correct(grad, states["drift"], step)
         grad = a.momentum.correct(grad, states["momentum"], step)

@@ -44,6 +44,7 @@ class Oracle:
         self.frozen: Tensor | None = None
         self.gradients = 0
         self.seen: dict[str, Any] = {}
+        self._trained: dict[str, Any] = {}
         self.losses: list[Tensor] = []
         self.total = torch.zeros((), dtype=model.w.dtype, device=model.w.device)
         self._fresh, self._here = True, model.w
@@ -84,9 +85,11 @@ class Oracle:
                 self._offset_point = torch.empty_like(model.w)
             point = torch.add(model.w, offset, out=self._offset_point)
         saved = None if self._fresh or not self._has_buffers else model.statistics()
+        self._trained.clear()
         try:
             self._go(point)
             loss = self._loss(self.batch)
+            self._trained = dict(self.seen)
             extra = None if self.penalty is None else self.penalty()
             gradient = self._slope(loss if extra is None else loss + extra, reuse=True, wanted=self._wanted)
             self.gradients += 1
@@ -99,6 +102,10 @@ class Oracle:
             self.total += self.losses[-1]
         self._fresh = False
         return gradient if self.frozen is None else gradient.masked_fill_(self.frozen, 0)
+
+    def recall(self) -> None:
+        """Let `seen` have again what the layers gave in the last pass of training, whatever passed beside it since."""
+        self.seen.update(self._trained)
 
     def allowed(self, grad: Vector) -> Vector:
         """The part of a step that is taken: nothing where the model is frozen, or if a gradient was not finite."""
@@ -152,6 +159,7 @@ class Oracle:
             hook.remove()
         self._hooks.clear()
         self.seen.clear()
+        self._trained.clear()
 
     @contextmanager
     def _beside(self, point: Vector) -> Iterator[None]:

@@ -77,6 +77,16 @@ class Samples:
         return total.div_(examples)
 
 
+def clipped(gradient: Vector, clip: float) -> Vector:
+    """A gradient, shortened in place to the norm `clip` if it is longer.
+
+    Args:
+        gradient: of some data.
+        clip: the largest norm.
+    """
+    return gradient.mul_((clip / torch.linalg.vector_norm(gradient)).clamp(max=1.0))
+
+
 def mean_of(pairs: Sequence[tuple[Tensor, int]]) -> float:
     """The mean of losses by the examples they belong to, read from the device at once.
 

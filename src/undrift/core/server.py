@@ -28,6 +28,12 @@ def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
 
 def opened(algorithm: Algorithm, state: ServerState) -> ServerState:
     """A state whose blocks keep what they keep on the server before round 0."""
+    if algorithm.unprotected:
+        _log.warning(
+            "%s does not protect %s, which takes every upload as it is: one faulty client can move the model anywhere",
+            f"aggregation={algorithm.aggregation!r}",
+            " and ".join(f"{slot}={getattr(algorithm, slot)!r}" for slot in algorithm.unprotected),
+        )
     parts = {slot: block.init_server(state.params) for slot, block in algorithm.slots() if block.Server is not None}
     return replace(state, parts=parts)
 
@@ -65,7 +71,8 @@ def close(
         layout: the names and shapes of the model's tensors.
         proxy: the server's proxy data, for a method that needs them.
         reported: where to write what the blocks report of the round, as "slot.name"; None collects nothing.
-        bound: largest norm of the round's displacement; a longer one is shortened. None allows any.
+        bound: largest norm of the uploads' mean, which corrections and the server optimizer follow; a longer one is
+            shortened. None allows any.
     """
     if not total.clients:
         return replace(state, round=state.round + 1)
@@ -73,6 +80,12 @@ def close(
     kept = dict(state.parts)
     gathered = Gathered(broadcast.params, layout, kept.get("aggregation"), cohort, proxy)
     summed, kept["aggregation"] = total.close(gathered)
+    if total.weight() == 0:
+        _log.warning(
+            "round %d: all weights of %r are 0, or too small to be added: the mean of the uploads is taken as zero",
+            state.round + 1,
+            algorithm.aggregation,
+        )
     summed = replace(summed, delta=_shortened(summed.delta, bound, state.round))
 
     parts: dict[str, Any] = {}

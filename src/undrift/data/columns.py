@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from undrift.core.random import derive
 from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.images import MODES, decode, encoded, need, rows
+from undrift.data.images import MODES, channels_last, decode, opened, rows
 from undrift.data.tables import Columns, is_encoded
 
 TARGETS = ("label", "target", "class", "y", "labels", "targets")
@@ -87,11 +86,14 @@ def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[
         missing = next((name for name in needed if name not in found), None)
         if missing is not None:
             raise DataError(f"{source}: {split} has no column {missing!r}; found {', '.join(found)}")
+    for name in [*targets, *([reading.owner] if reading.owner else [])]:
+        if isinstance(train[name], np.ndarray) and train[name].dtype.kind == "O":
+            raise DataError(f"{source}: column {name!r} is neither numbers nor texts; convert it to one of these")
     arrays: Arrays = {}
     classes = _targets(splits, targets, reading, source, arrays)
     if reading.owner:
         owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
-        _put(arrays, "owners", owners, np.unique(np.concatenate(list(owners.values())), return_inverse=True)[1])
+        put(arrays, "owners", owners, np.unique(np.concatenate(list(owners.values())), return_inverse=True)[1])
     images = is_encoded(train[inputs[0]])
     made = Made("image" if images else "table", classes, [], [])
     if images:
@@ -191,6 +193,8 @@ def _names(text: str) -> list[str]:
 def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, source: str, arrays: Arrays) -> int:
     """Put the targets into the arrays; returns how many classes there are, 0 for numbers."""
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
+    if reading.classes is None and len(names) == 1 and all(_whole(own[0]) for own in columns.values()):
+        columns = {split: [own[0].astype(np.int64)] for split, own in columns.items()}
     first = columns["train"][0]
     if len(names) > 1 or reading.classes == 0 or (first.dtype.kind == "f" and reading.classes is None):
         for split, own in columns.items():
@@ -212,12 +216,26 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, 
                 f"[0, {reading.classes}), found {kinds[0]} to {kinds[-1]}; leave out classes"
             )
         numbers = whole.astype(np.int64)
-    _put(arrays, "targets", single, numbers)
+    put(arrays, "targets", single, numbers)
     return reading.classes or len(kinds)
 
 
-def _put(arrays: Arrays, part: str, splits: Mapping[str, NDArray[Any]], numbers: NDArray[Any]) -> None:
-    """Cut numbers of all splits, one after the other, at the splits' lengths."""
+def _whole(column: NDArray[Any]) -> bool:
+    """Whether a column of floats has a few whole numbers only: classes, as pandas writes them after a missing value."""
+    if column.dtype.kind != "f" or not np.isfinite(column).all() or not (column == np.rint(column)).all():
+        return False
+    return len(np.unique(column)) <= MANY
+
+
+def put(arrays: Arrays, part: str, splits: Mapping[str, NDArray[Any]], numbers: NDArray[Any]) -> None:
+    """Cut numbers of all splits, one after the other, at the splits' lengths, and put them into the arrays.
+
+    Args:
+        arrays: where to put them.
+        part: "targets" or "owners".
+        splits: arrays with the length of each split.
+        numbers: of all splits.
+    """
     ends = np.cumsum([len(own) for own in splits.values()])[:-1]
     for split, own in zip(splits, np.split(numbers.reshape(-1).astype(np.int64), ends), strict=True):
         arrays[f"{split}-{part}"] = own
@@ -241,9 +259,8 @@ def _images(splits: Mapping[str, Columns], name: str, side: int, source: str, ar
 def _channels(column: Any) -> int:
     """1 if all images are grey, else 3."""
     if isinstance(column, np.ndarray):
-        return 1 if column.ndim == 3 else int(column.shape[3])
-    pillow = need("PIL.Image")
-    grey = all(pillow.open(BytesIO(encoded(item))).mode in (MODES[1], "1") for item in rows(column))
+        return int(channels_last(column).shape[3])
+    grey = all(opened(item, row, whole=False).mode in (MODES[1], "1") for row, item in enumerate(rows(column)))
     return 1 if grey else 3
 
 
@@ -261,7 +278,7 @@ def _finite(column: Any, name: str, split: str, source: str) -> NDArray[np.float
 def _standardise(arrays: Arrays, made: Made) -> None:
     """Subtract the mean of each column of the training set, and divide by its deviation if there is any."""
     mean, std = arrays["train-inputs"].mean(axis=0), arrays["train-inputs"].std(axis=0)
-    std = np.where(std > 0, std, 1.0)
+    std = np.where(std > 1e-12 * np.maximum(np.abs(mean), 1e-300), std, 1.0)  # rounding alone is no deviation
     for split in ("train", "test"):
         arrays[f"{split}-inputs"] = ((arrays[f"{split}-inputs"] - mean) / std).astype(np.float32)
     made.mean, made.std = mean.tolist(), std.tolist()

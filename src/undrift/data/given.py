@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.data.columns import Arrays, Made, Reading, channel_statistics, dataset, hold_out, make
+from undrift.data.columns import Arrays, Made, Reading, channel_statistics, dataset, hold_out, make, put
 from undrift.data.dataset import DataError, Dataset
 from undrift.data.own_files import from_hub
 
@@ -91,7 +91,11 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
         arrays[f"{split}-inputs"] = _inputs(inputs, name)
         arrays[f"{split}-targets"] = _numbers(targets)
         if owners:
-            arrays[f"{split}-owners"] = owners[0].astype(np.int64)
+            arrays[f"{split}-owners"] = owners[0]
+    owned = {split: arrays[key] for split in splits if (key := f"{split}-owners") in arrays}
+    if owned:
+        both = np.concatenate(list(owned.values()))
+        put(arrays, "owners", owned, both if both.dtype.kind in "iu" else np.unique(both, return_inverse=True)[1])
     if "test" not in splits:
         arrays = hold_out(arrays, reading.test, name)
     train = arrays["train-inputs"]
@@ -107,6 +111,8 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
 
 def _numbers(targets: NDArray[Any]) -> NDArray[Any]:
     """Classes as int64, or numbers as float32."""
+    if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iu":
+        targets = targets.reshape(-1)
     if targets.dtype.kind == "f" or targets.ndim > 1:
         return targets.astype(np.float32)
     return targets.astype(np.int64)
@@ -122,6 +128,9 @@ def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
                 span = f"{inputs.min():.3g} to {inputs.max():.3g}"
                 raise DataError(f"{name}: images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
             inputs = np.rint(255 * inputs)
+        elif inputs.size and not 0 <= inputs.min() <= inputs.max() <= 255:
+            span = f"{inputs.min()} to {inputs.max()}"
+            raise DataError(f"{name}: images of whole numbers must be in 0 to 255, got {span}; scale them to 0 to 1")
         if inputs.shape[1] not in (1, 3) and inputs.shape[3] in (1, 3):
             inputs = inputs.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(inputs.astype(np.uint8))

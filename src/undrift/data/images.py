@@ -54,15 +54,14 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     """
     if isinstance(column, np.ndarray):
         return Decoded(_stacked(column, channels), "", False)
-    pillow = need("PIL.Image")
     decoded, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
     for row, item in enumerate(rows(column)):
-        image = pillow.open(BytesIO(encoded(item)))
+        image = opened(item, row)
         if row == 0:
             size = (side, side) if side else image.size
             coding, decoded = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
         if side and image.size != size:
-            image, scaled = image.convert(MODES[channels]).resize(size, pillow.Resampling.BICUBIC), True
+            image, scaled = image.convert(MODES[channels]).resize(size, need("PIL.Image").Resampling.BICUBIC), True
         if image.size != size:
             raise DataError(f"image {row} is {image.size[0]} x {image.size[1]}, the first is {size[0]} x {size[1]}")
         if image.mode != MODES[channels]:
@@ -83,9 +82,45 @@ def encoded(item: Any) -> bytes:
     raise DataError(f"an image must be bytes or a pair of bytes and path, got {type(item).__name__}")
 
 
+def opened(item: Any, row: int, *, whole: bool = True) -> Any:
+    """An encoded image, opened by Pillow; raises a `DataError` with its name if it cannot be read.
+
+    Args:
+        item: as `encoded` takes it.
+        row: its number, for an image without a path.
+        whole: whether its pixels are decoded; otherwise only its header is.
+    """
+    path = item.get("path") if isinstance(item, dict) else None
+    name = path or f"image {row}"
+    try:
+        image = need("PIL.Image").open(BytesIO(encoded(item)))
+        if whole:
+            image.load()
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow raises all of these for a damaged image
+        raise DataError(f"{name}: not a readable image ({error})") from None
+    if image.mode == "F" or image.mode.startswith("I"):
+        raise DataError(f"{name}: its pixels have more than 8 bits (mode {image.mode}); scale them to 8 bits first")
+    return image
+
+
+def channels_last(images: NDArray[Any]) -> NDArray[Any]:
+    """Images as (examples, height, width, channels), from that order, channels first, or without channels.
+
+    Args:
+        images: an array with three or four axes.
+    """
+    if images.ndim == 3:
+        return images[..., None]
+    if images.shape[3] not in MODES and images.shape[1] in MODES:
+        return images.transpose(0, 2, 3, 1)
+    if images.shape[3] not in MODES:
+        raise DataError(f"images must have 1 or 3 channels, last or first, got an array {list(images.shape)}")
+    return images
+
+
 def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
-    """Images (examples, height, width[, channels]) in channels-first order."""
-    full = images.reshape(*images.shape[:3], -1)
+    """Images of any order in channels-first order."""
+    full = channels_last(images)
     if full.dtype != np.uint8 or full.shape[3] != channels:
         raise DataError(f"images must be uint8 with {channels} channels, got {full.dtype} {list(images.shape)}")
     return np.ascontiguousarray(full.transpose(0, 3, 1, 2))

@@ -1,6 +1,7 @@
 """Files of tables as columns: CSV, Parquet, Arrow and NumPy archives, and data sets of the `datasets` library."""
 
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ def _read(path: Path) -> Any:
     """The table of a file."""
     try:
         table = _READERS[suffix(path)](path)
-        table.column_names  # noqa: B018  decodes the names
-        return table
+        names = Counter(table.column_names)
     except DataError:
         raise
     except Exception as error:  # pyarrow raises many kinds
         reason = str(error).partition("\n")[0][:200]
         raise DataError(f"{path}: it cannot be read as a {suffix(path)} file: {reason}") from None
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise DataError(f"{path}: the column {twice[0]!r} is there more than once; rename one of them")
+    return table
 
 
 def read_archive(path: Path) -> dict[str, Columns]:
@@ -80,7 +84,7 @@ def _spread(arrays: dict[str, Any]) -> Columns:
 
 
 def columns(table: Any, source: str) -> Columns:
-    """The columns of an Arrow table as arrays; encoded images stay as they are, and other types are left out.
+    """The columns of an Arrow table as arrays; encoded images stay as they are, other types are empty objects.
 
     Args:
         table: the table.
@@ -101,6 +105,10 @@ def columns(table: Any, source: str) -> Columns:
             found[name] = _complete(column, name, source)
         elif types.is_string(kind) or types.is_large_string(kind):
             found[name] = np.asarray(_complete(column, name, source), dtype=str)
+        elif types.is_null(kind):
+            _complete(column, name, source)
+        else:
+            found[name] = np.empty(len(column), dtype=object)  # dates, lists: neither inputs nor targets
     return found
 
 

@@ -49,7 +49,8 @@ class Simulation:
         cohort: how many clients take part in a round; None takes all.
         probability: if given, each client takes part with this probability, instead of a cohort of fixed size.
         seed: fixes everything random.
-        bound: largest norm of a client's displacement, and of a round's; None allows any that can be summed exactly.
+        bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
+            optimizer follow; None allows any that can be summed exactly.
         depth: how many rounds back a run may be resumed from, if the backend keeps clients' states on disk.
         failures: "reject" continues without a client whose training fails and records the reason; "raise" ends the run
             with a `ClientError`. If every client of a round fails, the error is raised in either case.

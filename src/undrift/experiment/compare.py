@@ -5,7 +5,6 @@ OUT/<setting>/<label>/seed-<seed>  the folder of a run; without settings OUT/<la
 OUT/table.json, OUT/table.md       the results so far
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import Target, split_targets
 from undrift.util.files import make_private, write
+from undrift.util.jsonable import to_json
 from undrift.util.names import suggest
 from undrift.util.steps import tell_trial
 
@@ -111,39 +111,52 @@ class Comparison(Strict):
         return [row_in(entry, self.settings.get(setting, {}), f"settings.{setting}") for entry in self.methods]
 
     @classmethod
-    def read(cls, path: Path) -> "Comparison":
-        """A comparison from a TOML file."""
-        return cls.build(read_toml(path), str(path))
+    def read(cls, path: Path, *, check: bool = True) -> "Comparison":
+        """A comparison from a TOML file; arguments as for `build`."""
+        return cls.build(read_toml(path), str(path), check=check)
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], source: str = "the comparison") -> "Comparison":
-        """A comparison from a mapping; raises `ConfigError` if any of its runs has invalid settings."""
+    def build(cls, values: Mapping[str, Any], source: str = "the comparison", *, check: bool = True) -> "Comparison":
+        """A comparison from a mapping; raises `ConfigError` if any of its runs has invalid settings.
+
+        Args:
+            values: as in a file.
+            source: what to call it in errors.
+            check: whether data sets, models and files that it names must be there: not if its runs are only read.
+        """
         comparison = checked(cls, expand(values, source), source)
-        comparison.trials(source=source)
+        comparison.trials(source=source, check=check)
         return comparison
 
-    def trials(self, engine: Mapping[str, Any] | None = None, source: str = "the comparison") -> list["Trial"]:
+    def trials(
+        self, engine: Mapping[str, Any] | None = None, source: str = "the comparison", *, check: bool = True
+    ) -> list["Trial"]:
         """Every run, ordered so that runs that share data follow each other.
 
         Args:
             engine: settings of the engine that override those of the file; a value of None overrides nothing.
             source: what to call the comparison in errors.
+            check: as for `build`.
         """
         return [
-            self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source)
+            self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source, check)
             for setting in self.settings or [""]
             for seed in self.seeds
             for entry in self._rows(setting)
         ]
 
-    def _trial(self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str) -> "Trial":
+    def _trial(
+        self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str, check: bool
+    ) -> "Trial":
         """A run, with validated settings."""
         part = {key: value for key, value in self.settings.get(setting, {}).items() if key != ROWS}
         values = merged(merged(merged(self.base, part), {**entry.values(), "seed": seed}), given)
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
             values["target"], relative = split_targets(values.get("target"))
-            check_names(config := Config.build(values, ""))
+            config = Config.build(values, "")
+            if check:
+                check_names(config)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config, relative)
@@ -256,7 +269,7 @@ class _Sheet:
             rows += [{"setting": setting, **row} for row in summarise(runs, self.comparison.baseline)]
         about = {"name": self.comparison.name, "baseline": self.comparison.baseline, "level": LEVEL}
         table = {**about, "rows": rows, "failures": list(self.failures.values())}
-        write(self.out / "table.json", json.dumps(table, indent=2) + "\n")
+        write(self.out / "table.json", to_json(table) + "\n")
         write(self.out / "table.md", to_markdown(rows, self.comparison.table.columns))
         return table
 

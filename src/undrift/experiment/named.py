@@ -5,18 +5,16 @@ parentheses, or as a table with the key `name`. All become one text, `name(key=v
 name alone, so that equal settings have equal texts and identities.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
 
 from undrift.data.loader import argument_types
 from undrift.models import arguments as model_arguments
-from undrift.util.literals import LONGEST, bracketed, check_scalars, written
-
-_TEXT = re.compile(r"([^()]*)(\(.*\))", re.DOTALL)
+from undrift.util.literals import LONGEST, Arguments, bracketed, check_scalars, written
 
 
 def parts(text: str) -> tuple[str, dict[str, Any]]:
@@ -28,13 +26,25 @@ def parts(text: str) -> tuple[str, dict[str, Any]]:
     """
     if len(text) > LONGEST:
         raise ValueError(f"a name with its arguments has at most {LONGEST} characters, got {len(text)}")
-    found = _TEXT.fullmatch(text.strip())
-    if found is None:
+    text = text.strip()
+    starts = [place for place, sign in enumerate(text) if sign == "("] if text.endswith(")") else []
+    if not starts or Path(text).exists():  # a folder may be named "images (copy)"
         return text, {}
-    positional, named = bracketed(found[2], text)
+    start, (positional, named) = _bracketed(text, starts)
     if positional:
         raise ValueError(f"{text!r}: name its arguments, for example vit-tiny(patch=16)")
-    return found[1].strip(), named
+    return text[:start].strip(), named
+
+
+def _bracketed(text: str, starts: Sequence[int]) -> tuple[int, Arguments]:
+    """The arguments at the end of a text and where they begin: at the first place from which they can be read."""
+    problems = []
+    for start in starts:
+        try:
+            return start, bracketed(text[start:], text)
+        except ValueError as error:
+            problems.append(error)
+    raise problems[0]
 
 
 def canonical(value: object, info: ValidationInfo) -> object:

@@ -6,7 +6,7 @@ from pathlib import Path
 from undrift.experiment.config import Config
 from undrift.experiment.costs import curve
 from undrift.experiment.folder import read_summary
-from undrift.experiment.judge import best, run_judged_by
+from undrift.experiment.judge import best, rounds_to, run_judged_by
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target, read_targets
 from undrift.util.metrics import Metrics
@@ -23,11 +23,13 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
     rows = Metrics(folder / "metrics.jsonl").rows()[: config.rounds]
     column = run_judged_by(folder, config)
     summary = best(rows, column)
+    target = config.target[0] if isinstance(config.target, tuple) else config.target
     spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     return {
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
+        "rounds_to_target": rounds_to(rows, target, column),
         "targets": (*read_targets(config.target, free=True), *relative),
         "curve": curve(rows, column),
         "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},

@@ -18,7 +18,7 @@ from undrift.experiment.behind import Behind
 from undrift.experiment.best import BEST, KeepBest
 from undrift.experiment.central import refuse_deployed
 from undrift.experiment.checked import check_open
-from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.checkpoint import Checkpoints, kept_rounds
 from undrift.experiment.config import Config
 from undrift.experiment.devices import other_device, settled, states_root, warn_other
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
@@ -99,12 +99,17 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
     with RunFolder.open(folder) as run:
         check_references(folder)
         values = run.config.model_dump()
-        rounds = changes.pop("rounds", None) or values["rounds"]
+        given = changes.pop("rounds", None)
+        rounds = values["rounds"] if given is None else given
         values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
         config = Config.build(values)
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
+        if given is not None and given < (known := max(kept_rounds(folder / "checkpoints"), default=0)):
+            raise RunError(
+                f"{folder} has {known} rounds already, more than the {given} asked for; give {known} or more"
+            )
         why = other_device(run.config.engine, _settled(config).engine)
         if why is not None:
             warn_other(folder, why)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isnan, sqrt
+from math import isfinite, isnan, sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +32,7 @@ _MEANS = ("traffic", "seconds_per_round", "gradients")
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference of pairs and the ends of its interval; None with a single pair, which has no interval."""
+    """A mean difference of pairs and the ends of its interval; None with a single pair or an infinite difference."""
 
     mean: float
     low: float | None
@@ -69,10 +69,11 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float 
     differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     if not differences:
         return None
-    mean, pairs = fmean(differences), len(differences)
-    if pairs == 1:
-        return Difference(mean, None, None, 1)
-    half = quantile(pairs - 1, level) * stdev(differences) / sqrt(pairs)
+    mean, deviation = spread(differences)
+    pairs = len(differences)
+    if deviation is None:
+        return Difference(mean, None, None, pairs)
+    half = quantile(pairs - 1, level) * deviation / sqrt(pairs)
     return Difference(mean, mean - half, mean + half, pairs)
 
 
@@ -93,12 +94,14 @@ def quantile(freedom: int, level: float = LEVEL) -> float:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard deviation (of a sample: n - 1); a single value has no deviation.
+    """Mean and standard deviation (of a sample: n - 1); a single value and infinite ones have no deviation.
 
     Example:
-        >>> spread([1.0, 2.0, 3.0]), spread([1.0])
-        ((2.0, 1.0), (1.0, None))
+        >>> spread([1.0, 2.0, 3.0]), spread([1.0]), spread([1.0, float("inf")])
+        ((2.0, 1.0), (1.0, None), (inf, None))
     """
+    if not all(map(isfinite, values)):
+        return sum(values) / len(values), None
     return fmean(values), stdev(values) if len(values) > 1 else None
 
 

@@ -121,7 +121,13 @@ def abilities(task: Task) -> Abilities:
     """What a task measures, from one evaluation of its initial model: one that fails does so before training."""
     model = task.model()
     with evaluating(model):
-        columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
+        try:
+            columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise ConfigError(
+                f"metrics: the first evaluation failed ({type(error).__name__}: {error}); do the metrics "
+                f"{', '.join(getattr(task, 'metrics', ())) or 'of the task'} fit the model's outputs and the targets?"
+            ) from error
         own = isinstance(task, EvaluatesClients) and any(
             task.evaluate_client(model, client) for client in range(task.population)
         )

@@ -7,12 +7,10 @@ changes. The clients and their examples are the same each time, so a change from
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
-from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +23,7 @@ from undrift.engine.job import Job
 from undrift.engine.record import Record
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
 from undrift.observe.parts import read_filter, usual
+from undrift.util.jsonable import jsonable
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
@@ -192,14 +191,3 @@ def sample_clients(task: Task, count: int, seed: int) -> list[int]:
         if len(able) >= count or size == task.population:
             return [able[i] for i in cohort(fixed, 0, len(able), min(count, len(able)))]
         size = min(2 * size, task.population)
-
-
-def jsonable(value: Any) -> Any:
-    """Tensors, arrays, tuples and dicts as JSON values; numbers that are not finite become None."""
-    if isinstance(value, Tensor | np.ndarray):
-        return jsonable(value.tolist())
-    if isinstance(value, dict):
-        return {key: jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(item) for item in value]
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -10,10 +10,10 @@ from pathlib import Path
 from time import perf_counter
 
 from undrift.observe import parts as measured
-from undrift.observe.live import jsonable
 from undrift.observe.parts import DIRECTIONS, Measurements
 from undrift.observe.scene import Scene
 from undrift.util.files import write
+from undrift.util.jsonable import jsonable
 from undrift.util.names import suggest
 
 PARTS: Mapping[str, Callable[[Scene], Measurements]] = {

@@ -133,7 +133,7 @@ def _accuracy(item: Item, row: Row, cells: Cells, base: Cells, first: Row | None
     """The accuracy of a row, in percent."""
     ours, std = row.get(item.reads), row.get(f"{item.reads}_std")
     theirs, reference = cells.get(_ACCURACY), base.get(_ACCURACY)
-    gap = None if first is None or ours is None or first.get(item.reads) is None else 100 * (ours - first[item.reads])
+    gap = None if first is None else row.get(f"{item.reads}_difference")
     return ResultLine(
         row["setting"],
         row["label"],
@@ -143,7 +143,7 @@ def _accuracy(item: Item, row: Row, cells: Cells, base: Cells, first: Row | None
         len(row["seeds"]),
         theirs,
         cells.get(_STD),
-        gap,
+        None if gap is None else 100 * gap,
         None if first is None or row.get(f"{item.reads}_low") is None else _points(row, item.reads),
         None if first is None or theirs is None or reference is None else theirs - reference,
     )

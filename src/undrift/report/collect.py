@@ -24,10 +24,12 @@ def collect(paths: Sequence[Path]) -> Material:
             that are given one by one have its labels and settings.
     """
     given = list(dict.fromkeys(path.resolve() for path in paths))
-    compared = {path: Comparison.read(path / "compare.toml") for path in given if (path / "compare.toml").is_file()}
+    compared = {
+        path: Comparison.read(path / "compare.toml", check=False) for path in given if (path / "compare.toml").is_file()
+    }
     found = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
     chosen, alone = _chosen(found, compared)
-    compared |= {path: Comparison.read(path / "compare.toml") for path in chosen}
+    compared |= {path: Comparison.read(path / "compare.toml", check=False) for path in chosen}
     many = len(compared) + bool(alone) > 1
     notes = [note for path in compared for note in _failures(path)]
     runs = [
@@ -132,7 +134,7 @@ def _within(error: Exception, folder: Path) -> str:
 def _trials(path: Path, comparison: Comparison, prefix: str, notes: list[str]) -> list[LoadedRun]:
     """The runs of a comparison that were started, in the order of its table."""
     order = [entry.label for entry in comparison.methods]
-    trials = sorted(comparison.trials(), key=lambda trial: order.index(trial.label))
+    trials = sorted(comparison.trials(check=False), key=lambda trial: order.index(trial.label))
     runs = []
     for trial in trials:
         folder, setting = path / trial.name, ": ".join(filter(None, (prefix, trial.setting)))

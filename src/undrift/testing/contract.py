@@ -188,8 +188,8 @@ def check_order(algorithm: Algorithm, task: Clinic) -> None:
 def check_privacy(algorithm: Algorithm, task: Clinic) -> None:
     """Nothing of the private part of a model leaves a client."""
     if not algorithm.fills("personalization"):
-        if algorithm.local_optimizer.Up is not None:
-            return  # a private part refuses moments that leave the client
+        if algorithm.local_optimizer.Up is not None or algorithm.needs.proxy:
+            return  # a private part refuses moments that leave the client, and rules that try whole models
         algorithm = replace(algorithm, personalization=Private(HEAD))
     round = play(algorithm, replace(task, dtype=torch.float64))  # scaled copies are recognised by nine digits
     mask = algorithm.personalization.shared(round.layout)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from undrift.blocks.objective.proximal import Proximal
 from undrift.core.aggregation import Summing
 from undrift.core.block import Needs
 from undrift.core.types import Cohort, Upload, WeightedSums
@@ -61,8 +62,16 @@ class Normalized(Summing[None, None, None, Reach]):
     def needs(self) -> Needs:
         """Steps whose reach is known."""
         return Needs(
-            plain_sgd="the reach by which it divides is that of SGD, or of SGD with its own momentum: fednova(rho=0.9)"
+            plain_sgd="the reach by which it divides is that of SGD, or of SGD with its own momentum: fednova(rho=0.9)",
+            momentum=self.rho,
         )
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Another proximal term than that whose reach it computes; `LocalMomentum` refuses another momentum."""
+        term = others["objective"]
+        if not isinstance(term, Proximal) or term.mu in (0, self.mu):
+            return ""
+        return f"is for a proximal term of mu {self.mu}, found {term!r}; write normalized(rho={self.rho}, mu={term.mu})"
 
     def finish(self, state: None, end: End) -> tuple[Reach, None]:
         """The reach in this round, at its learning rate."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.block import Correction, Needs
+from undrift.core.samples import clipped
 from undrift.core.types import Cohort, Summed, UpT
 from undrift.core.vector import Vector
 from undrift.core.view import End, Start, Step
@@ -94,6 +95,8 @@ class Scaffold(_ControlVariates[None]):
 class ScaffoldI(_ControlVariates[Variate]):
     """client:  g <- g - c_i + c;   at the end c_i <- grad F_i(w0), over all its data, without decay or penalty
     server:  c <- c + 1/N sum_i (new c_i - old c_i)
+
+    If steps are clipped (`Local.clip`), so is c_i: a longer one would outweigh what it corrects.
     """
 
     vectorises = True
@@ -101,6 +104,8 @@ class ScaffoldI(_ControlVariates[Variate]):
     def finish(self, state: Variates, end: End) -> tuple[Variate, Variate]:
         """One pass over the data at the received model; the change travels, which the displacement does not show."""
         gradient = end.mean_gradient_at(end.w0)
+        if end.local.clip is not None:
+            gradient = clipped(gradient, end.local.clip)
         return Variate(gradient - state.c_i), Variate(gradient)
 
     def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:

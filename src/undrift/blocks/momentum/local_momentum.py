@@ -1,10 +1,11 @@
 """Momentum of a client's own steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from undrift.core.block import Correction, Needs
+from undrift.core.block import Block, Correction, Needs
 from undrift.core.vector import Vector
 from undrift.core.view import Start, Step
 
@@ -13,8 +14,8 @@ from undrift.core.view import Start, Step
 class LocalMomentum(Correction[None, None, None, None, Vector]):
     """client:  b <- rho b + g;   g <- b;   b is zero when a round begins
 
-    Steps grow up to 1 / (1 - rho) times as long. Blocks that read slopes, such as `Scaffold`, then take a variate
-    that is as much too large: do not use them together.
+    Steps grow up to 1 / (1 - rho) times as long. Blocks that need plain SGD are refused beside it, such as `Scaffold`,
+    whose variates would be as much too large; `Normalized` with the same rho is not.
 
     Args:
         rho: the momentum; 0 switches it off.
@@ -33,6 +34,14 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
     def needs(self) -> Needs:
         """Steps without another momentum."""
         return Needs(plain_sgd="it is the momentum of plain SGD's steps; an optimizer has its own" if self.rho else "")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Blocks that read displacements as gradients of plain SGD."""
+        for slot, other in others.items():
+            needs = other.needs if isinstance(other, Block) else Needs()
+            if self.rho and needs.plain_sgd and needs.momentum != self.rho:
+                return f"is not plain SGD, which {slot}={type(other).__name__} needs: {needs.plain_sgd}"
+        return ""
 
     def begin(self, sent: None, kept: None, start: Start) -> Vector:
         """A fresh buffer: nothing of it outlives the round."""

@@ -1,5 +1,6 @@
 """FedALA: a client mixes its last model into the received one before it trains, with learned weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from statistics import pstdev
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import epochs, mask
-from undrift.core.block import Personalization
+from undrift.core.block import Block, Personalization
 from undrift.core.samples import examples_of, mean_of
 from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
@@ -58,6 +59,16 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
         if not isinstance(self.layers, int) or self.layers < 1:
             raise ValueError(f"AdaptiveAggregation: layers must be a whole number of 1 or more, got {self.layers}")
         epochs("AdaptiveAggregation", "tuned", self.tuned)
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Blocks that read the displacement as gradient steps: it contains the mixture, too."""
+        for slot, other in others.items():
+            if isinstance(other, Block) and "slope" in other.uses and self.rate:
+                return (
+                    f"starts from a mixture, which {slot}={type(other).__name__} would take for gradient steps; use "
+                    "drift:scaffold-i or drift:feddyn"
+                )
+        return ""
 
     @property
     def tuning(self) -> int:

@@ -1,12 +1,14 @@
 """FedRep's two phases: first the private part of the model, then the shared one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
-from undrift.core.block import Needs
+from undrift.core.block import Block, Needs
 from undrift.core.view import Step
 
 
@@ -38,6 +40,16 @@ class Alternating(Private):
     def needs(self) -> Needs:
         """Steps without memory."""
         return Needs(plain_sgd="moments would change while their part of the model is frozen")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Blocks that divide the displacement of the shared part by all steps, of which it takes a part."""
+        for slot, other in others.items():
+            if isinstance(other, Block) and ("slope" in other.uses or isinstance(other, Normalized)):
+                return (
+                    f"moves the shared part in some of the steps only, but {slot}={type(other).__name__} divides its "
+                    "displacement by all of them; use drift:scaffold-i or drift:feddyn, or fedper instead of fedrep"
+                )
+        return super().refuses(others)
 
     def active(self, step: Step) -> Tensor:
         """The private part in the first phase, the shared part in the second."""

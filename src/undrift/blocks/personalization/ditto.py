@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
-
 from undrift.core.block import Needs, Personalization
+from undrift.core.samples import clipped
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step, View
 
@@ -74,5 +73,5 @@ def gradient(point: Vector, batch: Any, view: View) -> Vector:
     """The gradient at a point beside the model as the loop treats its own: the data part clipped, then weight decay."""
     grad = view.gradient_at(point, batch)
     if view.local.clip is not None:
-        grad.mul_((view.local.clip / torch.linalg.vector_norm(grad)).clamp(max=1.0))
+        clipped(grad, view.local.clip)
     return grad.add_(point, alpha=view.local.weight_decay)

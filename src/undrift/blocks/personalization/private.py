@@ -1,5 +1,6 @@
 """A private part of the model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.block import Needs, Personalization
+from undrift.core.block import Block, Needs, Personalization
 from undrift.core.types import Array
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End
@@ -35,6 +36,16 @@ class Kept(Personalization[None, Own]):
     def needs(self) -> Needs:
         """Moments that stay with the private part."""
         return Needs(own_moments='those of the private part stay with the client; choose "reset" or "keep"')
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """A rule that judges whole models at the server, where the private part is never trained."""
+        rule = others["aggregation"]
+        if not isinstance(rule, Block) or not rule.needs.proxy:
+            return ""
+        return (
+            f"leaves the server with an untrained private part, but aggregation={type(rule).__name__} tries whole "
+            "models on proxy data; use another rule, such as fedawa"
+        )
 
     def shared(self, layout: Layout) -> Tensor | None:
         """Everything that is not private."""

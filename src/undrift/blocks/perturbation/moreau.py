@@ -1,8 +1,10 @@
 """pFedMe: the gradient of the Moreau envelope, whose proximal point is the client's own model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from undrift.blocks.spectral.filters import Filters
 from undrift.core.block import Perturbation
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step
@@ -44,6 +46,13 @@ class Moreau(Perturbation[None, Point, None, None, _Inner]):
                 raise ValueError(f"Moreau: {name} must be positive and finite, got {value}")
         if not isinstance(self.inner, int) or self.inner < 1:
             raise ValueError(f"Moreau: inner must be a whole number of 1 or more, got {self.inner}")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """A filter of the offset, which is the proximal point and no direction of ascent."""
+        filters = others["spectral"]
+        if not isinstance(filters, Filters) or filters.perturbation is None:
+            return ""
+        return f"has a proximal point and no perturbation to filter; write gradient:{filters.perturbation!r}"
 
     @property
     def gradients(self) -> int:

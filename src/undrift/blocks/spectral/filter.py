@@ -105,7 +105,7 @@ def _sequence(tensor: Tensor, order: str, index: int) -> tuple[Tensor, Callable[
     """A tensor read as a sequence, and the way back."""
     shape = tensor.shape
     if order.startswith("random:"):
-        shuffle = _shuffle(int(order[7:]), index, tensor.numel())
+        shuffle = _shuffle(int(order[7:]), index, tensor.numel(), tensor.device)
         return tensor.reshape(-1)[shuffle], lambda row: torch.empty_like(row).scatter_(0, shuffle, row).view(shape)
     if order == "0123" or tensor.dim() != 4:
         return tensor.reshape(-1), lambda row: row.view(shape)
@@ -116,9 +116,9 @@ def _sequence(tensor: Tensor, order: str, index: int) -> tuple[Tensor, Callable[
 
 
 @lru_cache(maxsize=256)
-def _shuffle(seed: int, index: int, size: int) -> Tensor:
-    """The fixed shuffle of one tensor, the same on every client."""
-    return torch.randperm(size, generator=torch.Generator().manual_seed(seed * 1_000_003 + index))
+def _shuffle(seed: int, index: int, size: int, device: torch.device) -> Tensor:
+    """The fixed shuffle of one tensor, the same on every client and device."""
+    return torch.randperm(size, generator=torch.Generator().manual_seed(seed * 1_000_003 + index)).to(device)
 
 
 def fraction(name: str, r: float) -> None:

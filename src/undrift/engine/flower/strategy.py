@@ -55,7 +55,8 @@ class UndriftStrategy(Strategy):
         population: how many clients there are in all, numbered from 0.
         cohort: how many clients take part in a round; None takes all.
         seed: fixes everything random.
-        bound: largest norm of a client's displacement, and of a round's; None allows any that can be summed exactly.
+        bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
+            optimizer follow; None allows any that can be summed exactly.
         deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
         quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
             model is not changed and the run continues.

@@ -1,0 +1,91 @@
+"""Blocks that refuse each other because one would compute something else than its mathematics, and pairs they allow."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+
+from undrift import Local, Simulation
+from undrift.compose.grammar import parse
+from undrift.testing import Quadratics, clinic
+
+REFUSED = {
+    "scaffold + local-momentum(0.9)": "is not plain SGD, which drift=Scaffold needs: its variates are slopes",
+    "q-fedavg + local-momentum(0.9)": "is not plain SGD, which aggregation=QFair needs",
+    "fedrep + local-momentum(0.9)": "is not plain SGD, which personalization=Alternating needs",
+    "normalized + local-momentum(0.9)": "is not plain SGD, which aggregation=Normalized needs",
+    "normalized + proximal(0.1)": r"write normalized\(rho=0.0, mu=0.1\)",
+    "fednova(rho=0.9) + scaffold": "which drift=Scaffold needs",
+    "fedrep + scaffold": "moves the shared part in some of the steps only, but drift=Scaffold divides",
+    "fedrep + fedcm": "but momentum=ServerMomentum divides",
+    "fedrep + fednova": "but aggregation=Normalized divides",
+    "fedala + scaffold": "starts from a mixture, which drift=Scaffold would take for gradient steps",
+    "fedlaw + fedper": "untrained private part, but aggregation=ByProxy tries whole models on proxy data",
+    "pfedme + high-pass(0.05)": r"no perturbation to filter; write gradient:high_pass\(r=0.05\)",
+}
+ALLOWED = (
+    "local-momentum(0.9)",
+    "scaffold + local-momentum(0)",
+    "scaffold-i + local-momentum(0.9)",
+    "fednova(rho=0.9, mu=0.1)",
+    "normalized(0.9, 0.1) + local-momentum(0.9) + proximal(0.1)",
+    "ditto(lr=0.1) + local-momentum(0.9)",
+    "fedrep + scaffold-i",
+    "fedala + feddyn",
+    "fedala(rate=0) + scaffold",
+    "fedlaw + ditto",
+    "pfedme + gradient:high-pass(0.05)",
+)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(TypeError, match=REFUSED[text]):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ALLOWED)
+def test_allowed(text: str) -> None:
+    assert parse(text)
+
+
+LOCAL = Local(lr=0.05, epochs=2, batch_size=4)
+
+
+def final(text: str, local: Local, rounds: int = 3) -> torch.Tensor:
+    algorithm = parse(text)
+    return Simulation(algorithm, clinic(algorithm), local, cohort=3, seed=1).run(rounds).params
+
+
+@pytest.mark.parametrize("beside", ["ditto(lam=0)", "ditto(lam=1)", "apfl(0.5)"])
+def test_a_second_model_does_not_change_what_whiten_reads(beside: str) -> None:
+    assert torch.equal(final(f"{beside} + whiten", LOCAL), final("fedavg + whiten", LOCAL))
+
+
+def test_clipped_steps_are_corrected_by_clipped_gradients() -> None:
+    """One client: the variate is the clipped gradient at w0, of norm 0.5."""
+    task = Quadratics.scalar([1.0], [10.0], 0.0, [1])
+    local = Local(lr=0.1, steps=1, batch_size=1, clip=0.5)
+    simulation = Simulation(parse("scaffold-i"), task, local)
+    state, _ = simulation.round(simulation.start())
+    assert torch.linalg.vector_norm(state.parts["drift"].c) == pytest.approx(0.5)
+    free = Simulation(parse("scaffold-i"), task, replace(local, clip=None))
+    assert torch.linalg.vector_norm(free.round(free.start())[0].parts["drift"].c) == pytest.approx(10.0)
+
+
+def test_a_rule_that_does_not_protect_a_correction_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    assert parse("median").unprotected == parse("median + sam(0.1)").unprotected == parse("feddyn").unprotected == ()
+    assert parse("feddyn + krum").unprotected == ("drift",)
+    assert parse("fedcm + scaffold-i + median").unprotected == ("drift", "momentum")
+    with caplog.at_level(logging.WARNING, logger="undrift"):
+        final("median", LOCAL, rounds=1)
+        assert not caplog.messages
+        final("feddyn(0.1) + median", LOCAL, rounds=1)
+    assert "aggregation=CoordinateMedian() does not protect drift=FedDyn(mu=0.1)" in caplog.text
+
+
+def test_weights_too_small_to_be_added_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="undrift"):
+        final("fedlw(rule='softmax', temperature=0.001)", LOCAL, rounds=1)
+    assert "round 1: all weights of ByLoss(rule='softmax', temperature=0.001) are 0" in caplog.text

@@ -1,0 +1,99 @@
+"""Data that could be read in a wrong way: read in the right one, or refused with a name and advice."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from undrift.data import load
+from undrift.data.dataset import DataError
+from undrift.data.given import _inputs, _numbers
+from undrift.data.images import channels_last
+
+STREAM = np.random.default_rng(0)
+
+
+def table(folder: Path, text: str, name: str = "rows.csv") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def rows(labels: list[str], header: str = "a,label") -> str:
+    return "\n".join([header, *(f"{n}.5,{label}" for n, label in enumerate(labels))]) + "\n"
+
+
+def pictures(folder: Path, mode: str = "L", high: int = 255) -> Path:
+    for kind in ("cats", "dogs"):
+        (folder / kind).mkdir(parents=True)
+        for n in range(4):
+            pixels = STREAM.integers(0, high, (16, 16)).astype(np.uint16 if mode == "I;16" else np.uint8)
+            Image.fromarray(pixels).save(folder / kind / f"{n}.png")
+    return folder
+
+
+def test_whole_numbers_written_as_floats_are_classes(tmp_path: Path) -> None:
+    found = load(table(tmp_path, rows(["0.0", "1.0", "2.0"] * 4)))
+    assert found.classes == 3 and found.train.targets.dtype.is_floating_point is False
+    assert load(table(tmp_path, rows(["0.0", "1.0", "2.5"] * 4), "fractions.csv")).classes == 0
+    assert load(table(tmp_path, rows(["0.0", "1.0"] * 6), "numbers.csv"), classes=0).classes == 0
+    many = load(table(tmp_path, rows([f"{n}.0" for n in range(40)]), "many.csv"))
+    assert many.classes == 0  # more than a few whole numbers are numbers to predict
+
+
+def test_a_column_of_labels_is_classes() -> None:
+    assert _numbers(np.array([[0], [2], [1]])).tolist() == [0, 2, 1]
+    assert _numbers(np.array([[0, 1], [1, 0]])).dtype == np.float32
+    assert _numbers(np.array([[0.0], [2.0]])).dtype == np.float32
+
+
+def test_deep_pixels_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x: images of whole numbers must be in 0 to 255, got 0 to 300; scale them"):
+        _inputs(np.array([[[[0, 255], [256, 300]]]], dtype=np.uint16), "x")
+    assert _inputs(np.full((1, 1, 2, 2), 255, dtype=np.int64), "x").dtype == np.uint8
+    with pytest.raises(DataError, match=r"0\.png: its pixels have more than 8 bits \(mode I;16\); scale them"):
+        load(str(pictures(tmp_path / "deep", "I;16", 4000)))
+
+
+def test_a_damaged_image_is_named(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pets")
+    assert load(str(folder)).classes == 2
+    (folder / "dogs" / "2.png").write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"dogs.2\.png: not a readable image"):
+        load(str(folder))
+
+
+@pytest.mark.parametrize("shape", [(12, 3, 16, 16), (12, 16, 16, 3), (12, 16, 16)])
+def test_archives_have_channels_first_or_last(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    images = STREAM.integers(0, 255, shape).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", inputs=images, targets=np.arange(12) % 2)
+    found = load(str(tmp_path / "images.npz"))
+    assert found.shape == ((1, 16, 16) if len(shape) == 3 else (3, 16, 16))
+    assert channels_last(images).shape == (12, 16, 16, found.shape[0])
+
+
+def test_images_with_other_channels_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "images.npz", inputs=np.zeros((12, 16, 16, 5), np.uint8), targets=np.arange(12) % 2)
+    with pytest.raises(DataError, match=r"must have 1 or 3 channels, last or first, got an array \[12, 16, 16, 5\]"):
+        load(str(tmp_path / "images.npz"))
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the column 'a' is there more than once; rename one of them"):
+        load(table(tmp_path, "a,a,label\n" + "1,2,x\n3,4,y\n" * 6))
+
+
+def test_columns_without_values_and_left_out_ones(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="column 'empty' has no value in row 0"):
+        load(table(tmp_path, "a,empty,label\n" + "1,,x\n2,,y\n" * 6))
+    found = load(table(tmp_path, "a,when,label\n" + "1,2026-01-02,x\n2,2026-01-03,y\n" * 6, "dates.csv"))
+    assert found.title.endswith("(without when)") and found.shape == (1,)
+    with pytest.raises(DataError, match="column 'when' is neither numbers nor texts"):
+        load(str(tmp_path / "dates.csv"), target="when")
+
+
+def test_a_constant_column_stays_small_in_the_test_set(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    table(tmp_path / "d", "a,b,label\n" + "0.1,1,x\n0.1,2,y\n" * 500, "train.csv")
+    table(tmp_path / "d", "a,b,label\n0.2,1,x\n0.1,2,y\n", "test.csv")
+    assert float(load(str(tmp_path / "d")).test.inputs.abs().max()) < 2

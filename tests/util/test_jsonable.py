@@ -1,0 +1,21 @@
+"""JSON that every reader takes."""
+
+import json
+from math import inf, nan
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.util.jsonable import jsonable, to_json
+
+
+def test_tensors_arrays_and_numbers_that_are_not_finite() -> None:
+    value = {"a": torch.tensor([1.0, inf]), "b": (nan, 2, "x"), "c": np.float32(0.5), "d": np.arange(2), "e": None}
+    assert jsonable(value) == {"a": [1.0, None], "b": [None, 2, "x"], "c": 0.5, "d": [0, 1], "e": None}
+    assert json.loads(to_json(value)) == jsonable(value) and "\n" not in to_json(value, indent=None)
+
+
+def test_what_is_no_value_is_refused() -> None:
+    with pytest.raises(TypeError):
+        to_json({"a": object()})
