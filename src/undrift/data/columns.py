@@ -224,7 +224,7 @@ def _whole(column: NDArray[Any]) -> bool:
     """Whether a column of floats has a few whole numbers only: classes, as pandas writes them after a missing value."""
     if column.dtype.kind != "f" or not np.isfinite(column).all() or not (column == np.rint(column)).all():
         return False
-    return len(np.unique(column)) <= MANY
+    return len(np.unique(column)) <= min(MANY, len(column) // 2)
 
 
 def put(arrays: Arrays, part: str, splits: Mapping[str, NDArray[Any]], numbers: NDArray[Any]) -> None:

@@ -108,7 +108,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
             return Outcome(folder, done, trained=False)
         if given is not None and given < (known := max(kept_rounds(folder / "checkpoints"), default=0)):
             raise RunError(
-                f"{folder} has {known} rounds already, more than the {given} asked for; give {known} or more"
+                f"{folder} has {known} rounds already; --rounds {given} cannot take any back, give {known} or more"
             )
         why = other_device(run.config.engine, _settled(config).engine)
         if why is not None:
