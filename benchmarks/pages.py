@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import fill
 from typing import Any
 
 from matplotlib import rc_context
@@ -20,6 +21,7 @@ from shared import svg
 from study import RESULTS, committed, read
 from study_curves import curves
 from undrift.experiment.statistics import paired
+from undrift.models import INPUTS
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
@@ -28,6 +30,10 @@ PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence
 FINDINGS = ROOT / "docs/findings"
 TUNED = "The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget."
 """Where the learning rates come from, unless the study says it otherwise with `about`."""
+READING = (
+    f"Late accuracy is the mean of a run's last {LATE} evaluations; differences are paired by seed, "
+    "with 95 % intervals."
+)
 
 
 def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
@@ -138,7 +144,8 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     """
     base, local = study["base"], study["base"]["local"]
     labels = {row["label"] for row in study["methods"]}
-    against = [study["baseline"], *[x for x in ("uniform", "specgrad") if x in labels][:1]]
+    second = [x for x in ("uniform", "specgrad") if x in labels - {study["baseline"]}]
+    against = [study["baseline"], *second[:1]]
     rows = "\n".join(f"- `{row['label']}`: `{row_text(row)}`" for row in study["methods"])
     work = (
         f"{local['steps']} steps of {local['batch_size']} examples"
@@ -153,8 +160,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     return f"""# {study["name"]}
 
 {clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
-{study_file(name).get("about", TUNED)} Late
-accuracy is the mean of a run's last {LATE} evaluations; differences are paired by seed, with 95 % intervals.
+{fill(f"{study_file(name).get('about', TUNED)} {READING}", 120)}
 
 ![Differences from {study["baseline"]}]({name}.svg)
 
@@ -169,7 +175,7 @@ Accuracy minus {study["baseline"]} at every evaluation:
 {trend(study, lines, study["baseline"])}
 
 {more}Raw results, with the settings and the hash of every run: [lines](../../benchmarks/results/here/{name}.jsonl),
-[the tuned comparison](../../benchmarks/results/here/{name}.toml). One run again, to the same hash:
+[the whole comparison](../../benchmarks/results/here/{name}.toml). One run again, to the same hash:
 
 ```text
 python benchmarks/study.py --config {name} {example} > run.toml
@@ -203,6 +209,9 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
     found = []
     for setting, part in study["settings"].items():
         whole = {**study["base"], **part}
+        model = whole["model"] if isinstance(whole["model"], str) else whole["model"]["name"]
+        if INPUTS.get(model) == "text":  # texts are too far from images to be evidence for them
+            continue
         data = whole["data"] if isinstance(whole["data"], str) else whole["data"]["name"]
         for row in study["methods"]:
             own = [x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])]
@@ -212,7 +221,7 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
             base = next(x for x in lines if (x["setting"], x["label"]) == (setting, "fedavg"))
             found.append(
                 {"study": name, "data": data, "model": model_text(whole["model"]), "partition": whole["partition"]}
-                | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row["method"], whole)}
+                | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row_text(row), whole)}
                 | {"baseline": composition("fedavg", whole)}
                 | {"stateless": own[0]["stateless"], "gradients": own[0]["gradients"] / base["gradients"]}
                 | {"traffic": own[0]["traffic"], "seeds": apart.pairs}
