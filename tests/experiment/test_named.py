@@ -167,3 +167,5 @@ def test_a_folder_may_have_brackets_in_its_name(tmp_path: Path, monkeypatch: pyt
     assert parts("./pets (copy)(side=32)") == ("./pets (copy)", {"side": 32})
     with pytest.raises(ValueError, match="got a name"):
         parts("./dogs (copy)")
+    columns = ";".join(f"column{n}" for n in range(60))  # longer than the name of a file may be
+    assert parts(f"rows.csv(inputs={columns!r})") == ("rows.csv", {"inputs": columns})

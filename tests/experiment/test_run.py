@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.core.local import Local
+from undrift.core.tensor_task import TensorTask
 from undrift.experiment import Config, ConfigError, resume, start
 from undrift.experiment.audit import read_log
 from undrift.experiment.folder import RunError, RunFolder
@@ -214,3 +216,12 @@ def test_fewer_rounds_than_there_are_cannot_be_asked_for(tmp_path: Path) -> None
 def test_a_metric_that_does_not_fit_is_named_before_training(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"metrics: the first evaluation failed .*; do the metrics mae fit"):
         start(settings(metrics=["mae"]), tmp_path / "run")
+    inputs, labels = torch.randn(12, 3), torch.arange(12) % 2
+
+    def wrong(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return outputs - targets[:5]
+
+    halves = [torch.arange(6), torch.arange(6, 12)]
+    task = TensorTask(partial(torch.nn.Linear, 3, 2), inputs, labels, halves, test=(inputs, labels), metrics=[wrong])
+    with pytest.raises(ConfigError, match="do the metrics wrong fit"):
+        start(folder=tmp_path / "own", task=task, rounds=1)

@@ -128,7 +128,7 @@ def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
                 span = f"{inputs.min():.3g} to {inputs.max():.3g}"
                 raise DataError(f"{name}: images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
             inputs = np.rint(255 * inputs)
-        elif inputs.size and not 0 <= inputs.min() <= inputs.max() <= 255:
+        elif inputs.dtype != np.uint8 and inputs.size and not 0 <= inputs.min() <= inputs.max() <= 255:
             span = f"{inputs.min()} to {inputs.max()}"
             raise DataError(f"{name}: images of whole numbers must be in 0 to 255, got {span}; scale them to 0 to 1")
         if inputs.shape[1] not in (1, 3) and inputs.shape[3] in (1, 3):

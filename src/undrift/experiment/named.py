@@ -7,7 +7,7 @@ name alone, so that equal settings have equal texts and identities.
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
+from os.path import exists
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ValidationInfo
@@ -28,7 +28,7 @@ def parts(text: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"a name with its arguments has at most {LONGEST} characters, got {len(text)}")
     text = text.strip()
     starts = [place for place, sign in enumerate(text) if sign == "("] if text.endswith(")") else []
-    if not starts or Path(text).exists():  # a folder may be named "images (copy)"
+    if not starts or exists(text):  # a folder may be named "images (copy)"
         return text, {}
     start, (positional, named) = _bracketed(text, starts)
     if positional:

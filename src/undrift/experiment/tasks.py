@@ -5,7 +5,7 @@ and of their data. A run resumes only with a task that has the same.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.evaluation import LOSS, direction_of, evaluating, read_goal
+from undrift.core.evaluation import LOSS, direction_of, evaluating, named_metrics, read_goal
 from undrift.core.modules import plain_state
 from undrift.core.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tensor_task import TensorTask
@@ -124,9 +124,12 @@ def abilities(task: Task) -> Abilities:
         try:
             columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            metrics = getattr(task, "metrics", None)
+            if not metrics or not isinstance(metrics, Mapping | Sequence):
+                raise  # an evaluation of the user's own: its traceback says where
             raise ConfigError(
                 f"metrics: the first evaluation failed ({type(error).__name__}: {error}); do the metrics "
-                f"{', '.join(getattr(task, 'metrics', ())) or 'of the task'} fit the model's outputs and the targets?"
+                f"{', '.join(named_metrics(metrics))} fit the model's outputs and the targets?"
             ) from error
         own = isinstance(task, EvaluatesClients) and any(
             task.evaluate_client(model, client) for client in range(task.population)
