@@ -3,9 +3,11 @@
 import json
 import re
 
+import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
+from undrift.experiment.advise import evidence
 
 DATA = ["advise", "--data", "digits", "--clients", "20"]
 
@@ -23,7 +25,9 @@ def test_json_and_limits() -> None:
     assert found["skew"]["clients"] == 20 and "fedavg" in [choice["method"] for choice in found["choices"]]
 
 
-def test_clients_unlike_all_studies() -> None:
+def test_clients_unlike_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = tuple(case for case in evidence() if case.skew["label"] > 0.3)
+    monkeypatch.setattr("undrift.experiment.advise.evidence", lambda: labels)
     done = CliRunner().invoke(app, ["advise", "--data", "digits", "--partition", "quantity:0.02", "--clients", "40"])
     assert "No study has clients like these" in done.output
 
