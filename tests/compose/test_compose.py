@@ -121,6 +121,9 @@ def test_any_host_takes_every_kind_of_part() -> None:
         ("sam + asam", "'sam' and 'asam' both fill the perturbation slot"),
         ("drift:scaffold + drift:feddyn(1)", r"leave one of them out, or write momentum:feddyn\(1\)"),
         ("fedfft + highpass(0.2)", r"both fill the filter on the perturbation.* or write gradient:high-pass\(0.2\)"),
+        ("fedfft + whiten", "'fedfft' and 'whiten' both fill the spectral slot; .* or write what you"),
+        ("gradient:center + whiten", "'gradient:center' and 'whiten' both fill the spectral slot; leave one of them"),
+        ("whiten + gradient:center", "'whiten' and 'gradient:center' both fill the spectral slot"),
         ("feddyn + fedgamma", r"write what you want of fedgamma alone: perturbation:sam\(rho=0.01\) \+ drift:scaffold"),
     ],
 )

@@ -101,6 +101,7 @@ def parse(text: str) -> Algorithm:
                 filled[place] = (term, part)
             elif not term.yields(place):
                 filled[place] = _extended(place, before, term)
+    _one_filter_block(filled)
     filters: dict[str, Any] = {place.filter: part for place, (_, part) in filled.items() if place.filter}
     slots: dict[str, Any] = {place.slot: part for place, (_, part) in filled.items() if not place.filter}
     if filters:
@@ -180,6 +181,17 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Ter
         places, place = _fits(made), _Place(where)
     others = tuple(f"{dashed(other)}:{bare}" for other in places if other != where)
     return _Term(source, {place: made}, others)
+
+
+def _one_filter_block(filled: Mapping[_Place, tuple[_Term, AnyBlock | Filter]]) -> None:
+    """Raise if one term fills the spectral slot as a whole, as `whiten` does, and another one of its filters."""
+    spectral = {place: term for place, (term, _) in filled.items() if place.slot == "spectral"}
+    whole = spectral.pop(_Place("spectral"), None)
+    if whole is not None and spectral:
+        part = next(iter(spectral.values()))
+        first, second = dict.fromkeys(term.text for term, _ in filled.values() if term in (whole, part))
+        hint = part.hint() if len(part.fills) > 1 else ""
+        raise ValueError(f"{first!r} and {second!r} both fill the spectral slot; leave one of them out{hint}")
 
 
 def _extended(place: _Place, before: _Term, term: _Term) -> tuple[_Term, AnyBlock | Filter]:
