@@ -20,8 +20,11 @@ from rates import rates_figure, rates_table, read_rates
 from shared import svg
 from study import RESULTS, committed, read
 from study_curves import curves
+from undrift import make
+from undrift.algorithms import ALGORITHMS
+from undrift.experiment.advise import BASELINE, family
 from undrift.experiment.statistics import paired
-from undrift.models import INPUTS
+from undrift.models import INPUTS, ROWS, build
 from undrift.util.files import write
 from undrift.util.tables import markdown
 
@@ -198,8 +201,8 @@ def row_text(row: Mapping[str, Any]) -> str:
     return f"{row['method']}({arguments})" if arguments else row["method"]
 
 
-def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
-    """The differences from FedAvg, for `undrift advise`.
+def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
+    """The settings of a study with what was measured in them, for `undrift advise`; none if no rates were tuned.
 
     Args:
         name: the study.
@@ -207,29 +210,33 @@ def cases(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, A
         lines: the raw results.
     """
     found = []
-    for setting, part in study["settings"].items():
+    for setting, part in study["settings"].items() if "tune" in study_file(name) else ():
         whole = {**study["base"], **part}
-        model = whole["model"] if isinstance(whole["model"], str) else whole["model"]["name"]
-        if INPUTS.get(model) == "text":  # texts are too far from images to be evidence for them
-            continue
-        data = whole["data"] if isinstance(whole["data"], str) else whole["data"]["name"]
+        rows = {}
         for row in study["methods"]:
-            own = [x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])]
-            apart = gap(lines, setting, row["label"], "fedavg")
-            if row["label"] == "fedavg" or apart is None or apart.low is None or apart.high is None:
-                continue
-            base = next(x for x in lines if (x["setting"], x["label"]) == (setting, "fedavg"))
-            found.append(
-                {"study": name, "data": data, "model": model_text(whole["model"]), "partition": whole["partition"]}
-                | {"skew": own[0]["skew"], "label": row["label"], "method": composition(row_text(row), whole)}
-                | {"baseline": composition("fedavg", whole)}
-                | {"stateless": own[0]["stateless"], "gradients": own[0]["gradients"] / base["gradients"]}
-                | {"traffic": own[0]["traffic"], "seeds": apart.pairs}
-                | {
-                    key: round(getattr(apart, x), 2)
-                    for key, x in (("difference", "mean"), ("low", "low"), ("high", "high"))
-                }
-            )
+            own = next((x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])), None)
+            if own is not None:
+                rows[composition(row_text(row), whole)] = (own, values(lines, setting, row["label"]))
+        if BASELINE not in rows:
+            continue
+        base, _ = rows[BASELINE]
+        model, data = (x if isinstance(x, str) else x["name"] for x in (whole["model"], whole["data"]))
+        kind = INPUTS[model] if model not in ROWS else "image"
+        sizes = {"symbols": 80} if kind == "text" else {}
+        found.append(
+            {"study": name, "data": data, "kind": kind, "model": model_text(whole["model"])}
+            | {"family": family(build(model, classes=10, **sizes)), "partition": whole["partition"]}
+            | {"skew": base["skew"], "clients": whole.get("clients")}
+            | {"cohort": whole["cohort"], "rounds": whole["rounds"]}
+            | {
+                "rows": [
+                    {"method": method, "stateless": own["stateless"], "traffic": own["traffic"]}
+                    | {"gradients": own["gradients"] / base["gradients"]}
+                    | {"accuracy": {seed: round(value, 4) for seed, value in accuracy.items()}}
+                    for method, (own, accuracy) in rows.items()
+                ]
+            }
+        )
     return found
 
 
@@ -249,14 +256,20 @@ def model_text(model: str | Mapping[str, Any]) -> str:
 
 
 def composition(method: str, settings: Mapping[str, Any]) -> str:
-    """The composition that a row amounts to: with equal weights for all rows, FedAvg is `uniform`.
+    """The composition that a row amounts to, by its name if it has one; FedAvg with equal weights is `uniform`.
 
     Args:
         method: the row's.
         settings: of the study.
+
+    Example:
+        >>> composition("fedavg + gradient:high-pass(0.05)", {"weights": "uniform"})
+        'specgrad'
     """
-    equal = settings.get("weights") == "uniform" and (method == "fedavg" or method.startswith("fedavg + "))
-    return method.replace("fedavg", "uniform", 1) if equal else method
+    if settings.get("weights") == "uniform" and (method == "fedavg" or method.startswith("fedavg + ")):
+        method = method.replace("fedavg", "uniform", 1)
+    algorithm = make(method)
+    return next((name for name in ALGORITHMS if make(name) == algorithm), method)
 
 
 def generated() -> dict[Path, str]:
@@ -268,12 +281,12 @@ def generated() -> dict[Path, str]:
         files[PAGES / f"{name}.md"] = page(name, study, lines)
         files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
         files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
-        every += cases(name, study, lines)
+        every += problems(name, study, lines)
     files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
     parts = part_gaps()
     files[FINDINGS / "parts.svg"] = parts_figure(parts)
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
-    files[EVIDENCE] = json.dumps(every, indent=1) + "\n"
+    files[EVIDENCE] = "[\n" + ",\n".join(json.dumps(problem) for problem in every) + "\n]\n"
     return files
 
 
