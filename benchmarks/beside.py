@@ -65,8 +65,8 @@ def contradicts(ours: Difference, theirs: float) -> bool:
     return (ours.low > 0 and theirs < 0) or (ours.high < 0 and theirs > 0)
 
 
-def order_agreement(ours: Gaps, theirs: Mapping[str, float]) -> float | None:
-    """Spearman's rank correlation over the common rows, the baseline included; None below four rows.
+def order_agreement(ours: Gaps, theirs: Mapping[str, float]) -> tuple[float, int] | None:
+    """Spearman's rank correlation over the common rows, the baseline included, and their number; None below four rows.
 
     Args:
         ours: row -> our difference from the baseline.
@@ -75,7 +75,8 @@ def order_agreement(ours: Gaps, theirs: Mapping[str, float]) -> float | None:
     common = [row for row in ours if row in theirs]
     if len(common) < 3:
         return None
-    return float(spearmanr([0.0, *(ours[row].mean for row in common)], [0.0, *(theirs[row] for row in common)])[0])
+    ranks = spearmanr([0.0, *(ours[row].mean for row in common)], [0.0, *(theirs[row] for row in common)])
+    return float(ranks[0]), len(common) + 1
 
 
 def beside(chosen: Mapping[str, Sequence[str]], gaps: Mapping[str, Gaps], baseline: str) -> str:
@@ -95,7 +96,7 @@ def beside(chosen: Mapping[str, Sequence[str]], gaps: Mapping[str, Gaps], baseli
             continue
         texts = [[row, gap_text(ours[row]), *(_cell(ours[row], x.get(row)) for x in theirs.values())] for row in rows]
         orders = {source: order_agreement(ours, x) for source, x in theirs.items()}
-        agreement = ", ".join(f"{_title(source)} {x:+.2f}" for source, x in orders.items() if x is not None)
+        agreement = ", ".join(f"{_title(source)} {x[0]:+.2f} ({x[1]} rows)" for source, x in orders.items() if x)
         table = markdown([setting, "here", *map(_title, theirs)], texts, left=1)
         parts.append(table + (f"\n\nRank correlation with the order measured here: {agreement}." if agreement else ""))
     if not parts:
