@@ -16,7 +16,7 @@ from canvas import DARK, HERE, LIGHT, Canvas, Theme
 
 from undrift import load_run
 
-NAMES = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "fedfft-d": "FedFFT-D"}
+NAMES = {"fedavg": "FedAvg", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedfft-d": "FedFFT-D"}
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 690.0, 64.0, 318.0
 
 
@@ -34,7 +34,7 @@ def draw(theme: Theme, curves: dict[str, Any]) -> str:
     """The figure in the colours of a theme."""
     rounds, accuracy = curves["rounds"], curves["accuracy"]
     seeds = len(accuracy["fedavg"])
-    canvas = Canvas(860, 384, theme, "Test accuracy over rounds of FedAvg, SCAFFOLD and FedFFT-D on the digits data")
+    canvas = Canvas(860, 384, theme, "Test accuracy over rounds of FedAvg, SCAFFOLD, FedDyn and FedFFT-D on the digits data")
 
     def place(done: float, value: float) -> str:
         x = LEFT + (RIGHT - LEFT) * (done - rounds[0]) / (rounds[-1] - rounds[0])
