@@ -34,8 +34,8 @@ FINDINGS = ROOT / "docs/findings"
 TUNED = "The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget."
 """Where the learning rates come from, unless the study says it otherwise with `about`."""
 READING = (
-    f"Late accuracy is the mean of a run's last {LATE} evaluations, ± the standard deviation over seeds; differences are "
-    "paired by seed, with 95 % intervals."
+    f"Late accuracy is the mean of a run's last {LATE} evaluations, ± the standard deviation over seeds; differences "
+    "are paired by seed, with 95 % intervals."
 )
 COPIES = {
     "cifar10": "The images are a JPEG copy of CIFAR-10; with the original ones, accuracies and hashes differ a little.",
@@ -94,7 +94,12 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
                 curves.setdefault(line["label"], {})[line["seed"]] = {at: 100 * x for at, x in line["curve"]}
         for label in (row["label"] for row in study["methods"] if row["label"] != baseline):
             found = [
-                paired(*({seed: x[at] for seed, x in curves.get(name, {}).items()} for name in (label, baseline)))
+                paired(
+                    *(
+                        {seed: x[at] for seed, x in curves.get(name, {}).items() if at in x}
+                        for name in (label, baseline)
+                    )
+                )
                 for at in rounds
             ]
             if any(found):

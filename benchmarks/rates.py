@@ -61,8 +61,8 @@ def rates_table(study: Mapping[str, Any], searches: list[dict[str, Any]]) -> str
         return ""
     table = markdown(["setting", "row", *(f"lr {x:g}" for x in grid)], texts, left=2)
     about = (
-        "Tuning: the best accuracy on held-out examples at every learning rate that was tried, in percent, one seed. If\n"
-        "the best rate is the first or the last that was tried, a smaller or larger one may be better still."
+        "Tuning: the best accuracy on held-out examples at every learning rate that was tried, in percent, one seed.\n"
+        "If the best rate is the first or the last that was tried, a smaller or larger one may be better still."
     )
     return f"{about}\n\n{table}\n\n"
 

@@ -103,7 +103,10 @@ def study_row(
     comparison = Comparison.build(whole, name)
     done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
     new = partial(missing, done, label)
-    compare(comparison, out, partial(ended, comparison, out, new), only=new)
+    table = compare(comparison, out, partial(ended, comparison, out, new), only=new)
+    if table["failures"]:  # a row without them would be a row of survivors
+        errors = "\n".join(f"{failure['run']}: {failure['error']}" for failure in table["failures"])
+        raise SystemExit(f"runs failed, so the row is incomplete; mend them and run the study again\n{errors}")
 
 
 def missing(done: set[tuple[str, str, int]], label: str, trial: Trial) -> bool:

@@ -111,6 +111,35 @@ def test_differences_at_every_evaluation_and_rows_without_results() -> None:
     assert heading == "| setting | row | round 5 | round 10 |" and only == "| a | row | +20.0 | +1.0 |"
 
 
+def test_a_failed_run_ends_a_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its row would be one of survivors."""
+    import study
+
+    failure = {"run": "a/fedavg/seed-0", "error": "ValueError: no", "trace": ""}
+    monkeypatch.setattr(study, "compare", lambda *_, **__: {"failures": [failure]})
+    values = {
+        "name": "x",
+        "seeds": [0],
+        "base": {"rounds": 1},
+        "methods": [{"method": "fedavg"}],
+        "settings": {"a": {}},
+    }
+    with pytest.raises(SystemExit, match=r"the row is incomplete.*\na/fedavg/seed-0: ValueError: no"):
+        study.study_row(values, None, {"method": "fedavg"}, "a", tmp_path / "x")
+
+
+def test_problems_name_compositions_once() -> None:
+    """The evidence of `undrift advise`: equal weights for all rows, a filter by its name, rounds and clients."""
+    from pages import problems
+    from study import committed, read
+
+    name = "orders-cifar"
+    first = problems(name, committed(name), read(name))[0]
+    assert (first["kind"], first["family"], first["clients"], first["cohort"]) == ("image", "convolutional", 100, 10)
+    assert {"uniform", "specgrad"} <= {row["method"] for row in first["rows"]}
+    assert problems("ablation-cifar", committed("ablation-cifar"), read("ablation-cifar")) == [], "rates were not tuned"
+
+
 def test_a_study_that_has_just_begun_has_a_figure() -> None:
     from pages import figure
 
