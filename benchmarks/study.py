@@ -31,13 +31,14 @@ import torch
 from rates import collect_rates
 from shared import read_lines
 from undrift.data.skew import DataSkew, measure_skew
-from undrift.experiment.compare import Comparison, Trial, compare
+from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config
 from undrift.experiment.folder import read_summary
 from undrift.experiment.goals import Column
 from undrift.experiment.results import result
 from undrift.experiment.run import finished
 from undrift.experiment.setup import prepare
+from undrift.experiment.sheet import Trial
 from undrift.experiment.strict import merged
 from undrift.experiment.tune import Tuning, tune
 from undrift.util.files import write

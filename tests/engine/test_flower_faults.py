@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content as head_of
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
@@ -110,6 +111,14 @@ def test_r4_a_client_that_sleeps_ten_deadlines(clock: Clock, tmp_path: Path) -> 
 
 
 # R14: too few nodes
+
+
+def test_an_app_that_does_not_report_its_clients_is_named(tmp_path: Path) -> None:
+    grid = StandInGrid(ClientApp(), 2, tmp_path)
+    with pytest.raises(
+        TooFewNodes, match=r"0 nodes host 0 of 8.*does not report its clients; call host\(app\)"
+    ):
+        start(strategy_of("fedavg"), grid, 1)
 
 
 def test_r14_too_few_nodes_end_the_wait_on_the_true_clock(real_time: None, tmp_path: Path) -> None:

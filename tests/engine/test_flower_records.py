@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flower_grid import travel
 from undrift import Local
 from undrift.core.wire import WireError
-from undrift.engine.flower.records import STYPE, Order, claim, claimed, decode, encode
+from undrift.engine.flower.records import STYPE, Order, claim, claimed, decode, encode, one_line
 
 
 def test_every_dtype_travels_bit_for_bit() -> None:
@@ -47,6 +47,14 @@ def test_arrays_that_are_not_as_declared_are_refused() -> None:
         decode(ArrayRecord({"x": Array(**good)}), 7)
     with pytest.raises(WireError, match="complex64 cannot be sent"):
         encode({"x": torch.zeros(1, dtype=torch.complex64)})
+
+
+def test_a_long_text_keeps_its_end() -> None:
+    """The message of a traceback is its last line."""
+    line = one_line("Traceback:\n" + "  File x\n" * 200 + "WireError: give both the same")
+    assert line.startswith("Traceback:") and " ... " in line and line.endswith("WireError: give both the same")
+    assert len(line) == 500 == len(one_line("x" * 501)) and "\n" not in line
+    assert one_line("a\tb") == "a b" and one_line("x" * 500) == "x" * 500
 
 
 def test_orders_come_back_and_bad_ones_are_refused() -> None:

@@ -16,6 +16,7 @@ from undrift.experiment import ConfigError
 from undrift.experiment import run as runs
 from undrift.experiment.compare import Comparison, compare
 from undrift.experiment.config import Config
+from undrift.experiment.folder import RunError, RunLockedError
 from undrift.experiment.results import result
 from undrift.experiment.statistics import paired, to_markdown
 from undrift.experiment.strict import merged
@@ -174,12 +175,29 @@ def test_one_failing_run_leaves_the_others(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]], started: list[str]) -> None:
+    """Nothing is written: the files of the finished comparison stay as they are."""
     other = built(base=merged(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})
-    failures = compare(other, done[0].parent / "out")["failures"]
-    assert len(failures) == 4 and started == []
-    assert "seed-0 contains a run with other settings (model: 'small-cnn' there, 'cnn' given" in failures[0]["error"]
-    assert "local.lr: 0.1 there, 0.05 given); name another folder with --out" in failures[0]["error"]
-    compare(built(), done[0])  # the table as others expect it
+    out = done[0].parent / "out"
+    files = {name: (out / name).read_bytes() for name in ("compare.toml", "table.json", "table.md")}
+    with pytest.raises(RunError) as refused:
+        compare(other, out)
+    text = str(refused.value)
+    assert "seed-0 contains a run with other settings (model: 'small-cnn' there, 'cnn' given" in text
+    assert "local.lr: 0.1 there, 0.05 given); name another folder with --out" in text
+    assert text.endswith("; 3 more runs there do not fit either") and started == []
+    assert {name: (out / name).read_bytes() for name in files} == files
+
+
+def test_a_run_that_another_process_finished_is_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = runs.start
+
+    def elsewhere(config: Config, folder: Path, *rest: Any) -> Any:
+        start(config, folder, *rest)
+        raise RunLockedError(f"{folder} is in use by process 1")
+
+    monkeypatch.setattr(runs, "start", elsewhere)
+    table = compare(Comparison.build(ONE), tmp_path)
+    assert table["failures"] == [] and [row["label"] for row in table["rows"]] == ["fedavg", "prox-0.1"]
 
 
 TWICE = [{"method": "fedavg"}, {"method": "fedavg", "arguments": {}}]
@@ -234,13 +252,13 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in shown.stdout.splitlines()[:-1])
     file.write_text(built(base={**RUN, "augment": "flip"}, settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0])])
-    assert failed.exit_code == 1 and failed.stderr.count("augment: 'none' there, 'flip' given") == 4
+    assert failed.exit_code == 2 and failed.stderr.count("augment: 'none' there, 'flip' given") == 1
     file.write_text(built(settings={"plain": {}}).toml())
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--preset", "papers"])
-    assert failed.exit_code == 1 and failed.stderr.count("local.decay: 1.0 there, 0.998 given") == 4
+    assert failed.exit_code == 2 and failed.stderr.count("local.decay: 1.0 there, 0.998 given") == 1
     assert "epochs" not in failed.stderr, "the file's own epochs override the preset's"
     failed = runner.invoke(app, ["compare", str(file), "--out", str(done[0]), "--precision", "bf16"])
-    assert failed.exit_code == 1 and failed.stderr.count("local.precision: 'fp32' there, 'bf16' given") == 4
+    assert failed.exit_code == 2 and failed.stderr.count("local.precision: 'fp32' there, 'bf16' given") == 1
     assert runner.invoke(app, ["compare", str(tmp_path / "none.toml")]).exit_code == 2
     compare(built(), done[0])
 
@@ -285,7 +303,7 @@ def test_an_infinite_metric_is_infinite_in_the_table_and_null_in_json(
     done: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(done[0], tmp_path / "out")
-    monkeypatch.setattr(module, "result", lambda *given: {**result(*given), "accuracy": inf})
+    monkeypatch.setattr("undrift.experiment.sheet.result", lambda *given: {**result(*given), "accuracy": inf})
     table = compare(built(), tmp_path / "out")
     assert not table["failures"] and [row["last"] for row in table["rows"]] == [inf] * 4
     text = (tmp_path / "out" / "table.json").read_text()

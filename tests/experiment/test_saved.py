@@ -87,6 +87,12 @@ def test_a_client_has_a_model_of_its_own(personal: Outcome, run: Outcome, tmp_pa
         export(run.folder, tmp_path / "m.safetensors", client=0)
 
 
+def test_a_client_has_a_model_of_its_own_whatever_the_goal(tmp_path: Path) -> None:
+    run = start(Config.build({**RUN, "method": "fedper", "goal": "global accuracy"}), tmp_path / "run")
+    ones, others = (load_run(run.folder).weights(client=client) for client in (0, 1))
+    assert any(not torch.equal(ones[name], others[name]) for name in ones)
+
+
 def test_a_graph_computes_what_the_model_does(run: Outcome, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     reference = pytest.importorskip("onnx.reference")

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from undrift.experiment.compare import Trial
 from undrift.experiment.dry import dry_run
+from undrift.experiment.sheet import Trial
 from undrift.papers import comparison, crossed, paper, papers
 from undrift.papers.runner import essence
 from vision_support import operators

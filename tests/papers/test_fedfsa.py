@@ -4,8 +4,8 @@ import pytest
 
 from undrift.algorithms import make
 from undrift.compose.presets import resolve
-from undrift.experiment.compare import Trial
 from undrift.experiment.judge import config_judged_by
+from undrift.experiment.sheet import Trial
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale

@@ -6,12 +6,10 @@ OUT/table.json, OUT/table.md       the results so far
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from traceback import format_exc
 from typing import Annotated, Any, Self
 
 import tomli_w
@@ -20,15 +18,14 @@ from pydantic import Field, model_validator
 from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers
 from undrift.experiment.expand import expand
-from undrift.experiment.results import result
 from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
-from undrift.experiment.run import complete, finished
+from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, check_names, prepare, variant
-from undrift.experiment.statistics import LEVEL, Columns, Result, Row, summarise, to_markdown
+from undrift.experiment.sheet import Sheet, Trial
+from undrift.experiment.statistics import Columns
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
-from undrift.experiment.targets import Target, split_targets
+from undrift.experiment.targets import split_targets
 from undrift.util.files import make_private, write
-from undrift.util.jsonable import to_json
 from undrift.util.names import suggest
 from undrift.util.steps import tell_trial
 
@@ -167,25 +164,6 @@ class Comparison(Strict):
         return tomli_w.dumps({**values, "seeds": self.seeds, "baseline": self.baseline})
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One run of a comparison; `relative` has the targets that depend on the baseline, `config` the others."""
-
-    setting: str
-    label: str
-    config: Config
-    relative: tuple[Target, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Its folder below that of the comparison."""
-        return _place(self.setting, self.label, self.config.seed)
-
-
-def _place(setting: str, label: str, seed: int) -> str:
-    return str(Path(setting, label, f"seed-{seed}"))
-
-
 def compare(
     comparison: Comparison,
     out: Path,
@@ -195,6 +173,8 @@ def compare(
 ) -> dict[str, Any]:
     """Run what is not finished yet and return the table; it lists a run that fails, and the other runs continue.
 
+    A folder that contains a run with other settings is refused before anything is written.
+
     Args:
         comparison: the comparison.
         out: the folder to write to; a comparison that is already there is resumed.
@@ -202,15 +182,12 @@ def compare(
         engine: settings of the engine that override those of the comparison.
         only: says which runs to run; the table has the others too if they are finished.
     """
-    trials, sheet = comparison.trials(engine), _Sheet(comparison, out)
+    trials = comparison.trials(engine)
+    sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
     notify = watch or (lambda *_: None)
+    sheet.read(trials)  # finished runs first, so that the table never loses a row
     make_private(out)
     write(out / "compare.toml", comparison.toml())
-
-    for trial in trials:  # finished runs first, so that the table never loses a row
-        with sheet.recording(trial):
-            if finished(trial.config, out / trial.name):
-                sheet.add(trial)
     missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
     for trial in trials:
         if sheet.knows(trial):
@@ -230,52 +207,13 @@ def compare(
                 sheet.add(trial)
             sheet.save()
             notify(trial, None)
+    sheet.read(sheet.locked())
     return sheet.save()
 
 
 def _variant(shared: Callable[[], Setup], config: Config) -> Setup:
     """The shared data with the method of one run."""
     return variant(shared(), config)
-
-
-@dataclass
-class _Sheet:
-    """The results and failures so far, written to table.json and table.md."""
-
-    comparison: Comparison
-    out: Path
-    results: dict[str, Result] = field(default_factory=dict)
-    failures: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def knows(self, trial: Trial) -> bool:
-        return trial.name in self.results or trial.name in self.failures
-
-    def add(self, trial: Trial) -> None:
-        self.results[trial.name] = result(self.out / trial.name, trial.config, trial.relative)
-
-    @contextmanager
-    def recording(self, trial: Trial) -> Iterator[None]:
-        """An error of one run is recorded as a failure and does not stop the others."""
-        try:
-            yield
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            self.failures[trial.name] = {"run": trial.name, "error": why, "trace": format_exc()}
-
-    def save(self) -> dict[str, Any]:
-        rows: list[Row] = []
-        for setting in self.comparison.settings or [""]:
-            runs = {entry.label: self._runs(setting, entry.label) for entry in self.comparison.methods}
-            rows += [{"setting": setting, **row} for row in summarise(runs, self.comparison.baseline)]
-        about = {"name": self.comparison.name, "baseline": self.comparison.baseline, "level": LEVEL}
-        table = {**about, "rows": rows, "failures": list(self.failures.values())}
-        write(self.out / "table.json", to_json(table) + "\n")
-        write(self.out / "table.md", to_markdown(rows, self.comparison.table.columns))
-        return table
-
-    def _runs(self, setting: str, label: str) -> dict[int, Result]:
-        names = {seed: _place(setting, label, seed) for seed in self.comparison.seeds}
-        return {seed: self.results[name] for seed, name in names.items() if name in self.results}
 
 
 def named(name: str) -> str:

@@ -41,6 +41,16 @@ def judged_by(algorithm: Algorithm, local: Local, goal: str | None = None) -> Co
     return wanted.column(algorithm.personalized or algorithm.keeps_buffers(local))
 
 
+def has_personal(config: Config) -> bool:
+    """Whether clients have models of their own.
+
+    Args:
+        config: the settings of a run.
+    """
+    algorithm = config.algorithm()
+    return algorithm.personalized or algorithm.keeps_buffers(config.local.local())
+
+
 def config_judged_by(config: Config) -> Column:
     """The same for the settings of a run."""
     return judged_by(config.algorithm(), config.local.local(), config.goal)

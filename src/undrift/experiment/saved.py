@@ -14,7 +14,7 @@ from undrift.experiment.best import Round, chosen_round
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, check_run, read_summary
 from undrift.experiment.inspect import open_state
-from undrift.experiment.judge import PERSONAL, run_judged_by
+from undrift.experiment.judge import has_personal, run_judged_by
 from undrift.experiment.setup import prepare
 from undrift.models.start import MODEL
 from undrift.util.history import History
@@ -64,7 +64,7 @@ class SavedRun:
         if client is None and round is None and (self.folder / MODEL).is_file() and self.summary is not None:
             weights: dict[str, Tensor] = load_file(self.folder / MODEL)
             return weights
-        if client is not None and run_judged_by(self.folder, self.config) != PERSONAL:
+        if client is not None and not has_personal(self.config):
             raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
         number = None if round is None else chosen_round(self.folder, round)
         with open_state(self.folder, number) as (setup, simulation, state):

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.experiment.compare import Comparison, Trial, Watch, compare
+from undrift.experiment.compare import Comparison, Watch, compare
 from undrift.experiment.config import Config
 from undrift.experiment.dry import dry_run
+from undrift.experiment.sheet import Trial
 from undrift.papers.catalogue import Item, Paper
 from undrift.papers.results import ResultLine, beside, texts
 from undrift.report import draw_kind, draw_sweep

@@ -71,8 +71,13 @@ def decode(record: ArrayRecord, limit: int | None = None, *, keep: bool = True) 
 
 
 def one_line(text: object) -> str:
-    """A text from another machine as one printable line of bounded length, safe to log."""
-    line = str(text)[:_LINE]
+    """A text from another machine as one printable line of bounded length, safe to log.
+
+    Of a longer text the beginning and the end are left: a traceback ends with its message.
+    """
+    line = str(text)
+    if len(line) > _LINE:
+        line = f"{line[: _LINE // 4]} ... {line[len(line) - _LINE // 4 * 3 + 5 :]}"
     return "".join(c if c.isprintable() else " " for c in line)
 
 
