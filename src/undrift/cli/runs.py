@@ -171,7 +171,7 @@ def resume_run(
     """
     from undrift.cli.progress import Progress
     from undrift.experiment import Config, resume
-    from undrift.experiment.checkpoint import CheckpointError, kept_rounds
+    from undrift.experiment.checkpoint import CheckpointError, intact_round
     from undrift.experiment.folder import RunError, check_run
     from undrift.experiment.recorded import check_references
 
@@ -181,7 +181,7 @@ def resume_run(
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")
-        done = max(kept_rounds(folder / "checkpoints"), default=0)
+        done = intact_round(folder / "checkpoints")
         with Progress(rounds or config.rounds, done=done) as progress:
             outcome = resume(folder, progress.of(config, folder), **changes)
     if not outcome.trained:

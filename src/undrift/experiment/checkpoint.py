@@ -8,6 +8,7 @@ The event of the audit log is written between the two, and the manifest contains
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ FORMAT = 1
 _UNDO = (
     "restore the run's folder from a backup, or delete the two files of this checkpoint to resume from the one before"
 )
+_LOST = "no checkpoint is intact: restore the run's folder from a backup, or start a new run"
 
 
 class CheckpointError(RuntimeError):
@@ -85,18 +87,18 @@ class Checkpoints:
     def latest(self, refused: Callable[[CheckpointError], object] | None = None) -> ServerState | None:
         """The newest intact checkpoint, or None if there is none; `refused` is called for each newer damaged one.
 
-        If there are checkpoints but none is intact, the last error is raised.
+        If there are checkpoints but none is intact, an error names them all.
         """
-        last: CheckpointError | None = None
+        errors: list[CheckpointError] = []
         for round in reversed(self.rounds()):
             try:
                 return self.load(round)
             except CheckpointError as error:
-                last = error
+                errors.append(error)
                 if refused is not None:
                     refused(error)
-        if last is not None:
-            raise last
+        if errors:
+            raise CheckpointError(f"{'; '.join(map(str, errors))}; {_LOST}")
         return None
 
     def load(self, round: int) -> ServerState:
@@ -131,6 +133,20 @@ class Checkpoints:
 def kept_rounds(folder: Path) -> list[int]:
     """The rounds that have a checkpoint in a folder, intact or not, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.json") if re.fullmatch("[0-9]{7,18}", path.stem))
+
+
+def intact_round(folder: Path) -> int:
+    """The round of the newest checkpoint in a folder whose files are undamaged, or 0 if there is none.
+
+    Args:
+        folder: where the checkpoints of a run are stored.
+    """
+    for round in reversed(kept_rounds(folder)):
+        path = folder / f"{round:07d}.json"
+        with suppress(CheckpointError):
+            read_state(path.with_suffix(".safetensors"), read_manifest(path))
+            return round
+    return 0
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from safetensors.torch import save
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.engine.record import Record
-from undrift.experiment.checkpoint import Checkpoints
+from undrift.experiment.checkpoint import CheckpointError, Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunFolder, as_json
 from undrift.experiment.judge import best as best_of
@@ -17,10 +17,13 @@ from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import Setup
+from undrift.util.steps import warn
 
 
 def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoints, ServerState | None]:
-    """The checkpoints of a run and the latest intact one, None in a new run; the audit log has what was refused.
+    """The checkpoints of a run and the latest intact one, None in a new run.
+
+    Newer ones that are damaged are in the audit log and are reported as warnings.
 
     Args:
         run: its folder.
@@ -31,8 +34,16 @@ def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoint
     identity = setup.config.identity()
     folder = run.path / "checkpoints"
     kept = Checkpoints(folder, setup.algorithm, len(first.params), identity, output.keep, log=run.audit.log)
-    latest = kept.latest(lambda error: run.audit.write("refused", checkpoint=str(error)))
+    damaged: list[CheckpointError] = []
+
+    def refuse(error: CheckpointError) -> None:
+        run.audit.write("refused", checkpoint=str(error))
+        damaged.append(error)
+
+    latest = kept.latest(refuse)
     state = first if latest is None else latest
+    for error in damaged:
+        warn("%s; resuming after round %d", error, state.round)
     run.opened(state, fingerprint(state), output.checkpoint_every, again=latest is not None)
     return kept, latest
 
