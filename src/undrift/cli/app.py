@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import click
@@ -46,6 +47,7 @@ class _Group(TyperGroup):
     def main(self, *args: Any, **more: Any) -> Any:
         if not more.get("standalone_mode", True):
             return super().main(*args, **more)
+        _replace_signs()
         try:
             sys.exit(super().main(*args, **{**more, "standalone_mode": False}) or 0)
         except click.ClickException as error:
@@ -57,6 +59,12 @@ class _Group(TyperGroup):
         except click.Abort:
             typer.echo("aborted", err=True)
             sys.exit(1)
+
+
+def _replace_signs() -> None:
+    """Print a question mark for a sign that the encoding of standard output does not have, such as "±" in ASCII."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _line(error: click.ClickException) -> str:
