@@ -3,18 +3,22 @@
 A command's module imports nothing slow at its top: help, completion and refused arguments do without torch.
 """
 
+import errno
+import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from traceback import walk_tb
 from typing import Annotated, Any
 
 import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from undrift.util.files import StorageError
 from undrift.util.names import suggest
 from undrift.util.version import __version__
 
@@ -49,7 +53,9 @@ class _Group(TyperGroup):
             return super().main(*args, **more)
         _replace_signs()
         try:
-            sys.exit(super().main(*args, **{**more, "standalone_mode": False}) or 0)
+            code = super().main(*args, **{**more, "standalone_mode": False}) or 0
+            sys.stdout.flush()
+            sys.exit(code)
         except click.ClickException as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
@@ -59,12 +65,27 @@ class _Group(TyperGroup):
         except click.Abort:
             typer.echo("aborted", err=True)
             sys.exit(1)
+        except OSError as error:
+            if not _of_output(error):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
+            if error.errno == errno.EPIPE:  # its reader has left, as head does
+                sys.exit(1)
+            typer.echo(f"undrift: {StorageError(error.errno, error.strerror, 'standard output')}", err=True)
+            sys.exit(2)
 
 
 def _replace_signs() -> None:
     """Print a question mark for a sign that the encoding of standard output does not have, such as "±" in ASCII."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
         sys.stdout.reconfigure(errors="replace")
+
+
+def _of_output(error: OSError) -> bool:
+    """Whether an error was raised by printing."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return error.filename is None and (package in ("click", "rich", "typer") or frame.f_globals is globals())
 
 
 def _line(error: click.ClickException) -> str:
@@ -127,6 +148,8 @@ def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
         yield
     except Exception as error:
         if not isinstance(error, (OSError, ValueError, ImportError, *kinds)) and not _own(error):
+            raise
+        if isinstance(error, OSError) and _of_output(error):
             raise
         typer.echo(f"undrift {command}: {_printable(str(error))}", err=True)
         raise typer.Exit(2) from error
