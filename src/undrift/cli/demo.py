@@ -2,12 +2,12 @@
 
 import json
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from undrift.cli.app import app, reported, stoppable
+from undrift.util.shell import as_argument
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -131,7 +131,7 @@ def _print_next(comparison: "Comparison", curves: "dict[str, Any]", out: Path, r
     commands = (
         (f"undrift show {best.label}", "its equations, limits and paper"),
         (f'undrift run "{best.label} + sam(rho=0.05)" {where}', "a composition of your own"),
-        (f"undrift lens {quote(str(out / trials[0].name))}", "where the clients diverge"),
+        (f"undrift lens {as_argument(out / trials[0].name)}", "where the clients diverge"),
     )
     typer.echo("Try next:")
     for command, why in commands:

@@ -13,6 +13,7 @@ from shutil import disk_usage
 from time import time
 from typing import Any, Literal
 
+from undrift.util.shell import as_argument
 from undrift.util.system import locked
 
 State = Literal["running", "stalled", "failed", "ended"]
@@ -131,7 +132,7 @@ def _state(
 ) -> tuple[State, str]:
     """The state of a run, and what to do about it."""
     held = locked(folder / "lock")
-    again = "give the same flwr run again" if live else f"undrift resume {folder}"
+    again = "give the same flwr run again" if live else f"undrift resume {as_argument(folder)}"
     if disk_usage(folder).free < LITTLE:
         again = f"free space on the disk, which is full, and {again}"
     if not held and summary.get("rounds", 0) >= rounds:

@@ -13,6 +13,7 @@ from undrift.cli.app import app, plainly, reported, stoppable
 from undrift.cli.names import PARTITIONS, completing, methods, models
 from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
 from undrift.util.jsonable import to_json
+from undrift.util.shell import as_argument
 
 if TYPE_CHECKING:
     from undrift.experiment import Outcome
@@ -149,7 +150,7 @@ def run(
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
-        with stoppable(f"undrift resume {folder}"), Progress(built.rounds) as progress:
+        with stoppable(f"undrift resume {as_argument(folder)}"), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.of(built, folder))
     _print_outcome(outcome, as_json)
 
@@ -177,7 +178,8 @@ def resume_run(
 
     given = {"rounds": rounds, **placed(engine, workers, device, gpus, deterministic)}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    with reported("resume", RunError, CheckpointError), plainly("resume"), stoppable(f"undrift resume {folder}"):
+    again = f"undrift resume {as_argument(folder)}"
+    with reported("resume", RunError, CheckpointError), plainly("resume"), stoppable(again):
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")
@@ -186,8 +188,7 @@ def resume_run(
             outcome = resume(folder, progress.of(config, folder), **changes)
     if not outcome.trained:
         done = outcome.summary["rounds"]
-        more = f"undrift resume {folder} --rounds {2 * done}"
-        typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {more}", err=True)
+        typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {again} --rounds {2 * done}", err=True)
     _print_outcome(outcome, as_json)
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from undrift.experiment.goals import Column
 from undrift.experiment.statistics import Columns, views
 from undrift.experiment.tune import Tuning
+from undrift.util.shell import as_argument
 
 WIDE = 10_000
 """The width of what is no terminal."""
@@ -98,7 +99,7 @@ def show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
     for name, value in summary["choice"].items():
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
     typer.echo(f"{judge.words} on held-out examples {judge.text(summary['score'])} ({summary['by']} round)")
-    typer.echo(f"Next: undrift run --config {folder / 'choice.toml'}")
+    typer.echo(f"Next: undrift run --config {as_argument(folder / 'choice.toml')}")
 
 
 def show_rows(title: str, headings: list[str], rows: list[list[Any]]) -> None:

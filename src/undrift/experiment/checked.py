@@ -9,6 +9,7 @@ from typing import Any
 from undrift.experiment.audit import RESTORE, AuditError, Log, round_of
 from undrift.experiment.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
 from undrift.util.files import read
+from undrift.util.shell import as_argument
 
 FOLDERS = ("checkpoints", "best")
 _EARLIER = "the run has ended again since; its files are written by: undrift resume"
@@ -131,7 +132,7 @@ def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> st
     if matches and matches[-1]:
         return None
     if any(matches):
-        return f"{path}: of an earlier end; {_EARLIER} {folder}"
+        return f"{path}: of an earlier end; {_EARLIER} {as_argument(folder)}"
     if not ends and not log.current():
         return None  # an earlier version wrote the summary before the end
     what = "is not the one that" if ends else "exists, but no end of the run is in what"

@@ -31,6 +31,7 @@ from undrift.experiment.config import Config
 from undrift.experiment.strict import ConfigError
 from undrift.util.files import StorageError, make_private, storing, write
 from undrift.util.metrics import Metrics
+from undrift.util.shell import as_argument
 from undrift.util.system import lock
 
 
@@ -93,7 +94,7 @@ class RunFolder:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if isinstance(error, StorageError):
-            error.then = f"resume with: undrift resume {self.path}"
+            error.then = f"resume with: undrift resume {as_argument(self.path)}"
 
     @property
     def config(self) -> Config:
@@ -204,7 +205,7 @@ def check_free(path: Path) -> None:
     """Raise if a new run cannot have this folder."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
         run = (path / "config.toml").is_file()
-        other = f", or resume it with: undrift resume {path}" if run else ""
+        other = f", or resume it with: undrift resume {as_argument(path)}" if run else ""
         raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder with --out{other}")
 
 
@@ -240,5 +241,6 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: undrift resume {path}") from None
+        again = f"undrift resume {as_argument(path)}"
+        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: {again}") from None
     return summary

@@ -34,6 +34,7 @@ from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
+from undrift.util.shell import as_argument
 from undrift.util.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
@@ -169,7 +170,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         if why is not None:
             raise RunError(
                 f"{folder}: {why}, so that its bits would not be those of an uninterrupted run; leave the device as it "
-                f"was, or accept it with: undrift resume {folder} --device {config.engine.device}"
+                f"was, or accept it with: undrift resume {as_argument(folder)} --device {config.engine.device}"
             )
         _go(run, setup, watch)
 

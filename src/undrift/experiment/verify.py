@@ -13,6 +13,7 @@ from undrift.experiment.checkpoint import CheckpointError, check_logged, read_ma
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, check_links, check_run
 from undrift.experiment.strict import ConfigError
+from undrift.util.shell import as_argument
 
 LOG = "audit.jsonl"
 _SHORTEST = 16
@@ -149,7 +150,8 @@ def _check_result(found: Verified, log: Log) -> None:
         elif len(found.problems) == problems and (found.folder / name).exists():
             found.files.append(name)
     if ends and not complete:
-        found.notes.append(f"{found.folder}: ended, but its result is not there: undrift resume {found.folder}")
+        again = f"undrift resume {as_argument(found.folder)}"
+        found.notes.append(f"{found.folder}: ended, but its result is not there: {again}")
 
 
 def render(found: Verified) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from os.path import relpath
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from undrift.experiment.config import Config
@@ -17,6 +16,7 @@ from undrift.experiment.results import result
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target
 from undrift.util.metrics import Metrics
+from undrift.util.shell import as_argument
 
 
 class ReportError(ValueError):
@@ -181,9 +181,9 @@ def lookup(tree: Any, *keys: str) -> Any:
 def from_here(folder: Path) -> str:
     """A folder as an argument of a command: its path from the current directory, quoted for a shell."""
     try:
-        return quote(Path(relpath(folder)).as_posix())
+        return as_argument(Path(relpath(folder)))
     except ValueError:  # another drive
-        return quote(folder.as_posix())
+        return as_argument(folder)
 
 
 def shared_settings(config: Config) -> dict[str, Any]:
