@@ -1,6 +1,7 @@
 """The page of a report: nothing leaves it, nothing from files runs in it, and a browser has nothing to complain of."""
 # ruff: noqa: F811  pytest finds fixtures by the names of arguments
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from undrift.cli import app
 from undrift.experiment.config import Config
 from undrift.report import Material, collect, page, render, write_page
 from undrift.report.drawing import PALETTE
-from undrift.report.page import methods
+from undrift.report.page import methods, page_mode
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
@@ -84,6 +85,27 @@ def test_command(folder: Path, tmp_path: Path) -> None:
     assert "MB" in result.output and out.read_text().startswith("<!doctype html>")
     result = CliRunner().invoke(app, ["report", str(tmp_path / "nothing")])
     assert result.exit_code == 2 and "holds no run" in result.output
+
+
+@pytest.mark.parametrize("option", ["--no-index", "--index"])
+def test_a_page_outside_runs_follows_the_umask(folder: Path, tmp_path: Path, option: str) -> None:
+    out = tmp_path / "there" / "report.html"
+    before = os.umask(0o027)
+    try:
+        result = CliRunner().invoke(app, ["report", str(folder), "--out", str(out), option])
+    finally:
+        os.umask(before)
+    assert result.exit_code == 0, result.output
+    assert out.stat().st_mode & 0o777 == 0o640 and out.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_page_in_a_run_or_a_comparison_is_private(folder: Path, tmp_path: Path) -> None:
+    run = next(folder.rglob("summary.json")).parent
+    (run / "audit.jsonl").touch()
+    assert page_mode(run / "report.html") == page_mode(folder / "report.html") == 0o600
+    (tmp_path / "compare.toml").touch()
+    (tmp_path / "config.toml").touch()
+    assert page_mode(tmp_path / "report.html") == 0o666
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")

@@ -15,7 +15,7 @@ from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL, best, config_judged_by
 from undrift.report.collect import collect, comparison_of
 from undrift.report.loaded import ReportError, from_here
-from undrift.report.page import asset, fill, write_page
+from undrift.report.page import asset, fill, page_mode, write_page
 from undrift.util.files import write
 from undrift.util.metrics import Metrics
 
@@ -107,7 +107,8 @@ def write_index(paths: Sequence[Path], path: Path) -> list[IndexRow]:
     """
     rows = index_rows(paths)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, render_index(rows, _title(paths), path.resolve().parent, " ".join(map(from_here, paths))))
+    html = render_index(rows, _title(paths), path.resolve().parent, " ".join(map(from_here, paths)))
+    write(path, html, mode=page_mode(path))
     return rows
 
 

@@ -44,8 +44,17 @@ def write_page(material: Material, path: Path, parts: Sequence[Section] | None =
         parts: the result of `sections(material)`, if it is known already.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, render(material, parts))
+    write(path, render(material, parts), mode=page_mode(path))
     return path
+
+
+def page_mode(path: Path) -> int:
+    """The permissions of a page before the umask: in the folder of a run or a comparison it is for its owner only.
+
+    Args:
+        path: the HTML file.
+    """
+    return 0o600 if any((path.parent / name).exists() for name in ("audit.jsonl", "table.json")) else 0o666
 
 
 def render(material: Material, parts: Sequence[Section] | None = None) -> str:
