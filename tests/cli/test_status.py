@@ -96,6 +96,19 @@ def test_a_run_in_progress_in_words(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("ahead", [60.0, 3600.0])
+def test_no_age_is_below_0_s(ahead: float, tmp_path: Path) -> None:
+    """As if a round were closed while the files are read, or on a machine whose clock is ahead."""
+    with running(tmp_path / "run") as live:
+        later = time() + ahead
+        live.facts |= {"closed": later}
+        live.write()
+        (tmp_path / "run" / STATUS).write_text(json.dumps({**live.facts, "updated": later}))
+        result, found = status(tmp_path / "run"), health(tmp_path / "run")
+    assert "the last closed 0 s ago" in result.stdout and "written 0 s ago" in result.stdout
+    assert str(found.age) == str(found.quiet) == "0.0"
+
+
 def test_exit_codes_for_a_health_check(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with running(folder) as live:

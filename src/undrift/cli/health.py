@@ -94,9 +94,9 @@ def health(folder: Path, within: float | None = None) -> Health:
     """
     if not (folder / "config.toml").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.toml; give a folder that a run has written")
-    config, now = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8")), time()
+    config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     live, summary, rows = _table(folder / "status.json"), _table(folder / "summary.json"), _rows(folder)
-    events = _Events.read(folder / "audit.jsonl")
+    events, now = _Events.read(folder / "audit.jsonl"), time()  # the clock after what a live run writes
     closed = live.get("closed") or events.committed
     limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
     idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
@@ -110,8 +110,8 @@ def health(folder: Path, within: float | None = None) -> Health:
         phase=str(live.get("phase", "")),
         round=len(rows),
         rounds=config["rounds"],
-        age=None if closed is None else round(now - closed, 1),
-        quiet=round(now - live["updated"], 1) if "updated" in live else None,
+        age=None if closed is None else max(0.0, round(now - closed, 1)),
+        quiet=max(0.0, round(now - live["updated"], 1)) if "updated" in live else None,
         score=scores[-1] if scores else None,
         judged_by=str(column),
         last=rows[-1] if rows else {},
