@@ -63,6 +63,29 @@ def test_a_damaged_image_is_named(tmp_path: Path) -> None:
         load(str(folder))
 
 
+@pytest.mark.parametrize("content", [b"not a picture", None])
+def test_advice_for_a_damaged_image_is_about_that_image(tmp_path: Path, content: bytes | None) -> None:
+    path = pictures(tmp_path / "pets") / "dogs" / "2.png"
+    path.write_bytes(path.read_bytes()[:60] if content is None else content)
+    with pytest.raises(DataError, match=r"2\.png: not a readable image \([^<]*\); replace or remove it$"):
+        load(str(tmp_path / "pets"))
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"), [("rows.csv", ";"), ("rows.csv", "\t"), ("rows.tsv", ","), ("rows.csv", "|")]
+)
+def test_another_separator_is_named(tmp_path: Path, name: str, sign: str) -> None:
+    text = "\n".join([f"a{sign}label", *(f"{n}{sign}{n % 2}" for n in range(20))])
+    right = "tabs" if name == "rows.tsv" else "commas"
+    with pytest.raises(DataError, match=rf"{name}: its columns must be separated by {right}; its first line is 'a"):
+        load(table(tmp_path, text, name))
+
+
+def test_a_header_without_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"rows\.csv: it has no rows; a table has one for each example"):
+        load(table(tmp_path, "a,label\n"))
+
+
 @pytest.mark.parametrize("shape", [(12, 3, 16, 16), (12, 16, 16, 3), (12, 16, 16)])
 def test_archives_have_channels_first_or_last(tmp_path: Path, shape: tuple[int, ...]) -> None:
     images = STREAM.integers(0, 255, shape).astype(np.uint8)

@@ -234,6 +234,8 @@ def test_errors_name_the_rule_and_the_value() -> None:
         kept(LAYOUT, 0)
     with pytest.raises(ValueError, match="no tensor has the 78 elements that 40 bands need; the largest has 72: take"):
         kept(LAYOUT, 40)
+    with pytest.raises(ValueError, match="take a larger model, or in Python bands=37 or fewer"):
+        kept(LAYOUT, 40)
 
 
 def test_probe_gives_the_gradients_at_the_model() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undrift.core.random import derive
 from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.images import MODES, channels_last, decode, opened, rows
+from undrift.data.images import MODES, SizeError, channels_last, decode, opened, rows
 from undrift.data.tables import Columns, is_encoded
 
 TARGETS = ("label", "target", "class", "y", "labels", "targets")
@@ -248,7 +248,8 @@ def _images(splits: Mapping[str, Columns], name: str, side: int, source: str, ar
         try:
             images, _, scaled = decode(found[name], channels, side)
         except DataError as error:
-            raise DataError(f"{source}: {split}: {error}; to scale all images to one size give side=32") from None
+            advice = "; to scale all images to one size give side=32" if isinstance(error, SizeError) else ""
+            raise DataError(f"{source}: {split}: {error}{advice}") from None
         made.notes = ["scaled"] if scaled else made.notes
         arrays[f"{split}-inputs"] = images
     shapes = {array.shape[1:] for key, array in arrays.items() if key.endswith("inputs")}

@@ -19,6 +19,10 @@ from undrift.data.dataset import DataError
 MODES = {1: "L", 3: "RGB"}
 
 
+class SizeError(DataError):
+    """An image has another size than the first."""
+
+
 class Decoded(NamedTuple):
     """Images (examples, channels, height, width), the format of the first ("JPEG"), and whether any was scaled."""
 
@@ -63,7 +67,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
         if side and image.size != size:
             image, scaled = image.convert(MODES[channels]).resize(size, need("PIL.Image").Resampling.BICUBIC), True
         if image.size != size:
-            raise DataError(f"image {row} is {image.size[0]} x {image.size[1]}, the first is {size[0]} x {size[1]}")
+            raise SizeError(f"image {row} is {image.size[0]} x {image.size[1]}, the first is {size[0]} x {size[1]}")
         if image.mode != MODES[channels]:
             image = image.convert(MODES[channels])
         pixels = np.frombuffer(image.tobytes(), np.uint8)
@@ -97,7 +101,8 @@ def opened(item: Any, row: int, *, whole: bool = True) -> Any:
         if whole:
             image.load()
     except (OSError, ValueError, SyntaxError) as error:  # Pillow raises all of these for a damaged image
-        raise DataError(f"{name}: not a readable image ({error})") from None
+        reason = str(error).partition(" <")[0]  # Pillow names an object of Python and where it is in memory
+        raise DataError(f"{name}: not a readable image ({reason}); replace or remove it") from None
     if image.mode == "F" or image.mode.startswith("I"):
         raise DataError(f"{name}: its pixels have more than 8 bits (mode {image.mode}); scale them to 8 bits first")
     return image

@@ -29,6 +29,8 @@ def read_tables(files: Sequence[Path]) -> Columns:
                 f"{path}: its columns are {', '.join(table.column_names)}; {files[0]} has {', '.join(names)}"
             )
     whole = arrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    if not whole.num_rows:
+        raise DataError(f"{files[0]}: it has no rows; a table has one for each example")
     return columns(whole, str(files[0]))
 
 
@@ -143,9 +145,14 @@ def suffix(path: Path) -> str:
 def _csv(path: Path, delimiter: str = ",") -> Any:
     csv = need("pyarrow.csv")
     try:
-        return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
+        table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter))
     except ValueError as error:
         raise DataError(f"{path}: not a table whose first line has the column names ({error})") from error
+    first, *more = table.column_names
+    if not more and any(sign in first for sign in ",;\t|"):
+        right = "tabs" if delimiter == "\t" else "commas"
+        raise DataError(f"{path}: its columns must be separated by {right}; its first line is {first!r:.80}")
+    return table
 
 
 def _parquet(path: Path) -> Any:

@@ -67,7 +67,7 @@ def kept(layout: Layout, bands: int) -> list[int]:
     if not fitting:
         raise ValueError(
             f"no tensor has the {2 * bands - 2} elements that {bands} bands need; the largest has {max(layout.sizes)}: "
-            f"take bands={max(layout.sizes) // 2 + 1} or fewer"
+            f"take a larger model, or in Python bands={max(layout.sizes) // 2 + 1} or fewer"
         )
     return fitting
 
