@@ -27,6 +27,7 @@ from undrift.engine.job import Job
 from undrift.engine.worker import Worker
 from undrift.experiment.config import Config
 from undrift.experiment.run import start
+from undrift.experiment.strict import ConfigError
 from undrift.models import Variational
 from undrift.testing import Clinic, Quadratics, blobs, check_algorithm, fingerprint
 
@@ -277,5 +278,6 @@ def test_a_run_takes_the_model_that_fits(tmp_path: Path) -> None:
     done = start(Config.build({**settings, "method": "fedcr", "holdout": 0.3}), tmp_path / "run")
     assert 'model = "variational-cnn"' in (tmp_path / "run" / "config.toml").read_text()
     assert done.summary["personal_accuracy"] > done.summary["accuracy"]
-    with pytest.raises(ClientError, match="use model 'variational-cnn'"):
+    with pytest.raises(ConfigError, match="use model 'variational-cnn'"):
         start(Config.build({**RUN, "method": "fedcr"}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from undrift.core.algorithm import Algorithm
 from undrift.data import Dataset, DataTask
+from undrift.experiment.config import Config
 from undrift.experiment.named import parts
 from undrift.experiment.strict import ConfigError
-from undrift.models import KINDS, MODELS, build
+from undrift.models import INPUTS, KINDS, MODELS, Variational, build
 
 TINY = 16
 """Images smaller than this are read by an `mlp` by default: a convolution has nothing to pool."""
@@ -49,6 +51,43 @@ def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     if name in MODELS and arguments.pop("image", side) != side:
         raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
     return partial(call, **{"channels": channels, "image": side, **arguments})
+
+
+@runtime_checkable
+class ChecksModel(Protocol):
+    """A block that refuses models of another kind than it needs."""
+
+    def check_model(self, module: torch.nn.Module) -> None:
+        """Raise an error if a model is not of that kind."""
+
+
+def check_kind(config: Config, make: Callable[[], torch.nn.Module], dataset: Dataset) -> None:
+    """Build the model of a run once, and raise a `ConfigError` if it is not of the kind that the method needs.
+
+    Args:
+        config: the settings, with a model.
+        make: builds the model; it raises an error for data that the model does not read.
+        dataset: the data.
+    """
+    algorithm, model = config.algorithm(), str(config.model)
+    kind, name = algorithm.needs.model, parts(model)[0]
+    known = [one for one in KINDS if KINDS[one] == kind]
+    fitting = [one for one in known if INPUTS[one] == dataset.kind]
+    if kind and name in MODELS and name not in fitting:
+        why = f"{model!r} reads no {dataset.kind} data" if name in known else f"{model!r} is none"
+        own = "give your own, undrift.models.Variational(body, ...), as in --model mypackage.nets:make"
+        advice = f"use model {fitting[0]!r}" if fitting else own
+        raise ConfigError(f"model: {config.method} needs a {kind} model, and {why}; for {dataset.kind} data {advice}")
+    module = make()
+    for _, block in algorithm.slots():
+        if isinstance(block, ChecksModel):
+            try:
+                block.check_model(module)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"model: {error}") from None
+    classes = algorithm.needs.arguments.get("classes")
+    if isinstance(module, Variational) and classes not in (None, count := module.head.out_features):
+        raise ConfigError(f"model: it has {count} classes, {config.method} has {classes}; write classes={count}")
 
 
 def check_fit(model: str, task: DataTask) -> None:

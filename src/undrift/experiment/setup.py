@@ -27,7 +27,7 @@ from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers, engine_record, plan_of, states_root
 from undrift.experiment.initial import begun, check_init
 from undrift.experiment.loading import check_owner, default_clients, load_data
-from undrift.experiment.model import check_fit, default_model, maker
+from undrift.experiment.model import check_fit, check_kind, default_model, maker
 from undrift.experiment.named import check_name, parts
 from undrift.experiment.splits import balanced, shifted, tested, tested_on
 from undrift.experiment.strict import ConfigError
@@ -113,7 +113,7 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
         config = _resolved(config, dataset, split)
         make = _maker(config, dataset)
-        make()  # raises here if the model does not fit the data
+        check_kind(config, make, dataset)
         if owned is not None:
             dataset = tested(dataset, split) if owned.test is None else tested_on(dataset, owned.test)
         dataset, corruptions = shifted(dataset, split, config.seed)
@@ -191,6 +191,8 @@ def variant(setup: Setup, config: Config) -> Setup:
     if isinstance(task, DataTask) and any(getattr(config, x) != getattr(setup.config, x) for x in _BUILD):
         task = replace(task, make=_maker(config, task.dataset))
         check_fit(str(config.model), task)
+    if isinstance(task, DataTask) and config.algorithm().needs.model:
+        check_kind(config, task.make, task.dataset)
     return _judged(config, task, setup.partition, setup.able, setup.pool)
 
 

@@ -97,7 +97,7 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
 
     def begin(self, sent: ClassGaussians, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""
-        self._check(start.module)
+        self.check_model(start.module)
         start.tap("moments")
         start.tap("")
         return _Sums(sent, (self.classes, self.latent), start)
@@ -129,8 +129,12 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         pairs = zip(server, product(up.precision, up.weighted), strict=True)
         return ClassGaussians(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
 
-    def _check(self, module: nn.Module) -> None:
-        """Refuse a model without the latent units expected."""
+    def check_model(self, module: nn.Module) -> None:
+        """Refuse a model without the latent units expected.
+
+        Args:
+            module: the model.
+        """
         layer = getattr(module, "moments", None)
         if not isinstance(layer, nn.Linear):
             raise TypeError(
