@@ -34,7 +34,8 @@ def draw(theme: Theme, curves: dict[str, Any]) -> str:
     """The figure in the colours of a theme."""
     rounds, accuracy = curves["rounds"], curves["accuracy"]
     seeds = len(accuracy["fedavg"])
-    canvas = Canvas(860, 384, theme, "Test accuracy over rounds of FedAvg, SCAFFOLD, FedDyn and FedFFT-D on the digits data")
+    title = "Test accuracy over rounds of FedAvg, SCAFFOLD, FedDyn and FedFFT-D on the digits data"
+    canvas = Canvas(860, 384, theme, title)
 
     def place(done: float, value: float) -> str:
         x = LEFT + (RIGHT - LEFT) * (done - rounds[0]) / (rounds[-1] - rounds[0])

@@ -115,9 +115,7 @@ def test_r4_a_client_that_sleeps_ten_deadlines(clock: Clock, tmp_path: Path) -> 
 
 def test_an_app_that_does_not_report_its_clients_is_named(tmp_path: Path) -> None:
     grid = StandInGrid(ClientApp(), 2, tmp_path)
-    with pytest.raises(
-        TooFewNodes, match=r"0 nodes host 0 of 8.*does not report its clients; call host\(app\)"
-    ):
+    with pytest.raises(TooFewNodes, match=r"0 nodes host 0 of 8.*does not report its clients; call host\(app\)"):
         start(strategy_of("fedavg"), grid, 1)
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
@@ -125,8 +126,10 @@ def abilities(task: Task) -> Abilities:
             columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             metrics = getattr(task, "metrics", None)
-            if not metrics or not isinstance(metrics, Mapping | Sequence):
-                raise  # an evaluation of the user's own: its traceback says where
+            parts = set(map(id, model.modules()))
+            inside = any(id(frame.f_locals.get("self")) in parts for frame, _ in walk_tb(error.__traceback__))
+            if inside or not metrics or not isinstance(metrics, Mapping | Sequence):
+                raise  # the user's own model or evaluation: its traceback says where
             raise ConfigError(
                 f"metrics: the first evaluation failed ({type(error).__name__}: {error}); do the metrics "
                 f"{', '.join(named_metrics(metrics))} fit the model's outputs and the targets?"
