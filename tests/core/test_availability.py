@@ -127,6 +127,8 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"sampling": [0.0] * 8}, "weights must be finite numbers of 0 or more, not all of them 0"),
         ({"sampling": "examples", "probability": 0.5, "cohort": None}, "weights need a cohort of fixed size"),
         ({"probability": 0.5}, "not both"),
+        ({"cohort": 0}, "cohort: size must be between 1 and the population of 8, got 0; None takes all clients"),
+        ({"cohort": -1}, "cohort: size must be between 1 and the population of 8, got -1"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict, message: str) -> None:

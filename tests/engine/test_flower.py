@@ -153,3 +153,16 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
         open_visit(messages[0], next(iter(grid.nodes.values())), make("fedavg"))
     with pytest.raises(WireError, match=r"this node runs .*Scaffold.*, the server Algorithm\(\)"):
         open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cohort": 0}, "cohort must be between 1 and the population of 8, got 0; None takes all clients"),
+        ({"cohort": 9}, "cohort must be between 1 and the population of 8, got 9"),
+        ({"population": 0}, "population must be 1 or more, the number of all clients, got 0"),
+    ],
+)
+def test_numbers_of_clients_that_cannot_be_are_refused(given: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UndriftStrategy(make("fedavg"), TASK.model(), **{"population": 8, **given})

@@ -203,6 +203,8 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"settings": {"output": {"checkpoint_every": 2}}}, "output.checkpoint_every must be 1"),
         ({"quorum": 2.0}, "quorum must be a fraction"),
         ({"cohort": 9}, "cohort"),
+        ({"cohort": 0}, "cohort: write a number of clients, 1 or more"),
+        ({"population": 0}, "population must be 1 or more, the number of all clients, got 0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_folder_is_made(given: dict, message: str, tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ class Participation:
                 f"give cohort= (a fixed number of clients) or probability=, not both; "
                 f"got {self.cohort} and {self.probability}"
             )
+        if self.cohort is not None and self.cohort < 1:
+            raise ValueError(
+                f"cohort: size must be between 1 and the population of {self.task.population}, got {self.cohort}; "
+                "None takes all clients"
+            )
         if self.weights is not None and self.probability is not None:
             raise ValueError("sampling: weights need a cohort of fixed size; give cohort= instead of probability=")
         if isinstance(self.sampling, str) and self.sampling not in ("uniform", "examples"):
@@ -67,7 +72,7 @@ class Participation:
     def size(self, seed: int, round: int) -> int:
         """How many clients take part in a round, at most: there may be fewer available."""
         if self.probability is None:
-            return self.cohort or self.task.population
+            return self.task.population if self.cohort is None else self.cohort
         available = len(self.available(round))
         return bernoulli_size(seed, round, available, self.probability) if available else 0
 

@@ -92,8 +92,8 @@ class Simulation:
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
         algorithm = self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
-        fixed = None if self.probability is not None else self.cohort or self.task.population
-        algorithm.selection.check_size(fixed)
+        fixed = self.task.population if self.cohort is None else self.cohort
+        algorithm.selection.check_size(None if self.probability is not None else fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
         self.job = Job(

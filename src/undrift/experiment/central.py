@@ -87,6 +87,8 @@ def central(model: nn.Module | Task, population: int | None, test: Evaluate | No
     count = own.population if own is not None else population
     if count is None:
         raise ValueError("deploy: give the number of clients on all nodes, population=12, or a task")
+    if count < 1:
+        raise ValueError(f"deploy: population must be 1 or more, the number of all clients, got {count}")
     name = type(module).__name__ if own is None else called(own)
     evaluated: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}  # noqa: E731
     if callable(test):

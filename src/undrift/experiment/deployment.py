@@ -100,7 +100,8 @@ def deploy(
     from undrift.engine.flower.strategy import UndriftStrategy
 
     task = central(model, population, test)
-    given: dict[str, Any] = {"rounds": rounds, "cohort": cohort or task.population, "seed": seed, "bound": bound}
+    size = task.population if cohort is None else cohort
+    given: dict[str, Any] = {"rounds": rounds, "cohort": size, "seed": seed, "bound": bound}
     _check_options(options, settings or {})
     given |= {"engine": "flower", "method": method, "local": local or Local()}
     config = named_config(task, given | dict(settings or {}))
@@ -112,7 +113,7 @@ def deploy(
         task.model(),
         config.local.local(),
         population=task.population,
-        cohort=cohort or task.population,
+        cohort=size,
         seed=config.seed,
         bound=config.bound,
         **options,

@@ -15,8 +15,12 @@ def check_settings(
     rejoin: float,
 ) -> None:
     """Raise if settings of `UndriftStrategy`, whose arguments these are, cannot work."""
-    if not 1 <= (cohort or population) <= population:
-        raise ValueError(f"cohort must be between 1 and the population of {population}, got {cohort}")
+    if population < 1:
+        raise ValueError(f"population must be 1 or more, the number of all clients, got {population}")
+    if cohort is not None and not 1 <= cohort <= population:
+        raise ValueError(
+            f"cohort must be between 1 and the population of {population}, got {cohort}; None takes all clients"
+        )
     if not 0 <= quorum <= 1:
         raise ValueError(f"quorum must be a fraction of the sampled clients from 0 to 1, got {quorum}")
     if not 1 <= over_selection < float("inf"):

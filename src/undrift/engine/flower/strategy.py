@@ -106,7 +106,7 @@ class UndriftStrategy(Strategy):
     ) -> None:
         check_settings(algorithm, local or Local(), population, cohort, seed, quorum, over_selection, rejoin)
         self.algorithm, self.local, self.population = algorithm, local or Local(), population
-        self.size = min(population, ceil((cohort or population) * over_selection))
+        self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
         self.evaluate, self.on_round = evaluate, on_round
