@@ -103,3 +103,13 @@ def test_an_accuracy_and_a_loss_are_two_columns() -> None:
     simulation = Simulation("fedavg", blobs())
     simulation.run(1, evaluate=lambda _: Evaluation(0.5, 2.0, 10))
     assert simulation.history[0]["accuracy"] == 0.5 and simulation.history[0]["test_loss"] == 2.0
+
+
+def test_rounds_and_seeds_below_zero_are_refused() -> None:
+    simulation = Simulation("fedavg", blobs())
+    assert simulation.run(0).round == 0
+    for call in (lambda: simulation.run(-1), lambda: next(simulation.rounds(-1))):
+        with pytest.raises(ValueError, match="rounds must be 0 or more, the rounds to add, got -1"):
+            call()
+    with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
+        Simulation("fedavg", blobs(), seed=-1)

@@ -89,6 +89,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {self.seed}")
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
         algorithm = self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
@@ -170,6 +172,8 @@ class Simulation:
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and yield the state and a record after each."""
+        if rounds < 0:
+            raise ValueError(f"rounds must be 0 or more, the rounds to add, got {rounds}")
         state = state or self.start()
         self.history.rewind(state.round)
         for _ in range(rounds):
