@@ -166,3 +166,14 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
 def test_numbers_of_clients_that_cannot_be_are_refused(given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         UndriftStrategy(make("fedavg"), TASK.model(), **{"population": 8, **given})
+
+
+def test_a_strategy_takes_a_methods_name_and_refuses_arguments_in_wrong_places() -> None:
+    strategy = UndriftStrategy("scaffold", TASK.model(), LOCAL, population=8)
+    assert strategy.algorithm == make("scaffold")
+    with pytest.raises(TypeError, match=r"UndriftStrategy: model must be a torch.nn.Module, got Local"):
+        UndriftStrategy(make("fedavg"), LOCAL, TASK.model(), population=8)
+    with pytest.raises(TypeError, match=r"UndriftStrategy: local must be .* Local\(lr=0.1\), got dict"):
+        UndriftStrategy(make("fedavg"), TASK.model(), {"lr": 0.1}, population=8)
+    with pytest.raises(TypeError, match=r'UndriftStrategy: algorithm must be a method, .* "scaffold", got Linear'):
+        UndriftStrategy(torch.nn.Linear(1, 1), make("fedavg"), population=8)

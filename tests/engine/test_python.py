@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift import Local, ServerState, Simulation, make
+from undrift import Local, ServerState, Simulation, TensorTask, make
 from undrift.core.wire import fingerprint
 from undrift.data.evaluate import Evaluation
 from undrift.testing import blobs
@@ -113,3 +113,28 @@ def test_rounds_and_seeds_below_zero_are_refused() -> None:
             call()
     with pytest.raises(ValueError, match="seed must be 0 or more, got -1"):
         Simulation("fedavg", blobs(), seed=-1)
+
+
+def test_arguments_in_wrong_places_are_refused_by_name() -> None:
+    with pytest.raises(
+        TypeError, match=r"Simulation: task must be a TensorTask, .*, got Local, which has no population"
+    ):
+        Simulation("fedavg", Local(), blobs())
+    with pytest.raises(TypeError, match=r"Simulation: task must be .*, got the class TensorTask"):
+        Simulation("fedavg", TensorTask)
+    with pytest.raises(TypeError, match=r"Simulation: local must be the settings of local training, .*, got float"):
+        Simulation("fedavg", blobs(), 0.1)
+    with pytest.raises(
+        TypeError, match=r'Simulation: algorithm must be a method, make\("scaffold"\), .*, got TensorTask'
+    ):
+        Simulation(blobs(), "fedavg")
+
+
+@pytest.mark.parametrize("client", [99, -1])
+def test_a_client_that_there_is_not_is_named(client: int) -> None:
+    simulation = Simulation("ditto", blobs())
+    count = simulation.task.population
+    with pytest.raises(
+        ValueError, match=f"there is no client {client}: the clients are numbered from 0 to {count - 1}"
+    ):
+        simulation.personal(simulation.start(), client)

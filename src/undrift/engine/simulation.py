@@ -8,7 +8,6 @@ from typing import Self
 
 from torch import nn
 
-from undrift.compose.build import make
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
 from undrift.core.oracle import Oracle
@@ -22,6 +21,7 @@ from undrift.core.selection import Candidates
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
+from undrift.engine.arguments import check_client, check_local, check_task, read_method
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.device import resolve
 from undrift.engine.evaluate import Evaluate, Evaluator
@@ -92,7 +92,9 @@ class Simulation:
         if self.seed < 0:
             raise ValueError(f"seed must be 0 or more, got {self.seed}")
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
-        algorithm = self.algorithm = make(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
+        algorithm = self.algorithm = read_method("Simulation", self.algorithm)
+        check_task("Simulation", self.task)
+        check_local("Simulation", self.local)
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
         fixed = self.task.population if self.cohort is None else self.cohort
         algorithm.selection.check_size(None if self.probability is not None else fixed)
@@ -255,6 +257,7 @@ class Simulation:
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
+        check_client(self.task, client)
         return self.worker.personal(client, state)
 
     def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:

@@ -23,6 +23,7 @@ from undrift.core.random import cohort as draw
 from undrift.core.report import Reported
 from undrift.core.types import Local, ServerState
 from undrift.core.vector import bind
+from undrift.engine.arguments import check_local, check_model, read_method
 from undrift.engine.failures import check_failures
 from undrift.engine.flower.asking import Asking
 from undrift.engine.flower.evaluation import assess, weighted_means
@@ -49,7 +50,7 @@ class UndriftStrategy(Strategy):
     """Federated training with any algorithm, on any Flower runtime.
 
     Args:
-        algorithm: the method; the nodes must use the same.
+        algorithm: the method, or its name or composition; the nodes must use the same.
         model: the model, which defines the layout of the vector. It is not changed.
         local: the settings all clients share; the nodes receive them from here.
         population: how many clients there are in all, numbered from 0.
@@ -80,7 +81,7 @@ class UndriftStrategy(Strategy):
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: Algorithm | str,
         model: nn.Module,
         local: Local | None = None,
         *,
@@ -104,8 +105,11 @@ class UndriftStrategy(Strategy):
         state: ServerState | None = None,
         on_round: Callable[[ServerState, RoundRecord], None] | None = None,
     ) -> None:
-        check_settings(algorithm, local or Local(), population, cohort, seed, quorum, over_selection, rejoin)
-        self.algorithm, self.local, self.population = algorithm, local or Local(), population
+        algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
+        check_model("UndriftStrategy", model)
+        check_local("UndriftStrategy", local)
+        check_settings(algorithm, local, population, cohort, seed, quorum, over_selection, rejoin)
+        self.algorithm, self.local, self.population = algorithm, local, population
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
