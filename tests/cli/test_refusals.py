@@ -85,6 +85,14 @@ BAD = [
         "undrift run: target: must be a number in (0, 1], such as 0.7, or, in a comparison, "
         '"baseline" or "0.95 * baseline", got \'70.0\'',
     ),
+    (
+        (*RUN, "--workers", "-2"),
+        "undrift run: engine.workers must be a whole number from 1 to 4096, or \"auto\", got '-2'",
+    ),
+    (
+        (*RUN, "--workers", "many"),
+        "undrift run: engine.workers must be a whole number from 1 to 4096, or \"auto\", got 'many'",
+    ),
     # keys and arguments
     (
         (*RUN, "--roundz", "5"),

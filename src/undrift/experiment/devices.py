@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from undrift.engine.device import check_name, kind_of, resolve, title
 from undrift.engine.job import Job
@@ -39,6 +39,13 @@ class EngineConfig(Strict):
     gpus: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
     deterministic: bool = False
     states: str | None = None
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _number_or_auto(cls, value: Any) -> Any:
+        if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4096):
+            return value
+        raise ValueError(f'engine.workers must be a whole number from 1 to 4096, or "auto", got {str(value)[:80]!r}')
 
 
 def settled(engine: EngineConfig) -> EngineConfig:
