@@ -117,6 +117,10 @@ BAD = [
         ("tune", "fedavg", "--grid", "lr:0.1"),
         "undrift tune: --grid lr:0.1: write NAME=V1,V2,..., for example --grid lr=0.05,0.1",
     ),
+    (
+        ("tune", "fedprox", "--grid", "lr=a,b"),
+        "undrift tune: fedprox: grid.lr: values must be a list of numbers, as in lr = [0.05, 0.1], got '[a,b]'",
+    ),
     # files and folders
     (
         ("run", "--config", "typ.toml"),

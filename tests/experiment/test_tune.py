@@ -146,6 +146,11 @@ def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
     [
         ({"grid": {"lr": [0.1]}}, r"grid\.lr: needs two values at least to widen from, got \[0\.1\]"),
         ({"grid": {"a": [1, 2], "b": [1, 2]}}, "grid: takes lr and at most one argument of the method, got a, b"),
+        (
+            {"grid": {"lr": ["a", 0.1]}},
+            r"grid\.lr: values must be a list of numbers, as in lr = .*, got \"\['a', 0.1\]\"",
+        ),
+        ({"grid": {"lr": 0.1}}, r"grid\.lr: values must be a list of numbers, as in lr = .*, got '0.1'"),
         ({"base": {"method": "fedavg"}}, r"base\.method: write it at the top"),
         ({"base": {"holdout": 0.05}}, "holdout: trials are scored on it: 0.1 at least, got 0.05"),
         ({"seeds": [1, 1]}, r"seeds: each once, got \[1, 1\]"),

@@ -1,5 +1,6 @@
 """Keys of run files whose values may differ between clients and rounds: see `undrift.core.work`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
@@ -38,6 +39,20 @@ def amount_of(name: str, most: float, *, whole: bool = False) -> BeforeValidator
         return found
 
     return BeforeValidator(validate)
+
+
+def _axes(grid: Any) -> Any:
+    """A grid whose values are numbers; what is no mapping is left to pydantic."""
+    for name, values in grid.items() if isinstance(grid, Mapping) else ():
+        if not isinstance(values, list | tuple) or not all(isinstance(x, int | float) for x in values):
+            raise ValueError(
+                f"grid.{name}: values must be a list of numbers, as in lr = [0.05, 0.1], got {str(values)[:80]!r}"
+            )
+    return grid
+
+
+Axes: TypeAlias = Annotated[dict[str, tuple[int | float, ...]], BeforeValidator(_axes)]
+"""The axes of a grid, each with its numbers."""
 
 
 def check_participation(

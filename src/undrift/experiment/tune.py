@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from undrift.experiment.amounts import Axes
 from undrift.experiment.config import Config, Scalar
 from undrift.experiment.devices import Workers
 from undrift.experiment.folder import RunError
@@ -60,7 +61,7 @@ class Tuning(Strict):
 
     method: str
     arguments: dict[str, Scalar] = Field(default_factory=dict)
-    grid: dict[str, tuple[int | float, ...]] = Field(default_factory=lambda: dict(GRID))
+    grid: Axes = Field(default_factory=lambda: dict(GRID))
     by: Literal["best", "last"] = "best"
     widenings: Annotated[int, Field(ge=0, le=100)] = 6
     seeds: tuple[int, ...] = ()
