@@ -104,6 +104,10 @@ BAD = [
         "it takes mu: float = 0.01",
     ),
     (
+        ("run", "fedprox", "--set", "mu=abc"),
+        "undrift run: arguments of fedprox: fedprox: mu must be a number, got 'abc'",
+    ),
+    (
         (*RUN, "--set", "lr=0.1"),
         "undrift run: arguments of fedavg: fedavg got an unexpected keyword argument 'lr'; it takes no arguments; "
         "a setting of local training is written local.lr",

@@ -68,6 +68,8 @@ from undrift.algorithms.uniform import uniform
 from undrift.blocks import __all__ as _blocks
 from undrift.core import presets
 from undrift.core.algorithm import Algorithm
+from undrift.util.kinds import check_kinds
+from undrift.util.literals import annotations_of
 from undrift.util.names import unknown_name
 from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
@@ -183,6 +185,7 @@ def make(name: str, *, preset: str | None = None, **arguments: object) -> Algori
     for unknown in sorted(arguments.keys() - known.keys()):
         takes = ", ".join(map(str, known.values())) or "no arguments"
         raise TypeError(f"{name} got an unexpected keyword argument {unknown!r}; it takes {takes}")
+    check_kinds(name, annotations_of(build), arguments)
     made = build(**{**presets.preset(preset).of(name).arguments, **arguments} if preset else arguments)
     if not isinstance(made, Algorithm):
         raise TypeError(f"{name} must return an Algorithm, got {made!r:.80}")

@@ -21,6 +21,7 @@ from undrift.core.report import Scalars, check_names
 from undrift.core.types import ClientT, Cohort, Declared, SentT, ServerT, StateT, Summed, UpT
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step
+from undrift.util.kinds import check_own_kinds
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """Read the declared trees from the type parameters."""
         super().__init_subclass__()
         check_names(cls.__name__, cls.reports)
+        check_own_kinds(cls)
         for name, parameter in zip(("Server", "Client", "Sent", "Up"), _parameters(cls), strict=False):
             tree = _tree(parameter)
             if vars(cls).get(name, tree) is not tree:

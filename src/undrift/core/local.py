@@ -8,6 +8,7 @@ from undrift.core.precision import Precision, check_precision
 from undrift.core.presets import PAPERS, preset
 from undrift.core.schedule import Schedule
 from undrift.core.work import Amount, amount, check_population, checked
+from undrift.util.kinds import kinds_checked
 
 AMOUNTS = ("epochs", "steps", "speed")
 """The settings that may differ between clients and rounds."""
@@ -57,6 +58,7 @@ class Local:
     precision: Precision = "fp32"
     together: int = 1
 
+    @kinds_checked
     def __post_init__(self) -> None:
         positive = {"lr": self.lr, "decay": self.decay, "batch_size": self.batch_size}
         positive |= {name: x for name in ("clip", "deadline") if (x := getattr(self, name)) is not None}

@@ -139,7 +139,7 @@ def fitted(make: Callable[..., object], name: str, value: object) -> object:
     Raises:
         TypeError: the annotation does not allow the value, or it cannot be written as a literal.
     """
-    hint = _hints(make).get(name, Any)
+    hint = annotations_of(make).get(name, Any)
     try:
         return _as(value, hint)
     except TypeError:
@@ -174,7 +174,7 @@ def literals(make: Callable[..., object], *without: str) -> dict[str, Any]:
         >>> literals(model, "classes")
         {'width': <class 'int'>, 'act': typing.Any, '**': typing.Any}
     """
-    hints, out = _hints(make), dict[str, Any]()
+    hints, out = annotations_of(make), dict[str, Any]()
     for name, parameter in signature(make).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY) or name in without:
             continue
@@ -220,7 +220,7 @@ def _is_scalar(hint: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _hints(make: Callable[..., object]) -> dict[str, Any]:
+def annotations_of(make: Callable[..., object]) -> dict[str, Any]:
     """The annotations of a function, or of the constructor of a class; none if they name what does not exist."""
     try:
         own = isinstance(make, type) and not is_dataclass(make)

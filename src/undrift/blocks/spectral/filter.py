@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.core.vector import Layout, Vector
+from undrift.util.kinds import check_own_kinds, kinds_checked
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,6 +25,12 @@ class Filter:
     scope: str | tuple[str, ...] = field(default="all", kw_only=True)
     order: str = field(default="0123", kw_only=True)
 
+    def __init_subclass__(cls) -> None:
+        """Let every filter check the kinds of its arguments."""
+        super().__init_subclass__()
+        check_own_kinds(cls)
+
+    @kinds_checked
     def __post_init__(self) -> None:
         name = type(self).__name__
         if isinstance(self.scope, str) and self.scope not in ("all", "weights"):
