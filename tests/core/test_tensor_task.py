@@ -44,6 +44,11 @@ GOOD: dict[str, Any] = {
         ({"test": (torch.zeros(3, 2), [0])}, "test inputs has 3 examples, but test targets 1"),
         ({"client_tests": [[0]] * 3}, "client_tests: there are 4 clients, but 3 entries"),
         ({"client_tests": [[0]] * 4}, r"client_tests\[0\]: indices are of examples of test, which is not given"),
+        (
+            {"make": nn.Linear(2, 3)},
+            "TensorTask: make builds .*the model's class or a function .*the model Linear",
+        ),
+        ({"make": "net"}, "TensorTask: make builds .*, got str"),
         ({"goal": "mae"}, "goal: no metric is named 'mae'"),
     ],
 )

@@ -150,6 +150,24 @@ def test_other_refusals() -> None:
         epoch(LoaderTask(net, [[{"ids": [1, 2]}, {"ids": [1]}]]), 0)
 
 
+def test_one_data_set_or_one_model_is_refused_with_advice() -> None:
+    with pytest.raises(TypeError, match=r"clients: TensorDataset is one data set, .*Subset\(data, own\) for own in"):
+        LoaderTask(net, WHOLE)
+    with pytest.raises(TypeError, match=r"LoaderTask: make builds .* the model's class or a function"):
+        LoaderTask(net(), SETS)
+    assert LoaderTask(net, ClientSets()).population == len(SETS)
+
+
+class ClientSets(Dataset):
+    """A data set of the clients' data sets."""
+
+    def __len__(self) -> int:
+        return len(SETS)
+
+    def __getitem__(self, client: int) -> Any:
+        return SETS[client]
+
+
 class Named(nn.Module):
     """Returns an object, as models of transformers do."""
 

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
 from undrift.core.example_losses import example_losses
+from undrift.core.making import check_make, initial_model
 from undrift.core.place import Place
 from undrift.core.task import why_not_per_example
 
@@ -59,6 +60,7 @@ class TensorTask:
     name: str = ""
 
     def __post_init__(self) -> None:
+        check_make("TensorTask", self.make)
         inputs, targets = as_pair((self.inputs, self.targets), "")
         test = None if self.test is None else as_pair(self.test, "test ")
         count, tests = len(targets), None
@@ -172,13 +174,6 @@ class TensorTask:
     def _judge(self, model: nn.Module, batch: tuple[Any, Any]) -> Judged:
         outputs = called(model, batch[0])
         return Judged(self.criterion(outputs, batch[1]), outputs, batch[1])
-
-
-def initial_model(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A new model, built under a seed; the global random stream is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return make()
 
 
 def called(model: nn.Module, inputs: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from undrift.data.streams import Streams
 
@@ -52,6 +52,26 @@ def by_column(dataset: Any, column: str) -> list[Any]:
         return [dataset.select(own).remove_columns(column) for own in groups.values()]
     plain = [{key: x for key, x in dataset[i].items() if key != column} for i in range(len(dataset))]
     return [[plain[i] for i in own] for own in groups.values()]
+
+
+def check_not_one(clients: Any) -> None:
+    """Raise if the clients' data are a single data set, of which every example would be a client.
+
+    Args:
+        clients: what was given; a data set whose items are data sets passes.
+    """
+    if _is_data(clients) and len(clients) and not _is_data(clients[0]):
+        raise TypeError(
+            f"clients: {type(clients).__name__} is one data set, and each of its examples would be a client; give a "
+            "list with one data set for each client, as in [Subset(data, own) for own in indices], or "
+            "by_column(data, name)"
+        )
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a data set of torch or of Hugging Face, or a loader."""
+    columnar = hasattr(value, "column_names") and hasattr(value, "select")
+    return columnar or isinstance(value, Dataset | DataLoader)
 
 
 def source(data: Any, collate: Collate | None, what: str, training: bool) -> Source:

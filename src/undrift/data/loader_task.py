@@ -15,8 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
-from undrift.core.tensor_task import BATCH, called, initial_model, one_each
-from undrift.data.batching import Collate, Source, common_size, read, source
+from undrift.core.making import check_make, initial_model
+from undrift.core.tensor_task import BATCH, called, one_each
+from undrift.data.batching import Collate, Source, check_not_one, common_size, read, source
 
 
 class LoaderTask:
@@ -62,6 +63,8 @@ class LoaderTask:
         goal: Goal = None,
         name: str = "",
     ) -> None:
+        check_make("LoaderTask", make)
+        check_not_one(clients)
         if loss is not None and criterion is not None:
             raise ValueError("LoaderTask: give loss, of (model, batch), or criterion, of (outputs, targets), not both")
         self.make, self.seed, self.goal, self.name = make, seed, goal, name

@@ -12,9 +12,9 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import interpolate
 
 from undrift.core.evaluation import Judged, Metric, evaluate, named_metrics
+from undrift.core.making import check_make, initial_model
 from undrift.core.place import Place
 from undrift.core.random import derive
-from undrift.core.tensor_task import initial_model
 from undrift.data.augment import Augment
 from undrift.data.by_index import ByIndex
 from undrift.data.corrupt_tests import CorruptTests
@@ -65,6 +65,7 @@ class DataTask(ByIndex):
     metrics: Mapping[str, Metric] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_make("DataTask", self.make)
         if Augment.parse(self.augment) and self.dataset.kind != "image":
             raise ValueError(f'DataTask: augment must be "none" for {self.dataset.kind}, got {self.augment!r}')
         if not 0 <= self.holdout < 1:
@@ -75,8 +76,7 @@ class DataTask(ByIndex):
             raise ValueError("DataTask: with corruptions only the cross entropy is possible; leave out criterion")
         if self.local_tests is not None and self.holdout:
             raise ValueError(f"DataTask: give holdout or local_tests, not both, got holdout={self.holdout}")
-        count = len(self.clients)
-        if self.local_tests is not None and (own := len(self.local_tests)) != count:
+        if self.local_tests is not None and (own := len(self.local_tests)) != (count := len(self.clients)):
             raise ValueError(f"DataTask: local_tests must have one list for each of {count} clients, got {own}")
 
     def __repr__(self) -> str:
