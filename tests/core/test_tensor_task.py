@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from undrift import Local, Simulation, TensorTask, make
+from undrift import LoaderTask, Local, Simulation, TensorTask, make
+from undrift.core.client import ClientError
 from undrift.core.task import Evaluates, EvaluatesClients
 
 
@@ -108,3 +110,26 @@ def test_evaluation_by_hand() -> None:
     assert TensorTask(**GOOD).evaluate(model) == {}
     numbers = TensorTask(net, GOOD["inputs"], GOOD["inputs"], [[0]], test=test)
     assert numbers.metrics == {} and numbers.label_counts(0) is None
+
+
+@pytest.mark.parametrize("criterion", [nn.MSELoss(), nn.functional.l1_loss])
+def test_numbers_that_would_be_compared_all_with_all_are_refused(criterion: Any) -> None:
+    inputs, numbers = torch.randn(12, 6, generator=torch.Generator().manual_seed(0)), torch.arange(12.0)
+    given: dict[str, Any] = {"make": lambda: nn.Linear(6, 1), "inputs": inputs, "clients": [range(6), range(6, 12)]}
+    task = TensorTask(**given, targets=numbers, criterion=criterion, test=(inputs, numbers))
+    message = r"outputs have the shape \[\d+, 1\] and targets \[\d+\], .*targets.reshape\(-1, 1\)"
+    with pytest.raises(ClientError, match=message):
+        Simulation("fedavg", task).run(1)
+    with pytest.raises(ValueError, match=message):
+        task.evaluate(task.model())
+    own = TensorTask(**given, targets=numbers, criterion=lambda y, t: nn.functional.mse_loss(y.squeeze(1), t))
+    shaped = TensorTask(**given, targets=numbers.reshape(-1, 1), criterion=criterion)
+    for good in (own, shaped):
+        assert Simulation("fedavg", good, Local(lr=0.01)).run(1).round == 1
+
+
+def test_loaders_refuse_the_same() -> None:
+    data = TensorDataset(torch.randn(4, 6), torch.arange(4.0))
+    task = LoaderTask(lambda: nn.Linear(6, 1), [data], criterion=nn.MSELoss())
+    with pytest.raises(ClientError, match=r"outputs have the shape \[4, 1\] and targets \[4\]"):
+        Simulation("fedavg", task).run(1)

@@ -2,10 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
+from inspect import isfunction
 from typing import Any
 
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss
+from torch import Tensor, nn
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    l1_loss,
+    mse_loss,
+    smooth_l1_loss,
+)
 
 Criterion = Callable[[Any, Any], Tensor]
 
@@ -44,3 +52,28 @@ def example_losses(criterion: Callable[[Any, Any], Tensor]) -> Criterion | None:
         return _KNOWN.get(criterion)
     except TypeError:  # a criterion that cannot be hashed is unknown
         return None
+
+
+_FUNCTIONS = (mse_loss, l1_loss, smooth_l1_loss, huber_loss)
+_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+
+
+def criterion_loss(criterion: Criterion, outputs: Any, targets: Any) -> Tensor:
+    """The criterion of outputs and targets; raises if one of torch's would compare every output with every target.
+
+    torch's losses of numbers broadcast outputs of shape (n, 1) and targets of shape (n,) to n x n differences.
+
+    Args:
+        criterion: any; one of your own may take any shapes.
+        outputs: of the model.
+        targets: of the same examples.
+    """
+    known = criterion in _FUNCTIONS if isfunction(criterion) else isinstance(criterion, _MODULES)
+    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+    if known and tensors and outputs.shape != targets.shape and outputs.numel() == targets.numel():
+        raise ValueError(
+            f"criterion: outputs have the shape {list(outputs.shape)} and targets {list(targets.shape)}, so that every "
+            "output would be compared with every target; reshape the targets, as targets.reshape(-1, 1) does, or "
+            "squeeze the outputs in the model"
+        )
+    return criterion(outputs, targets)

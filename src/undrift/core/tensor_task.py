@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, accuracy, evaluate, named_metrics, read_goal
-from undrift.core.example_losses import example_losses
+from undrift.core.example_losses import criterion_loss, example_losses
 from undrift.core.making import check_make, initial_model
 from undrift.core.place import Place
 from undrift.core.task import why_not_per_example
@@ -114,7 +114,7 @@ class TensorTask:
     def loss(self, model: nn.Module, batch: tuple[Any, Any]) -> Tensor:
         """The criterion on one batch."""
         inputs, targets = batch
-        return self.criterion(called(model, inputs), targets)
+        return criterion_loss(self.criterion, called(model, inputs), targets)
 
     def examples(self, client: int) -> int:
         """How many training examples a client has."""
@@ -173,7 +173,7 @@ class TensorTask:
 
     def _judge(self, model: nn.Module, batch: tuple[Any, Any]) -> Judged:
         outputs = called(model, batch[0])
-        return Judged(self.criterion(outputs, batch[1]), outputs, batch[1])
+        return Judged(criterion_loss(self.criterion, outputs, batch[1]), outputs, batch[1])
 
 
 def called(model: nn.Module, inputs: Any) -> Any:

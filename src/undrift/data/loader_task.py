@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
+from undrift.core.example_losses import criterion_loss
 from undrift.core.making import check_make, initial_model
 from undrift.core.tensor_task import BATCH, called, one_each
 from undrift.data.batching import Collate, Source, check_not_one, common_size, read, source
@@ -171,7 +172,7 @@ class LoaderTask:
             return Judged(loss, getattr(outputs, "logits", None), batch.get("labels"))
         inputs, targets = _pair(batch, "loss")
         outputs = called(model, inputs)
-        return Judged(self._criterion(outputs, targets), outputs, targets)
+        return Judged(criterion_loss(self._criterion, outputs, targets), outputs, targets)
 
 
 def lightning_loss(model: Any, batch: Any) -> Tensor:
