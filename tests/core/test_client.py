@@ -168,3 +168,14 @@ def test_a_preset_is_a_local_with_other_values() -> None:
     assert Local.preset("papers", lr=0.05, clip=None) == Local(0.05, 0.998, 1e-3, None, 5, 50)
     with pytest.raises(ValueError, match="no preset is named 'paper'; did you mean 'papers'"):
         Local.preset("paper")
+
+
+def test_a_batch_of_one_example_advises_drop_last() -> None:
+    data = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 2
+    task = TensorTask(lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), *data, [range(5), range(5, 9)])
+    _, record = next(Simulation("fedavg", task, Local(batch_size=4)).rounds(1))
+    (rejection,) = record.rejections
+    assert rejection.client == 0 and "Expected more than 1 value per channel" in rejection.detail
+    assert "Local(drop_last=True) or local.drop_last = true" in rejection.detail
+    _, record = next(Simulation("fedavg", task, Local(batch_size=4, drop_last=True)).rounds(1))
+    assert not record.rejections

@@ -82,6 +82,7 @@ def test_metrics_by_hand() -> None:
         ({"drift": mae}, "'drift' is already a column of the rows; give the metric another name"),
         ({"client_mae": mae}, "'client_mae' is already a column"),
         ({"a b": mae}, "a name has letters, digits"),
+        ([lambda y, t: 0.0], r'a name has letters, digits, .*; write \{"name": f\}, got \'<lambda>\''),
         (["mae", mae], "mae is given twice; give a mapping with two names"),
         ([3], "int must be a function of \\(outputs, targets\\) or have update, compute, reset"),
         ("mae", "give a mapping or a list"),

@@ -58,7 +58,7 @@ def test_the_same_script_goes_on_or_returns_the_result(tmp_path: Path) -> None:
         start(
             task=loaders(), folder=tmp_path / "cut", resume=True, **{**SETTINGS, "local": {"lr": 0.1, "batch_size": 4}}
         )
-    with pytest.raises(RunError, match="exists: name another folder"):
+    with pytest.raises(RunError, match=r"exists: name another folder, or continue its run with resume=True$"):
         start(task=loaders(), folder=tmp_path / "cut", **SETTINGS)
 
 

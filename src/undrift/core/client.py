@@ -17,6 +17,11 @@ from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
 from undrift.core.view import End, Start, Step
 
+_ONE_EXAMPLE = (
+    "; batch normalisation cannot train on a batch of one example: leave out a short last batch with drop_last, "
+    "Local(drop_last=True) or local.drop_last = true, or choose another batch_size"
+)
+
 
 class ClientError(RuntimeError):
     """A client's training failed; the message says in which round, client, step and block."""
@@ -196,7 +201,8 @@ def failed(blocks: dict[str, AnyBlock], error: Exception, round: int, client: in
         client: the client's number.
         step: the local step.
     """
-    return ClientError(f"round {round + 1}, client {client}, step {step}{_place(blocks, error)}: {error}")
+    advice = _ONE_EXAMPLE if str(error).startswith("Expected more than 1 value per channel") else ""
+    return ClientError(f"round {round + 1}, client {client}, step {step}{_place(blocks, error)}: {error}{advice}")
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

@@ -182,7 +182,7 @@ def find_metric(text: str) -> Metric:
 def check_metric(name: str) -> None:
     """Raise if a metric cannot have this name, because a row has another number of that name."""
     if not _NAME.fullmatch(name):
-        raise ValueError(f"metrics: a name has letters, digits, _, - and /, at most 64, got {name!r}")
+        raise ValueError(f'metrics: a name has letters, digits, _, -, /, at most 64; write {{"name": f}}, got {name!r}')
     if name in _TAKEN or name.startswith(("client_", "personal_")):
         raise ValueError(f"metrics: {name!r} is already a column of the rows; give the metric another name")
 

@@ -201,12 +201,18 @@ def read_init(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def check_free(path: Path) -> None:
-    """Raise if a new run cannot have this folder."""
+def check_free(path: Path, python: bool = False) -> None:
+    """Raise if a new run cannot have this folder.
+
+    Args:
+        path: the folder.
+        python: whether the advice is for a caller in Python, not for the command line.
+    """
     if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
         run = (path / "config.toml").is_file()
-        other = f", or resume it with: undrift resume {as_argument(path)}" if run else ""
-        raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder with --out{other}")
+        again = "continue its run with resume=True" if python else f"resume it with: undrift resume {as_argument(path)}"
+        other = ("" if python else " with --out") + (f", or {again}" if run else "")
+        raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder{other}")
 
 
 def check_run(path: Path) -> None:

@@ -70,14 +70,14 @@ def start(
         raise ConfigError('start: name a folder for the run, folder="runs/mine"')
     if config is not None and (settings or task is not None):
         raise ConfigError(f"start: give a config or settings, not both, got {', '.join(settings) or 'task'} besides")
-    made = None if isinstance(task, str) else task
+    made, named = None if isinstance(task, str) else task, config is None
     config = named_config(task, settings) if config is None else config
     path = Path(folder)
     if resume and (path / "config.toml").is_file():
         if made is not None and finished(config, path):
             same_task(path, task_record(made, config.subject))
         return _again(config, path, partial(prepare, config, task=made), watch)
-    check_free(path)
+    check_free(path, python=named)
     _settled(config)  # raises here if the device is missing, before data are loaded
     setup = prepare(config, task=made) if setup is None else setup
     with RunFolder.create(path, setup.config) as run:
