@@ -51,6 +51,7 @@ CORE = [
     "evaluation",
     "compact",
     "example_losses",
+    "making",
     "tensor_task",
     "view",
     "packed",

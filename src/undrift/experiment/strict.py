@@ -47,6 +47,8 @@ def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
     except ValidationError as error:
         complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
         raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where}a text has a character that is none: {error.object[error.start]!r}") from None
     except (OverflowError, RecursionError) as error:
         raise ConfigError(f"{where}a value is out of range: {error}") from None
 
