@@ -184,7 +184,7 @@ def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]]
     text = str(refused.value)
     assert "seed-0 contains a run with other settings (model: 'small-cnn' there, 'cnn' given" in text
     assert "local.lr: 0.1 there, 0.05 given); name another folder with --out" in text
-    assert text.endswith("; 3 more runs there do not fit either") and started == []
+    assert text.endswith(" (and 3 more)") and started == []
     assert {name: (out / name).read_bytes() for name in files} == files
 
 

@@ -75,7 +75,7 @@ class Sheet:
                 except RunError as error:
                     others.append(str(error))
         if others:
-            raise RunError(others[0] + (f"; {len(others) - 1} more runs there do not fit either" if others[1:] else ""))
+            raise RunError(others[0] + (f" (and {len(others) - 1} more)" if others[1:] else ""))
         for trial in ended:
             self.failures.pop(trial.name, None)
             with self.recording(trial):
