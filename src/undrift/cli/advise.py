@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from undrift.cli.app import app, reported
-from undrift.cli.names import check_spelling, completing, models
-from undrift.cli.runs import Data, Partition
+from undrift.cli.names import check_spelling
+from undrift.cli.runs import Data, Model, Partition
 
 if TYPE_CHECKING:
     from undrift.data.skew import DataSkew
@@ -23,13 +23,7 @@ def advise_on_data(
     data: Data = None,
     partition: Partition = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients; default as for undrift run.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="cnn, mlp, ..., or your own: mypackage.nets:Net; default as for undrift run.",
-            autocompletion=completing(models),
-        ),
-    ] = None,
+    model: Model = None,
     seed: Annotated[int, typer.Option(help="Seed of the partition.")] = 0,
     stateless: Annotated[
         bool, typer.Option("--stateless", help="Only methods whose clients keep nothing between rounds.")

@@ -32,6 +32,10 @@ Partition = Annotated[
         autocompletion=completing(PARTITIONS),
     ),
 ]
+Model = Annotated[
+    str | None,
+    typer.Option(help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)),
+]
 Preset = Annotated[
     str | None,
     typer.Option(help="Use a paper's values: papers, fedfft, fedfsa, ...; other settings override them."),
@@ -69,12 +73,7 @@ def run(
         float | None, typer.Option(help="Instead of a cohort: each client takes part with this probability.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)
-        ),
-    ] = None,
+    model: Model = None,
     init: Annotated[
         str | None, typer.Option(help="Initial weights: a .safetensors or .pt file, a run, or package.module:object.")
     ] = None,

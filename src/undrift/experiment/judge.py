@@ -38,17 +38,17 @@ def judged_by(algorithm: Algorithm, local: Local, goal: str | None = None) -> Co
         ('accuracy', 'personal_accuracy')
     """
     wanted = ACCURACY if goal is None else GoalText.parse(goal)
-    return wanted.column(algorithm.personalized or algorithm.keeps_buffers(local))
+    return wanted.column(has_personal(algorithm, local))
 
 
-def has_personal(config: Config) -> bool:
+def has_personal(algorithm: Algorithm, local: Local) -> bool:
     """Whether clients have models of their own.
 
     Args:
-        config: the settings of a run.
+        algorithm: the method.
+        local: the settings of local training.
     """
-    algorithm = config.algorithm()
-    return algorithm.personalized or algorithm.keeps_buffers(config.local.local())
+    return algorithm.personalized or algorithm.keeps_buffers(local)
 
 
 def config_judged_by(config: Config) -> Column:

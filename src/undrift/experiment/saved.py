@@ -64,7 +64,7 @@ class SavedRun:
         if client is None and round is None and (self.folder / MODEL).is_file() and self.summary is not None:
             weights: dict[str, Tensor] = load_file(self.folder / MODEL)
             return weights
-        if client is not None and not has_personal(self.config):
+        if client is not None and not has_personal(self.config.algorithm(), self.config.local.local()):
             raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
         number = None if round is None else chosen_round(self.folder, round)
         with open_state(self.folder, number) as (setup, simulation, state):

@@ -59,7 +59,7 @@ class Roster:
         self.population, self.stopped, self.hosts = population, stopped, hosts
         self.begun = False
         self.conflict = ""
-        self.refused = ""
+        self.refused: dict[int, str] = {}
         self.claims: dict[int, Clients] = {}
         self._pending: dict[int, tuple[str, Message]] = {}
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
@@ -106,7 +106,7 @@ class Roster:
             raise TooFewNodes(
                 f"{len(self.claims)} nodes host {self.hosted} of {self.population} clients after {seconds:g} seconds; "
                 f"wanted: {'all of them' if nodes is None else f'{nodes} nodes'}"
-                + "".join(f"; {why}" for why in (self.conflict, self.refused) if why)
+                + "".join(f"; {why}" for why in (self.conflict, *[*self.refused.values()][-1:]) if why)
             )
         self.begun = True
         return self.split(clients)
@@ -166,6 +166,7 @@ class Roster:
                 raise WireError(reply.why)
             self.claims[number] = self._allowed(node, claimed(reply.message.content, self.population))
             self._session[number] = next(self._sessions)
+            self.refused.pop(number, None)
         except WireError as error:
             # Flower's words for a ClientApp without a function for queries, which `host` registers
             advice = ": its ClientApp does not report its clients; call host(app) there"
@@ -175,7 +176,7 @@ class Roster:
     def _refuse(self, node: int, why: str, poll: float) -> None:
         """Say what is wrong with a node, and query it again later."""
         _log.warning("%s", why)
-        self.refused = why
+        self.refused[node] = why
         self._retry[node] = monotonic() + _AGAIN * poll
 
     def _allowed(self, node: NodeInfo, clients: Clients) -> Clients:
