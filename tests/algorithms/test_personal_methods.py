@@ -22,9 +22,10 @@ from undrift.core.task import Task
 from undrift.core.tensor_task import TensorTask
 from undrift.core.vector import bind
 from undrift.experiment.config import Config
+from undrift.experiment.engines import engine
 from undrift.experiment.measure import Measure
 from undrift.experiment.run import start
-from undrift.experiment.setup import engine, prepare
+from undrift.experiment.setup import prepare
 from undrift.models import MODELS, build, head, resnet
 from undrift.testing import Clinic, Quadratics
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiment_support import tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app, progress
 from undrift.experiment import Config
-from undrift.util.steps import LOG, tell, tell_trial
+from undrift.util.steps import LOG, tell, tell_rounds, tell_trial
 
 ROW = {"round": 1, "train_loss": 0.5, "accuracy": 0.25}
 
@@ -39,6 +39,14 @@ def test_a_log_begins_at_once_and_gets_a_line_every_half_minute(clock: list[floa
         "2 of 40 rounds done  accuracy 25.00%  loss 0.500  (40 s)",
         "3 of 40 rounds done  accuracy 25.00%  loss 0.500  round 4, client 7 of 10  (75 s)",
     ]
+
+
+def test_a_run_that_is_resumed_counts_from_its_checkpoint(clock: list[float]) -> None:
+    out = io.StringIO()
+    with progress.Progress(None, console=Console(file=out)):
+        tell("loading digits")
+        tell_rounds(2, 4)
+    assert out.getvalue().splitlines() == ["loading digits  (0 s)", "2 of 4 rounds done  (0 s)"]
 
 
 def test_a_step_that_takes_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.experiment.checkpoint import intact_round
 
 
 def undrift(*words: object):
@@ -33,22 +32,16 @@ def flip(path: Path) -> None:
 def test_a_damaged_checkpoint_is_reported_and_not_counted(run: Path) -> None:
     newest = run / "checkpoints" / "0000003.safetensors"
     flip(newest)
-    assert intact_round(run / "checkpoints") == 2
     again = undrift("resume", run, "--rounds", 4)
     assert again.exit_code == 0, again.output
     assert f"{newest}: damaged: it is not what 0000003.json describes; resuming after round 2" in again.stderr
-    assert "2 of 4 rounds done" in again.stderr and "3 of 4 rounds done" not in again.stderr.splitlines()[0]
+    assert "2 of 4 rounds done" in again.stderr and "3 of 4 rounds done" not in again.stderr
 
 
 def test_without_an_intact_checkpoint_the_error_names_all_and_says_what_to_do(run: Path) -> None:
     for name in ("0000002.safetensors", "0000003.safetensors"):
         flip(run / "checkpoints" / name)
-    assert intact_round(run / "checkpoints") == 0
     again = undrift("resume", run, "--rounds", 4)
     last = again.stderr.splitlines()[-1]
     assert again.exit_code == 2 and "0000003.safetensors: damaged" in last and "0000002.safetensors: damaged" in last
     assert last.endswith("no checkpoint is intact: restore the run's folder from a backup, or start a new run")
-
-
-def test_no_checkpoint_is_round_0(tmp_path: Path) -> None:
-    assert intact_round(tmp_path) == 0

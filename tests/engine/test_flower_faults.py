@@ -119,6 +119,16 @@ def test_an_app_that_does_not_report_its_clients_is_named(tmp_path: Path) -> Non
         start(strategy_of("fedavg"), grid, 1)
 
 
+def test_a_node_that_answered_later_is_not_named(tmp_path: Path) -> None:
+    grid = StandInGrid(ClientApp(), 3, tmp_path)
+    grid.kill(0)
+    reporting = grid_of("fedavg", 0, tmp_path).app
+    grid.later(0.5, lambda: setattr(grid, "app", reporting))
+    with pytest.raises(TooFewNodes, match="2 nodes host 5 of 8 clients") as raised:
+        start(strategy_of("fedavg"), grid, 1)
+    assert "does not report its clients" not in str(raised.value)
+
+
 def test_r14_too_few_nodes_end_the_wait_on_the_true_clock(real_time: None, tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(TooFewNodes, match="0 of 1 nodes connected within 1 seconds"):

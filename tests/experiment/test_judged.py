@@ -19,10 +19,11 @@ from undrift.cli.progress import Progress
 from undrift.core.local import Local
 from undrift.experiment import Config, start
 from undrift.experiment.compare import Comparison, compare
+from undrift.experiment.engines import engine
 from undrift.experiment.judge import best, config_judged_by, judged_by, measured, rounds_to, run_judged_by
 from undrift.experiment.measure import POINTS, TUNED_POINTS, Measure, personal_every
 from undrift.experiment.results import result
-from undrift.experiment.setup import engine, prepare
+from undrift.experiment.setup import prepare
 from undrift.experiment.statistics import MIXED, cells, judging_note, summarise, to_markdown
 from undrift.experiment.strict import merged
 from undrift.experiment.tune import Tuning, tune

@@ -15,9 +15,10 @@ from undrift.core.client import ClientError
 from undrift.core.random import bernoulli_cohort
 from undrift.data import DataTask
 from undrift.experiment import Config, resume, start
+from undrift.experiment.engines import engine
 from undrift.experiment.folder import RunError
 from undrift.experiment.run import finished
-from undrift.experiment.setup import engine, prepare
+from undrift.experiment.setup import prepare
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

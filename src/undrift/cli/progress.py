@@ -33,10 +33,9 @@ class Progress:
         rounds: how many rounds there are; None if that is not known yet.
         label: the text before the bar.
         console: where to print; None is standard error.
-        done: how many rounds were done before.
     """
 
-    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None, done: int = 0) -> None:
+    def __init__(self, rounds: int | None, label: str = "round", console: Console | None = None) -> None:
         console = Console(stderr=True) if console is None else console
         self.bar = Bar(
             TextColumn("{task.description}"),
@@ -50,8 +49,8 @@ class Progress:
             disable=not console.is_terminal,
         )
         self.rounds, self.begun, self.logged = rounds, perf_counter(), -inf
-        self.task = self.bar.add_task(label, total=rounds, completed=done, status="starting")
-        self.trial, self.done, self.accuracy, self.status, self.step = "", done, "", "", ""
+        self.task = self.bar.add_task(label, total=rounds, status="starting")
+        self.trial, self.done, self.accuracy, self.status, self.step = "", 0, "", "", ""
         self.hinted = False
         self._handler, self._before, self._ended = _Steps(self), (LOG.level, LOG.propagate), Event()
         self._beat = Thread(target=self._watch, daemon=True)
@@ -86,6 +85,19 @@ class Progress:
         self.trial, self.done, self.accuracy, self.status, self.step = trial, 0, "", "", ""
         self.rounds = None
         self.bar.update(self.task, description=escape(trial))
+
+    def starts(self, done: int, rounds: int) -> None:
+        """Show that training starts after so many rounds of an earlier process; a bar of several runs waits for a row.
+
+        Args:
+            done: how many rounds are done.
+            rounds: how many there are in all.
+        """
+        self.done, self.rounds, self.step = done, rounds, ""
+        if not self.trial:
+            self.bar.update(self.task, completed=done, total=rounds)
+        if done:
+            self.log(0)
 
     def row(self, row: dict[str, Any], judged_by: str = GLOBAL, *, rounds: int | None = None, before: int = 0) -> None:
         """Show the row of a round, with the accuracy by which its run is judged; it is not measured in every round.
@@ -147,6 +159,8 @@ class _Steps(logging.Handler):
         if record.levelno >= logging.WARNING:
             self.progress.bar.console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
             return
+        if hasattr(record, "rounds"):
+            self.progress.starts(*record.rounds)
         (self.progress.begin if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
 
 

@@ -171,7 +171,7 @@ def resume_run(
     """
     from undrift.cli.progress import Progress
     from undrift.experiment import Config, resume
-    from undrift.experiment.checkpoint import CheckpointError, intact_round
+    from undrift.experiment.checkpoint import CheckpointError
     from undrift.experiment.folder import RunError, check_run
     from undrift.experiment.recorded import check_references
 
@@ -182,8 +182,7 @@ def resume_run(
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")
-        done = intact_round(folder / "checkpoints")
-        with Progress(rounds or config.rounds, done=done) as progress:
+        with Progress(None) as progress:
             outcome = resume(folder, progress.of(config, folder), **changes)
     if not outcome.trained:
         done = outcome.summary["rounds"]

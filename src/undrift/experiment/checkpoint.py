@@ -8,7 +8,6 @@ The event of the audit log is written between the two, and the manifest contains
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -133,20 +132,6 @@ class Checkpoints:
 def kept_rounds(folder: Path) -> list[int]:
     """The rounds that have a checkpoint in a folder, intact or not, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.json") if re.fullmatch("[0-9]{7,18}", path.stem))
-
-
-def intact_round(folder: Path) -> int:
-    """The round of the newest checkpoint in a folder whose files are undamaged, or 0 if there is none.
-
-    Args:
-        folder: where the checkpoints of a run are stored.
-    """
-    for round in reversed(kept_rounds(folder)):
-        path = folder / f"{round:07d}.json"
-        with suppress(CheckpointError):
-            read_state(path.with_suffix(".safetensors"), read_manifest(path))
-            return round
-    return 0
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class EngineConfig(Strict):
     """
 
     name: Literal["local", "ray", "flower"] = "local"
-    workers: Annotated[int, Field(ge=1, le=4096, strict=True)] | Literal["auto"] = 2
+    workers: int | Literal["auto"] = 2
     device: Annotated[str, AfterValidator(check_name)] = "cpu"
     address: str | None = None
     gpus: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None

@@ -18,10 +18,11 @@ from undrift.experiment.central import refuse_deployed
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.devices import EngineConfig
+from undrift.experiment.engines import engine
 from undrift.experiment.folder import RunError, check_run, same_data, same_init
 from undrift.experiment.initial import describe_init
 from undrift.experiment.recorded import check_references
-from undrift.experiment.setup import Setup, engine, prepare
+from undrift.experiment.setup import Setup, prepare
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
 from undrift.observe.parts import DIRECTIONS

@@ -21,6 +21,7 @@ from undrift.experiment.checked import check_open
 from undrift.experiment.checkpoint import Checkpoints, kept_rounds
 from undrift.experiment.config import Config
 from undrift.experiment.devices import other_device, settled, states_root, warn_other
+from undrift.experiment.engines import engine, runs_behind
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.initial import describe_init
 from undrift.experiment.measure import Measure
@@ -28,13 +29,14 @@ from undrift.experiment.outcome import commit, finish, reopen
 from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
-from undrift.experiment.setup import CLIENTS, Setup, cohort_size, engine, environment, prepare, runs_behind
+from undrift.experiment.setup import CLIENTS, Setup, cohort_size, environment, prepare
 from undrift.experiment.stalled import stalled
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
 from undrift.observe.live import Live
 from undrift.util.shell import as_argument
+from undrift.util.steps import tell_rounds
 from undrift.util.version import __version__
 
 Watch = Callable[[dict[str, Any]], None]
@@ -222,6 +224,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             measure.model,
             output.lens_filter,
         )
+        tell_rounds(state.round, config.rounds)
         live.rewind(state.round)  # before the metrics, which tell how an earlier version counted rounds
         run.metrics.rewind(state.round)
         best: KeepBest | None = None

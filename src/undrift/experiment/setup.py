@@ -1,11 +1,8 @@
-"""Builds what a config describes: data, partition, model, task, engine."""
+"""Builds what a config describes: data, partition, model, task."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +17,11 @@ from undrift.data.losses import find_loss
 from undrift.data.natural import natural
 from undrift.data.partition import Partition, has_clients, parse, partition
 from undrift.data.schemes import Scheme
-from undrift.engine.backend import Backend, InProcess
 from undrift.engine.job import Job
-from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
-from undrift.experiment.devices import Workers, engine_record, plan_of, states_root
+from undrift.experiment.devices import Workers
 from undrift.experiment.initial import begun, check_init
+from undrift.experiment.judge import has_personal
 from undrift.experiment.loading import check_owner, default_clients, load_data
 from undrift.experiment.model import check_fit, check_kind, default_model, maker
 from undrift.experiment.named import check_name, parts
@@ -162,7 +158,7 @@ def _of_task(config: Config, task: Task) -> Setup:
 def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Workers | None = None) -> Setup:
     """The run, with the goal by which it is judged."""
     algorithm, local = config.algorithm(), config.local.local()
-    goal = judged(config.goal, task, able, algorithm.personalized or algorithm.keeps_buffers(local))
+    goal = judged(config.goal, task, able, has_personal(algorithm, local))
     return Setup(config.model_copy(update={"goal": goal}), algorithm, task, split, local, pool, able)
 
 
@@ -225,67 +221,6 @@ def cohort_size(cohort: float | None, clients: int) -> int:
 def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     """A function that builds the model of a run, with its initial weights and its frozen parts."""
     return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)
-
-
-def runs_behind(config: Config) -> bool:
-    """Whether rounds may be evaluated while the next one trains: where clients are trained in other processes.
-
-    The checkpoint of a round is then written while the clients of the next one store their states.
-
-    Args:
-        config: the settings.
-    """
-    return config.engine.name != "local"
-
-
-@contextmanager
-def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
-    """The simulation of a run on the backend it names, closed at the end.
-
-    Args:
-        setup: the run; its engine is settled.
-        states: the clients' state folder.
-        note: called with what engine.json has.
-    """
-    config = setup.config
-    size = cohort_size(config.cohort, setup.task.population)
-    with ExitStack() as stack:
-        expected = size if config.probability is None else max(1, round(config.probability * setup.task.population))
-        plan, probe = plan_of(config.engine, setup.job, expected)
-        if note is not None:
-            note(engine_record(config.engine, plan, probe))
-        backend: Backend
-        root = states_root(states, config.engine.states)
-        if config.engine.name == "local":
-            backend = InProcess(root=root)
-        elif config.engine.name == "ray":
-            from undrift.engine.ray import RayBackend
-
-            held = setup.pool or stack.enter_context(Workers())
-            backend = RayBackend(held.fitting(plan, config.engine.address), root=root)
-        else:
-            from undrift.engine.flower.backend import FlowerBackend
-
-            backend = FlowerBackend(plan.workers, root=states, gpus=plan.gpus)
-        yield stack.enter_context(
-            Simulation(
-                setup.algorithm,
-                setup.task,
-                setup.local,
-                cohort=None if config.probability else size,
-                probability=config.probability,
-                seed=config.seed,
-                bound=config.bound,
-                failures=config.failures,
-                depth=config.output.checkpoint_every * config.output.keep + runs_behind(config),
-                backend=backend,
-                availability=config.availability,
-                sampling=config.sampling,
-                device=config.engine.device,
-                deterministic=config.engine.deterministic,
-                quarantine=None if config.quarantine is None else config.quarantine.rule(),
-            )
-        )
 
 
 def environment() -> dict[str, str | int]:

@@ -39,3 +39,13 @@ def tell_trial(number: int, trials: int, name: str) -> None:
     """
     of = f" of {trials}" if number <= trials else ""
     LOG.debug("trial %d%s (%s)", number, of, name, extra={"trial": True})
+
+
+def tell_rounds(done: int, rounds: int) -> None:
+    """Say that training begins, or goes on after the rounds of an intact checkpoint.
+
+    Args:
+        done: how many rounds are done.
+        rounds: how many there are in all.
+    """
+    LOG.debug(f"resuming after round {done}" if done else "starting", extra={"rounds": (done, rounds)})
