@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from undrift.experiment.config import Config, LocalConfig, OutputConfig
+from undrift.experiment.devices import EngineConfig
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -52,3 +55,21 @@ def test_every_algorithm_is_documented() -> None:
         for part in ("Example:", "References:"):
             assert part in text, f"{name} lacks {part}"
         assert ("Args:" in text) == bool(make.__code__.co_argcount), name
+
+
+def test_the_page_of_run_files_has_every_setting() -> None:
+    page = (ROOT / "docs" / "runs.md").read_text()
+    (file,) = [block for block in re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL) if "[engine]" in block]
+    tables = dict(
+        zip(("", "local", "engine", "output"), re.split(r"^\[\w+\].*$", file, flags=re.MULTILINE), strict=True)
+    )
+    kinds = {"": Config, "local": LocalConfig, "engine": EngineConfig, "output": OutputConfig}
+    missing = [
+        f"{table} {name}"
+        for table, text in tables.items()
+        for name in kinds[table].model_fields
+        if not re.search(rf"^(# )?(\w+, )*{name}\b", text, flags=re.MULTILINE)
+    ]
+    assert set(missing) == {" arguments", " local", " engine", " output"}, (
+        "the tables themselves; arguments in a comment"
+    )

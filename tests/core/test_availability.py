@@ -10,7 +10,7 @@ import pytest
 
 from undrift import Local, Simulation, make
 from undrift.core.participation import Participation, pinned, read_trace
-from undrift.core.random import bernoulli_cohort, cohort, weighted_draw
+from undrift.core.random import bernoulli_size, cohort, weighted_draw
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 EIGHT = Quadratics.scalar([1.0] * 8, [float(i) for i in range(8)], 0.5, (1, 2, 3, 4, 1, 2, 3, 4))
@@ -35,7 +35,8 @@ def test_everyone_available_draws_as_without_a_trace() -> None:
         assert Participation(EIGHT, 3).sample(3, round) == expected
         assert Participation(EIGHT, 3, availability=lambda client, t: True).sample(3, round) == expected
         likely = Participation(EIGHT, probability=0.4, availability={}).sample(3, round)
-        assert likely == bernoulli_cohort(3, round, 8, 0.4) == Participation(EIGHT, probability=0.4).sample(3, round)
+        assert likely == Participation(EIGHT, probability=0.4).sample(3, round)
+        assert likely == cohort(3, round, 8, bernoulli_size(3, round, 8, 0.4))
 
 
 def test_only_available_clients_are_drawn_and_all_of_them_if_they_are_few() -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from own_dtypes import Everything, Language, Texts
-from undrift import Local, Simulation, make
+from undrift import Local, Simulation, TensorTask, make
 from undrift.core.types import ServerState
 from undrift.core.vector import bind
 from undrift.core.wire import fingerprint, from_bytes, to_bytes
@@ -50,6 +50,28 @@ def test_statistics_stay_float32_under_bfloat16_weights() -> None:
     low.restore(torch.full_like(low.buffers, 0.25), torch.tensor([4]))
     assert low.module.running_var.dtype == torch.bfloat16 and low.module.running_var.tolist() == [0.25] * 3
     assert low.statistics()[1].tolist() == [4] and int(low.module.num_batches_tracked) == 4
+
+
+def test_a_client_that_keeps_its_statistics_keeps_their_counters() -> None:
+    """BatchNorm with momentum=None divides by its counter: the kept mean is that of all batches so far."""
+    seen: list[float] = []
+
+    class Norm(nn.BatchNorm1d):
+        """Writes down the mean of every batch that it is trained with."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.extend([float(x.mean())] if self.training else [])
+            return super().forward(x)
+
+    inputs = torch.arange(12.0).reshape(12, 1)
+    task = TensorTask(
+        lambda: nn.Sequential(Norm(1, momentum=None), nn.Linear(1, 2)), inputs, inputs[:, 0].long() % 2, [[*range(12)]]
+    )
+    simulation = Simulation("fedbn", task, Local(lr=1e-6, batch_size=4, steps=1))
+    state = simulation.run(3)
+    norm = simulation.personal(state, 0)[0]
+    assert int(norm.num_batches_tracked) == len(seen) == 3 and len(set(seen)) > 1
+    assert float(norm.running_mean) == pytest.approx(sum(seen) / 3)
 
 
 def test_what_does_not_travel_is_reset_and_may_be_absent() -> None:

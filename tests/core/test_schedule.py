@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from round_support import close, path, watch
-from undrift import Local
+from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.aggregation.normalized import reach
+from undrift.core.rejection import Reason
 from undrift.core.schedule import Schedule
 from undrift.experiment.config import Config
 from undrift.experiment.strict import ConfigError
@@ -168,6 +169,34 @@ def half_after_two(t: int) -> float:
 
 def negative(t: int) -> float:
     return -1.0
+
+
+def warming(t: int) -> float:
+    """A warm-up from 0."""
+    return t / 4
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedcm", "q-fedavg", "fednova"])
+def test_a_rate_of_0_is_refused_before_the_first_round(method: str) -> None:
+    simulation = Simulation(method, BOWLS, replace(LOCAL, schedule="test_schedule:warming"))
+    with pytest.raises(ValueError, match=r"the learning rate of round 1 is 0.*a small rate such as 1e-6"):
+        simulation.run(2)
+    late = Simulation(method, BOWLS, replace(LOCAL, schedule="exponential(0.1)"))
+    with pytest.raises(ValueError, match=r"the learning rate of round 32[0-9] is 0"):
+        late.run(400)
+    assert not late.history
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "q-fedavg", "fednova"])
+def test_a_visit_whose_steps_all_have_the_rate_0_is_idle(method: str) -> None:
+    one, some = (
+        Simulation(method, BOWLS, replace(LOCAL, epochs=1, steps=steps, step_schedule="test_schedule:warming"))
+        for steps in (1, 3)
+    )
+    _, record = one.round(one.start())
+    assert not record.visits and {r.reason for r in record.rejections} == {Reason.IDLE}
+    _, record = some.round(some.start())
+    assert len(record.visits) == 4 and record.moved > 0
 
 
 def test_a_function_by_reference() -> None:

@@ -10,7 +10,7 @@ from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import CoordinateMedian
 from undrift.core.client import ClientError
-from undrift.core.random import bernoulli_cohort, cohort, generator
+from undrift.core.random import bernoulli_size, cohort, generator
 from undrift.core.rejection import Reason
 from undrift.engine.store import StoreError
 from undrift.testing import Clinic, fingerprint
@@ -33,11 +33,15 @@ def test_cohorts_are_fixed_by_seed_and_round_and_are_fair() -> None:
 
 
 def test_bernoulli_cohorts_vary_in_size_and_are_never_empty() -> None:
-    sizes = [len(bernoulli_cohort(0, round, 100, 0.1)) for round in range(300)]
+    sizes = [bernoulli_size(0, round, 100, 0.1) for round in range(300)]
     assert 9 < sum(sizes) / 300 < 11 and len(set(sizes)) > 5
-    assert all(bernoulli_cohort(0, round, 3, 0.01) for round in range(20))
-    with pytest.raises(ValueError, match="probability must be in"):
-        bernoulli_cohort(0, 0, 3, 0.0)
+    assert all(bernoulli_size(0, round, 3, 0.01) for round in range(20))
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ValueError, match="probability must be above 0 and at most 1"):
+            Simulation(make("uniform"), Clinic(), probability=wrong)
+    for sampling in ("uniform", "examples"):
+        with pytest.raises(ValueError, match="between 1 and the population of 8, got 9"):
+            Simulation(make("uniform"), Clinic(), cohort=9, sampling=sampling)
     state, record = next(iter(Simulation(make("uniform"), Clinic(), probability=0.5).rounds(1)))
     assert state.round == 1 and len(record.clients) + len(record.rejections) <= 8
 

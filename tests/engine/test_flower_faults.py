@@ -275,6 +275,15 @@ GRAPHS = {
 }
 
 
+def test_a_round_whose_clients_are_all_in_quarantine_does_not_wait(clock: Clock, tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 8, tmp_path)
+    grid.faults = dict.fromkeys(range(8), rebuilt(GRAPHS["wrong type"]))
+    strategy = strategy_of("fedavg", wait=300.0, quarantine=Quarantine(after=1, rounds=5))
+    start(strategy, grid, 2)
+    assert len(strategy.records[0].rejections) == 8 and len(strategy.records[1].absent) == 8
+    assert clock.now < 1000 + 30.0
+
+
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_s2_malformed_object_graphs(graph: str, tmp_path: Path) -> None:
     """The run survives, nothing of it counts, and its sender is in quarantine afterwards."""

@@ -86,6 +86,22 @@ def test_a_best_round_off_the_schedule_survives_a_rewind(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("early")
+def test_a_best_round_that_a_resumed_run_does_not_reach_is_deleted(tmp_path: Path) -> None:
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    run = settings(method="scaffold", output={**OUTPUT, "checkpoint_every": 4})
+    with pytest.raises(KeyboardInterrupt):
+        start(run, tmp_path / "run", stop)
+    assert kept_rounds(tmp_path / "run" / "best") == [2]
+    assert resume(tmp_path / "run", rounds=1).summary["best_round"] == 1
+    assert {x.name for x in (tmp_path / "run" / "best").iterdir()} == {
+        *("0000001.json", "0000001.safetensors", "clients-0000001")
+    }
+
+
+@pytest.mark.usefixtures("early")
 def test_the_lens_measures_clients_as_they_were(tmp_path: Path) -> None:
     """The states of the best round are those of a run that ended there."""
     long = start(settings(method="scaffold", cohort=8), tmp_path / "long").folder

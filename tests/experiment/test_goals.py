@@ -125,6 +125,9 @@ def test_the_best_round_is_kept_by_its_direction(tmp_path: Any) -> None:
         def save(self, state: Any) -> None:
             self.saved.append(state.round)
 
+        def rewind(self, round: int) -> None:
+            """Nothing is kept yet."""
+
     class State:
         accepted = None
 

@@ -12,7 +12,7 @@ from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Simulation
 from undrift.cli import app
 from undrift.core.client import ClientError
-from undrift.core.random import bernoulli_cohort
+from undrift.core.random import bernoulli_size
 from undrift.data import DataTask
 from undrift.experiment import Config, resume, start
 from undrift.experiment.engines import engine
@@ -46,7 +46,7 @@ def test_a_ratio_is_the_same_run_as_its_number(tmp_path: Path) -> None:
 def test_each_client_takes_part_with_a_probability(tmp_path: Path) -> None:
     config = settings(probability=0.3, rounds=4)
     outcome = start(config, tmp_path / "run")
-    drawn = [len(bernoulli_cohort(config.seed, round, 8, 0.3)) for round in range(4)]
+    drawn = [bernoulli_size(config.seed, round, 8, 0.3) for round in range(4)]
     assert [row["clients"] for row in rows(outcome.folder)] == drawn and len(set(drawn)) > 1
     result = Config.read(outcome.folder / "config.toml")
     assert result.cohort is None and result.probability == 0.3

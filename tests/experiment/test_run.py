@@ -206,7 +206,7 @@ def test_fewer_rounds_than_there_are_cannot_be_asked_for(tmp_path: Path) -> None
     out = tmp_path / "run"
     start(settings(), out)
     (out / "summary.json").unlink()  # it was killed before its result was written
-    with pytest.raises(RunError, match="has 4 rounds already; --rounds 2 cannot take any back, give 4 or more"):
+    with pytest.raises(RunError, match="has 4 rounds already, 2 cannot take any back; give 4 or more"):
         resume(out, rounds=2)
     with pytest.raises(ConfigError, match="rounds"):
         resume(out, rounds=0)

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import own_tasks
 from own_tasks import SETTINGS, lines, loaders
-from undrift import Local, Simulation, make
+from undrift import Local, Simulation, load_run, make
 from undrift.cli import app
 from undrift.core.wire import fingerprint
-from undrift.experiment import Comparison, ConfigError, compare, resume, start
+from undrift.experiment import Comparison, ConfigError, compare, export, resume, start
 from undrift.experiment.folder import RunError
 from undrift.experiment.inspect import look
 from undrift.experiment.tune import Tuning, tune
@@ -150,6 +150,49 @@ def test_personal_methods_are_judged_on_clients_own_tests(tmp_path: Path) -> Non
     assert last["personal_worst_tenth"] == max(clients[:3]), "less is better: the worst is the largest"
     without = start(task=lines(), folder=tmp_path / "without", method="ditto", **SETTINGS)
     assert without.summary["judged_by"] == "mae" and "personal_mae" not in without.summary
+
+
+def test_models_of_a_task_made_in_python_are_read_with_the_task(tmp_path: Path) -> None:
+    task = lines(name="rooms")
+    out = start(task=task, folder=tmp_path / "run", method="ditto", **SETTINGS)
+    assert "ditto on rooms, 4 of 4 rounds" in repr(out)
+    page = out._repr_html_()
+    assert "fashion" not in page and "dirichlet" not in page and "rooms" in page and ">best<" in page
+    run = load_run(out.folder)
+    last, first, own = run.model(task), run.model(task, round=3), run.model(task, client=2)
+    assert not torch.equal(first.last.weight, last.last.weight)
+    assert not torch.equal(own.last.weight, last.last.weight)
+    path = export(out.folder, tmp_path / "own.pt", client=2, task=task)
+    assert torch.equal(torch.load(path, weights_only=True)["last.weight"], own.last.weight)
+    other = replace(task, targets=task.targets + 1)
+    with pytest.raises(RunError, match="it differs in its data"):
+        run.model(other, client=2)
+
+
+def test_fewer_rounds_than_are_done_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(task=lines(), folder=tmp_path / "run", watch=stop, **SETTINGS)
+    done = 3  # every round has a checkpoint
+    with pytest.raises(RunError, match=f"has {done} rounds already, 2 cannot take any back; give {done} or more"):
+        start(task=lines(), folder=tmp_path / "run", resume=True, **{**SETTINGS, "rounds": 2})
+    assert "rounds = 4" in (tmp_path / "run" / "config.toml").read_text()
+    whole = start(task=lines(), folder=tmp_path / "whole", **SETTINGS)
+    assert resume(tmp_path / "run", task=lines()).sha256 == whole.sha256
+
+
+def test_a_round_in_which_nobody_trained_is_not_the_best(tmp_path: Path) -> None:
+    shared = {"rounds": 3, "cohort": 2, "target": 0.001, "availability": "test_tasks:away_in_the_second_round"}
+    out = start(task=Quadratics.random(4), folder=tmp_path / "run", **shared)
+    assert [("train_loss" in row, row["clients"]) for row in rows_of(out.folder)] == [(True, 2), (False, 0), (True, 2)]
+    assert out.summary["best"] > 0 and out.summary["best_round"] != 2 and out.summary["rounds_to_target"] is None
+
+
+def away_in_the_second_round(client: int, round: int) -> bool:
+    return round != 1
 
 
 def test_a_task_of_its_own_class(tmp_path: Path) -> None:

@@ -1,15 +1,24 @@
 """A dry run of every item of every paper: each row in one part, each part with one row; equal ones once."""
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
+from undrift.experiment.compare import Comparison
 from undrift.experiment.dry import dry_run
 from undrift.experiment.sheet import Trial
-from undrift.papers import comparison, crossed, paper, papers
+from undrift.papers import comparison, paper, papers
 from undrift.papers.runner import essence
 from vision_support import operators
+
+
+def crossed(comparison: Comparison) -> Iterator[Trial]:
+    """Runs that cover a comparison: the first part with every row, and every part with its first row."""
+    trials = [trial for trial in comparison.trials() if trial.config.seed == comparison.seeds[0]]
+    first, label = trials[0].setting, trials[0].label
+    return (trial for trial in trials if trial.setting == first or trial.label == label)
 
 
 def selection() -> dict[str, Trial]:

@@ -19,7 +19,6 @@ from undrift.papers import (
     Steps,
     beside,
     comparison,
-    crossed,
     estimate,
     paper,
     papers,
@@ -251,11 +250,6 @@ def test_published_numbers_have_their_runs(name: str) -> None:
 
 def test_the_page_lists_every_item() -> None:
     assert (ROOT / "docs" / "papers.md").read_text() == page(), "run make papers"
-
-
-def test_a_covering_selection_has_every_row_and_every_part(tiny: Paper) -> None:
-    chosen = [(trial.setting, trial.label) for trial in crossed(comparison(tiny, tiny.items["table4"]))]
-    assert chosen == [("skewed", "fedavg"), ("skewed", "fedsam"), ("even", "fedavg")]
 
 
 def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ class Progress:
         if judged_by in row:
             column = Column(judged_by)
             self.accuracy = f"{column.words} {column.text(row[column])}  "
-        self.done, self.status, self.step = row["round"], f"{self.accuracy}loss {row['train_loss']:.3f}", ""
+        loss = f"loss {row['train_loss']:.3f}" if "train_loss" in row else "no client trained"
+        self.done, self.status, self.step = row["round"], self.accuracy + loss, ""
         self.rounds = rounds or self.rounds
         at = f"{escape(self.trial)}, round {self.done} of {self.rounds}" if self.trial else None
         self.bar.update(self.task, completed=before + self.done, status=self.status, description=at)

@@ -138,7 +138,7 @@ def finished(
         counts=counts[:0] if keeps else counts,
         parts=uploads,
     )
-    return upload, ClientState(kept, buffers if keeps else None)
+    return upload, ClientState(kept, buffers, counts) if keeps else ClientState(kept)
 
 
 def starting_loss(
@@ -208,7 +208,7 @@ def failed(blocks: dict[str, AnyBlock], error: Exception, round: int, client: in
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:
     """Put the start of a round into the worker's model."""
     model.check()
-    model.load(w0, broadcast.buffers if state.buffers is None else state.buffers, broadcast.counts)
+    model.load(w0, *state.statistics(broadcast.buffers, broadcast.counts))
 
 
 def _reports(

@@ -108,10 +108,27 @@ class Local:
         return replace(cls(**preset(name).local), **settings)
 
     def rate(self, round: int) -> float:
-        """The learning rate of a round, before the factors of `step_schedule`."""
-        if self.schedule is not None:
-            return self.lr * Schedule.parse(self.schedule).factor(round)
-        return self.lr * self.decay**round
+        """The learning rate of a round, before the factors of `step_schedule`; raises if it is 0.
+
+        Many methods divide a client's displacement by the rate: control variates, momenta, normalised steps.
+        """
+        rate = self.lr * (self.decay**round if self.schedule is None else Schedule.parse(self.schedule).factor(round))
+        if rate == 0:
+            raise ValueError(
+                f"Local: the learning rate of round {round + 1} is 0, schedule={self.schedule!r}, decay={self.decay}; "
+                "a small rate such as 1e-6 of the first keeps every method defined"
+            )
+        return rate
+
+    def check_rates(self, first: int, rounds: int) -> None:
+        """Raise if a round of a run has no learning rate, before it is trained.
+
+        Args:
+            first: the first round, from 0.
+            rounds: how many there are.
+        """
+        for round in range(first, first + rounds):
+            self.rate(round)
 
     def factor(self, step: int, steps: int) -> float:
         """The factor on the round's learning rate at one of a visit's steps."""
@@ -141,7 +158,7 @@ class Local:
     def step_count(self, examples: int, client: int, round: int, seed: int) -> int:
         """The number of local steps of a client in a round; 0 if it has no work, or too little time for one step.
 
-        A fraction of an epoch is rounded to whole steps, one at least.
+        A fraction of an epoch is rounded to whole steps, one at least. Steps that all have the rate 0 are no work.
 
         Args:
             examples: how many training examples the client has.
@@ -160,10 +177,10 @@ class Local:
         else:
             epochs = amount("epochs", self.epochs, seed, client, round)
             steps = max(int(epochs * self.epoch_steps(examples) + 0.5), int(epochs > 0))
-        if self.deadline is None or self.speed is None:
-            return steps
-        reached = self.deadline * amount("speed", self.speed, seed, client, round)
-        return min(steps, int(reached + 1e-9))
+        if self.deadline is not None and self.speed is not None:
+            reached = self.deadline * amount("speed", self.speed, seed, client, round)
+            steps = min(steps, int(reached + 1e-9))
+        return steps if any(self.factor(step, steps) for step in range(steps)) else 0
 
     def whole(self, epochs: int) -> "Local":
         """The same settings with so many whole epochs for every client and no deadline."""

@@ -55,11 +55,13 @@ class Participation:
                 f"give cohort= (a fixed number of clients) or probability=, not both; "
                 f"got {self.cohort} and {self.probability}"
             )
-        if self.cohort is not None and self.cohort < 1:
+        if self.cohort is not None and not 1 <= self.cohort <= self.task.population:
             raise ValueError(
                 f"cohort: size must be between 1 and the population of {self.task.population}, got {self.cohort}; "
                 "None takes all clients"
             )
+        if self.probability is not None and not 0 < self.probability <= 1:
+            raise ValueError(f"probability must be above 0 and at most 1, got {self.probability}")
         if self.weights is not None and self.probability is not None:
             raise ValueError("sampling: weights need a cohort of fixed size; give cohort= instead of probability=")
         if isinstance(self.sampling, str) and self.sampling not in ("uniform", "examples"):
@@ -69,12 +71,19 @@ class Participation:
         if self._present is not None:
             self._present(self.task.population - 1, 0)  # a trace with too few clients raises here
 
+    @property
+    def fixed(self) -> int | None:
+        """The size of every cohort; None if it is drawn."""
+        if self.probability is not None:
+            return None
+        return self.task.population if self.cohort is None else self.cohort
+
     def size(self, seed: int, round: int) -> int:
         """How many clients take part in a round, at most: there may be fewer available."""
-        if self.probability is None:
-            return self.task.population if self.cohort is None else self.cohort
-        available = len(self.available(round))
-        return bernoulli_size(seed, round, available, self.probability) if available else 0
+        if self.fixed is not None:
+            return self.fixed
+        available, probability = len(self.available(round)), self.probability
+        return bernoulli_size(seed, round, available, probability) if available and probability else 0
 
     def available(self, round: int) -> Sequence[int]:
         """The clients that can take part in a round."""

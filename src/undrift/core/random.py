@@ -84,18 +84,11 @@ def cohort(seed: int, round: int, population: int, size: int) -> list[int]:
 
 def bernoulli_size(seed: int, round: int, population: int, probability: float) -> int:
     """How many clients take part in a round if each does with the same probability; one at least."""
-    if not 0 < probability <= 1:
-        raise ValueError(f"bernoulli_cohort: probability must be in (0, 1], got {probability}")
     draw = np.random.default_rng(derive(seed, round, "size"))
     size = 0
     while size == 0:
         size = int(draw.binomial(population, probability))
     return size
-
-
-def bernoulli_cohort(seed: int, round: int, population: int, probability: float) -> list[int]:
-    """The clients of a round, sorted: each with the same probability, at least one. Its cost follows their number."""
-    return cohort(seed, round, population, bernoulli_size(seed, round, population, probability))
 
 
 def weighted_draw(seed: int, round: int, weights: NDArray[np.float64], size: int, purpose: str = "cohort") -> list[int]:

@@ -99,10 +99,19 @@ class Broadcast:
 
 @dataclass(frozen=True, eq=False)
 class ClientState:
-    """What stays with a client between its rounds."""
+    """What stays with a client between its rounds.
+
+    `buffers` and `counts`, the running statistics and their integer counters, are None if clients share them.
+    """
 
     parts: Parts
     buffers: Tensor | None = None
+    counts: Tensor | None = None
+
+    def statistics(self, buffers: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The client's own running statistics and counters, or those given if it has none."""
+        own = self.buffers, self.counts
+        return buffers if own[0] is None else own[0], counts if own[1] is None else own[1]
 
 
 @dataclass(frozen=True, eq=False)

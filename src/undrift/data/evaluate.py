@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.evaluation import evaluating
 from undrift.core.place import placed_with
 from undrift.core.samples import weighted_sum
 from undrift.data.dataset import Split
@@ -38,7 +39,7 @@ class Evaluation:
 def answers(
     module: nn.Module, split: Split, prepare: Callable[[Tensor], Tensor], chosen: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Whether each example is classified correctly, and the mean loss; the module's mode is restored.
+    """Whether each example is classified correctly, and the mean loss; the modes of the module's parts are restored.
 
     Args:
         module: returns the logits of a batch.
@@ -47,18 +48,14 @@ def answers(
         chosen: the indices of the examples to use; None takes all.
     """
     chosen = torch.arange(len(split)) if chosen is None else chosen
-    right, losses, training = list[Tensor](), list[Tensor](), module.training
+    right, losses = list[Tensor](), list[Tensor]()
     parts = torch.split(chosen, BATCH) if len(chosen) else ()
     batches = ((prepare(split.inputs[part]), split.targets[part]) for part in parts)
-    module.eval()
-    try:
-        with torch.inference_mode():
-            for inputs, targets in placed_with(module).ahead(batches):
-                logits = module(inputs)
-                right.append(logits.argmax(1) == targets)
-                losses.append(cross_entropy(logits, targets, reduction="sum"))
-    finally:
-        module.train(training)
+    with evaluating(module), torch.inference_mode():
+        for inputs, targets in placed_with(module).ahead(batches):
+            logits = module(inputs)
+            right.append(logits.argmax(1) == targets)
+            losses.append(cross_entropy(logits, targets, reduction="sum"))
     if not right:
         return torch.empty(0, dtype=torch.bool), float("nan")
     return torch.cat(right).cpu(), weighted_sum(losses, [1] * len(losses)) / len(chosen)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
+from math import nan, sqrt
 from typing import Any
 
 from undrift.core.rejection import Rejection
@@ -42,8 +42,8 @@ class Record:
 
     @property
     def loss(self) -> float:
-        """The mean training loss of these clients."""
-        return sum(visit.loss for visit in self.visits) / max(len(self.visits), 1)
+        """The mean training loss of these clients; nan if there are none."""
+        return sum(visit.loss for visit in self.visits) / len(self.visits) if self.visits else nan
 
     @property
     def distance(self) -> float:
@@ -62,7 +62,7 @@ class Record:
         return sqrt(max(self.norm**2 - self.moved**2, 0.0))
 
     def row(self, lr: float) -> dict[str, Any]:
-        """The numbers of local training as a flat row; its round counts from 1.
+        """The numbers of local training as a flat row; its round counts from 1. Without clients there is no loss.
 
         Args:
             lr: the learning rate of the round.
@@ -72,7 +72,7 @@ class Record:
             "clients": len(self.visits),
             "rejected": len(self.rejections),
             "lr": lr,
-            "train_loss": self.loss,
+            **({"train_loss": self.loss} if self.visits else {}),
             "drift": self.drift,
             "client_distance": self.distance,
             "client_norm": self.norm,

@@ -96,8 +96,7 @@ class Simulation:
         check_task("Simulation", self.task)
         check_local("Simulation", self.local)
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
-        fixed = self.task.population if self.cohort is None else self.cohort
-        algorithm.selection.check_size(None if self.probability is not None else fixed)
+        algorithm.selection.check_size(self.participation.fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
         self.job = Job(
@@ -177,6 +176,7 @@ class Simulation:
         if rounds < 0:
             raise ValueError(f"rounds must be 0 or more, the rounds to add, got {rounds}")
         state = state or self.start()
+        self.local.check_rates(state.round, rounds)
         self.history.rewind(state.round)
         for _ in range(rounds):
             begun = perf_counter()

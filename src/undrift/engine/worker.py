@@ -32,7 +32,7 @@ from undrift.engine.job import Job, Score
 from undrift.engine.object_store import open_store
 from undrift.engine.partial import Partial, TrainedClient
 from undrift.engine.store import MemoryStore, Store, StoreError
-from undrift.util.steps import tell
+from undrift.util.steps import tell, warn
 
 
 class Worker:
@@ -167,31 +167,30 @@ class Worker:
             accepted: for each client with state, the last round in which its upload was accepted.
             batches: how many batches each takes; None takes all.
 
-        It is nan for a client whose state is lost: it is then selected, and rejected with the reason.
+        It is nan for a client whose state is lost or whose data fail: it is then selected and rejected with the reason.
         """
         job, found, broadcast = self.job, dict[int, float](), self.place.to(broadcast)
         for client in clients:
             random = partial(generator, job.seed, broadcast.round, client)
             try:
                 state = self.place.to(self.store.load(client, accepted[client])) if client in accepted else None
-            except StoreError:
+                batched = self.place.ahead(self.task.batches(client, job.local.batch_size, random("selection")))
+                found[client] = starting_loss(
+                    job.algorithm,
+                    self.model,
+                    partial(self.task.loss, self.model.module),
+                    islice(batched, batches),
+                    broadcast,
+                    state,
+                    client=client,
+                    random=random,
+                )
+            except (ClientError, StoreError):
                 found[client] = nan
-                continue
-            batched = self.place.ahead(self.task.batches(client, job.local.batch_size, random("selection")))
-            found[client] = starting_loss(
-                job.algorithm,
-                self.model,
-                partial(self.task.loss, self.model.module),
-                islice(batched, batches),
-                broadcast,
-                state,
-                client=client,
-                random=random,
-            )
         return found
 
     def scores(self, state: ServerState, clients: Iterable[int], score: Score) -> dict[int, float]:
-        """Every client's score with its personal model; nan if its state is lost.
+        """Every client's score with its personal model; nan, with a warning, if its state is lost or its tuning fails.
 
         Args:
             state: the server's.
@@ -203,7 +202,8 @@ class Worker:
             tell("round %d, personal model %d of %d", state.round, number, len(chosen))
             try:
                 found[client] = score(self.job.task, self.personal(client, state), client)
-            except StoreError:
+            except (ClientError, StoreError) as error:
+                warn("client %d has no score of its personal model: %s", client, error)
                 found[client] = nan
         return found
 
@@ -216,14 +216,14 @@ class Worker:
         accepted = state.accepted.get(client)
         kept = None if accepted is None else self.store.load(client, accepted)
         w = algorithm.personal(state.params, kept, self.model.layout)
-        buffers = state.buffers if kept is None or kept.buffers is None else kept.buffers
+        statistics = (kept or ClientState({})).statistics(state.buffers, state.counts)
         examples, epochs = job.task.examples(client), algorithm.personalization.tuning
         if epochs and examples:
             tuner = replace(job, algorithm=tuning(algorithm), local=job.local.whole(epochs))
-            begun = opened(tuner.algorithm, ServerState(state.round, w, buffers, state.counts, {}))
+            begun = opened(tuner.algorithm, ServerState(state.round, w, *statistics, {}))
             self._train(client, examples, self.place.to(send(tuner.algorithm, begun)), None, tuner, None)
         else:
-            self.model.load(w, buffers, state.counts)
+            self.model.load(w, *statistics)
         return self.model.module
 
     def _train(

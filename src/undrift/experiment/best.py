@@ -4,7 +4,8 @@ RUN/best/<round>.json, .safetensors  a checkpoint
 RUN/best/clients-<round>             the clients' states, for methods that keep some
 
 The states are hard links where the file system has them, so they take up space only once the run has moved on. A new
-best round is complete before the old one is deleted.
+best round is complete before the old one is deleted. A run that is resumed from before its best round deletes it and
+reaches it again.
 """
 
 import shutil
@@ -34,13 +35,16 @@ class KeepBest:
         kept: the checkpoints of the folder `best`, of which one is kept.
         clients: the folder of the clients' states.
         column: by which the run is judged.
-        rows: the rows of the rounds so far.
+        rows: the rows of the rounds so far; a best round after the last of them is deleted.
     """
 
     def __init__(self, kept: Checkpoints, clients: Path, column: str, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         self.kept, self.clients, self.column = kept, clients, Column(column)
         before = [row[column] for row in measured(rows, column)]
         self.top = (min if self.column.minimised else max)(before, default=None)
+        done = rows[-1]["round"] if rows else 0
+        self.kept.rewind(done)
+        self._delete_states(lambda there: there > done)
 
     def after(
         self, state: ServerState, row: Mapping[str, Any], save: Callable[[Checkpoints, ServerState], None] | None = None
@@ -65,10 +69,14 @@ class KeepBest:
                 copy_states(root, state.accepted, folder)
         self.kept.save(state) if save is None else save(self.kept, state)
         self.top = row[self.column]
-        for old in self.kept.folder.glob("clients-*"):
-            if old != folder:
-                shutil.rmtree(old)
+        self._delete_states(lambda there: there != state.round)
         return True
+
+    def _delete_states(self, which: Callable[[int], bool]) -> None:
+        """Delete clients' states by their round."""
+        for folder in self.kept.folder.glob("clients-*"):
+            if which(int(folder.name.rpartition("-")[2])):
+                shutil.rmtree(folder)
 
 
 def homes(folder: Path, round: int | None) -> tuple[Path, Path]:

@@ -7,7 +7,7 @@ The event of the audit log is written between the two, and the manifest contains
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -74,10 +74,21 @@ class Checkpoints:
             manifest["log"] = commit(wire.fingerprint(state))
         text = json.dumps({**manifest, "check": _check(manifest)}, indent=2)
         write(self._manifest(state.round), text, follow=False)
-        for round in self.rounds()[: -self.keep]:
+        self._delete(self.rounds()[: -self.keep])
+        return self._state(state.round)
+
+    def rewind(self, round: int) -> None:
+        """Delete the checkpoints of later rounds, which a run that is resumed after this one trains again.
+
+        Args:
+            round: how many rounds are done.
+        """
+        self._delete(kept for kept in self.rounds() if kept > round)
+
+    def _delete(self, rounds: Iterable[int]) -> None:
+        for round in rounds:
             delete(self._manifest(round))
             delete(self._state(round))
-        return self._state(state.round)
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, intact or not, in order."""

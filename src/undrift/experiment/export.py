@@ -44,7 +44,7 @@ def export(
         format: "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of `out`.
         client: the number of a client, for its personal model; None takes the global model.
         round: after how many rounds, or "best", as `SavedRun.weights` takes it; None takes the last.
-        task: the run's task, to build the model for ONNX; None builds what the settings describe.
+        task: the run's task, if it was made in Python; None builds what the settings describe.
     """
     if format is None:
         format = "safetensors" if out is None else _ENDINGS.get(Path(out).suffix)
@@ -59,7 +59,7 @@ def export(
         task = prepare(run.config.model_copy(update={"init": None})).task if task is None else task
         write_onnx(run.model(task, client=client, round=round), _batch(task), path)
         return path
-    weights = run.weights(client=client, round=round)
+    weights = run.weights(task, client=client, round=round)
     if format == "safetensors":
         write(path, save(weights), mode=0o644)
     else:

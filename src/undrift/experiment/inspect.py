@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from undrift.core.task import Task
 from undrift.core.types import ServerState
 from undrift.engine.simulation import Simulation
 from undrift.experiment.best import Round, chosen_round, homes
@@ -23,6 +24,7 @@ from undrift.experiment.folder import RunError, check_run, same_data, same_init
 from undrift.experiment.initial import describe_init
 from undrift.experiment.recorded import check_references
 from undrift.experiment.setup import Setup, prepare
+from undrift.experiment.tasks import same_task, task_record
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
 from undrift.observe.parts import DIRECTIONS
@@ -95,21 +97,26 @@ def open_scene(
 
 
 @contextmanager
-def open_state(folder: Path, round: int | None = None) -> Iterator[tuple[Setup, Simulation, ServerState]]:
+def open_state(
+    folder: Path, round: int | None = None, task: Task | None = None
+) -> Iterator[tuple[Setup, Simulation, ServerState]]:
     """A run, a simulation in this process that can read its clients' states, and the server's state after a round.
 
     Args:
         folder: the run's folder.
         round: after how many rounds; None takes the last intact checkpoint.
+        task: the run's task, if it was made in Python.
     """
     check_run(folder)
     refuse_deployed(
         folder, "see its metrics with undrift report, and its final model with undrift export, without --round"
     )
     check_references(folder)
-    setup = prepare(Config.read(folder / "config.toml"))
+    setup = prepare(Config.read(folder / "config.toml"), task=task)
     if setup.partition is not None:
         same_data(folder, setup.partition)
+    elif task is not None:
+        same_task(folder, task_record(task, setup.config.subject))
     same_init(folder, describe_init(getattr(setup.task, "make", None), setup.config.init))
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})

@@ -103,16 +103,13 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         check_references(folder)
         values = run.config.model_dump()
         given = changes.pop("rounds", None)
-        rounds = values["rounds"] if given is None else given
+        rounds: int = values["rounds"] if given is None else given
         values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
         config = Config.build(values)
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
-        if given is not None and given < (known := max(kept_rounds(folder / "checkpoints"), default=0)):
-            raise RunError(
-                f"{folder} has {known} rounds already; --rounds {given} cannot take any back, give {known} or more"
-            )
+        _check_rounds(folder, rounds)
         why = other_device(run.config.engine, _settled(config).engine)
         if why is not None:
             warn_other(folder, why)
@@ -163,6 +160,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
     """
     if finished(config, folder):
         return
+    _check_rounds(folder, config.rounds)
     setup = ready()
     if not (folder / "config.toml").is_file():
         start(config, folder, watch, setup)
@@ -175,6 +173,13 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
                 f"was, or accept it with: undrift resume {as_argument(folder)} --device {config.engine.device}"
             )
         _go(run, setup, watch)
+
+
+def _check_rounds(folder: Path, rounds: int) -> None:
+    """Raise if a run has more rounds than wanted."""
+    done = max(kept_rounds(folder / "checkpoints"), default=0)
+    if rounds < done:
+        raise RunError(f"{folder} has {done} rounds already, {rounds} cannot take any back; give {done} or more")
 
 
 def _settled(config: Config) -> Config:

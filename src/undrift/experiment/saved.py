@@ -53,10 +53,13 @@ class SavedRun:
         path = self.folder / "report.html"
         return path if path.is_file() else None
 
-    def weights(self, *, client: int | None = None, round: Round | None = None) -> dict[str, Tensor]:
+    def weights(
+        self, task: Task | None = None, *, client: int | None = None, round: Round | None = None
+    ) -> dict[str, Tensor]:
         """The weights of a model, for `load_state_dict`.
 
         Args:
+            task: the run's task, if it was made in Python; the last global model needs none.
             client: the number of a client, for its personal model; None takes the global model.
             round: after how many rounds, if that checkpoint was kept, or "best", if the run keeps its best round
                 (`output.keep_best`); None takes the last.
@@ -67,7 +70,7 @@ class SavedRun:
         if client is not None and not has_personal(self.config.algorithm(), self.config.local.local()):
             raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
         number = None if round is None else chosen_round(self.folder, round)
-        with open_state(self.folder, number) as (setup, simulation, state):
+        with open_state(self.folder, number, task) as (setup, simulation, state):
             population = setup.task.population
             if client is not None and not 0 <= client < population:
                 raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
@@ -82,14 +85,14 @@ class SavedRun:
             client: as in `weights`.
             round: as in `weights`.
         """
-        weights = self.weights(client=client, round=round)
+        weights = self.weights(task, client=client, round=round)
         task = prepare(self.config.model_copy(update={"init": None})).task if task is None else task
         module = task.model()
         load_plain(module, weights)
         return module.eval()
 
     def __repr__(self) -> str:
-        return f"SavedRun({str(self.folder)!r}: {self.config.method} on {self.config.data}, {self._state()})"
+        return f"SavedRun({str(self.folder)!r}: {self.config.method} on {self.config.subject}, {self._state()})"
 
     def _state(self) -> str:
         """How far it is and how good, in a few words."""
@@ -102,9 +105,11 @@ class SavedRun:
     def _repr_html_(self) -> str:
         """The settings and the result, for notebooks."""
         config, summary = self.config, self.summary or {}
-        settings = {name: getattr(config, name) for name in ("method", "data", "partition", "clients", "cohort")}
-        settings |= {name: getattr(config, name) for name in ("model", "init", "seed")}
-        wanted = ("best_accuracy", "best_round", "parameters", "seconds", "sha256")
+        source = ("data", "partition") if config.task is None else ("task",)
+        names = ("method", *source, "clients", "cohort", "model", "init", "seed")
+        settings = {name: getattr(config, name) for name in names}
+        best = run_judged_by(self.folder, config).best_key
+        wanted = (best, "best_round", "parameters", "seconds", "sha256")
         result = {name: summary[name] for name in wanted if name in summary}
         rows = {"rounds": f"{len(self.history)} of {config.rounds}", **settings, **self.history.last(), **result}
         shown = [(name.replace("_", " "), value) for name, value in rows.items() if value is not None]

@@ -3,7 +3,7 @@
 from undrift.papers.catalogue import Item, Paper, paper, papers
 from undrift.papers.estimate import CostEstimate, Steps, estimate
 from undrift.papers.results import ResultLine, beside, texts
-from undrift.papers.runner import comparison, crossed, folder_of, perform, rehearse
+from undrift.papers.runner import comparison, folder_of, perform, rehearse
 
 __all__ = [
     "CostEstimate",
@@ -13,7 +13,6 @@ __all__ = [
     "Steps",
     "beside",
     "comparison",
-    "crossed",
     "estimate",
     "folder_of",
     "paper",

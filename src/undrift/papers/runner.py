@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -122,10 +122,3 @@ def essence(config: Config) -> dict[str, Any]:
     kinds = {name: value if isinstance(value, bool | str) else "#" for name, value in config.arguments.items()}
     values = config.model_dump(include={"data", "model", "weights", "augment"})
     return {**values, **texts, "arguments": kinds, "holdout": config.holdout > 0, "buffers": config.local.buffers}
-
-
-def crossed(comparison: Comparison) -> Iterator[Trial]:
-    """Runs that cover a comparison: the first part with every row, and every part with its first row."""
-    trials = [trial for trial in comparison.trials() if trial.config.seed == comparison.seeds[0]]
-    first, label = trials[0].setting, trials[0].label
-    return (trial for trial in trials if trial.setting == first or trial.label == label)

@@ -152,6 +152,7 @@ class UndriftStrategy(Strategy):
         """
         self.summary()
         self.state = self._first or self._open(initial_arrays)
+        self.local.check_rates(self.state.round, num_rounds)
         self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
         arrays, result = self.arrays(), Result()
         seconds = timeout if self.deadline is None else min(timeout, self.deadline)
@@ -247,7 +248,9 @@ class UndriftStrategy(Strategy):
         out = self.quarantined.out(state.round)
         self._out = {client: str(out[client]) for client in drawn if client in out}
         clients = [client for client in drawn if client not in out]
-        groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
+        groups, lost = dict[int, list[int]](), list[int]()
+        if clients:
+            groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
         broadcast = server.send(self.algorithm, state)
         self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
         self._tally.leave(lost, "no node hosts it")
