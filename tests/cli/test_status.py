@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 from urllib.error import HTTPError
@@ -22,6 +22,7 @@ from undrift.experiment.audit import Audit
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunFolder
 from undrift.experiment.live_status import STATUS, LiveStatus
+from undrift.experiment.stalled import stop_recorded
 
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (-?[0-9.e+-]+|NaN|[+-]Inf)')
 
@@ -134,6 +135,20 @@ def test_a_run_that_is_no_deployment(tmp_path: Path) -> None:
         run.audit.write("begin", round=0)
         assert status(tmp_path / "run").stdout == "run: running\nround 0 of 3\n"
     assert f"to resume: undrift resume {tmp_path / 'run'}" in status(tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(ValueError("red"), "ValueError: red"), (KeyboardInterrupt(), "it was int")]
+)
+def test_a_run_that_stopped_says_why(error: BaseException, said: str, tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", Config(rounds=3)) as run:
+        run.audit.write("begin", round=0)
+        with suppress(ValueError, KeyboardInterrupt), stop_recorded(run.audit.write):
+            raise error
+    assert said in status(tmp_path / "run").stdout and "died" not in status(tmp_path / "run").stdout
+    with RunFolder.open(tmp_path / "run") as run:
+        run.audit.write("resume", round=0)
+    assert "its process has died without a result" in status(tmp_path / "run").stdout
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -8,20 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from undrift.core.evaluation import (
-    BatchMean,
-    Judged,
-    accuracy,
-    direction_of,
-    evaluate,
-    exact_match,
-    label_accuracy,
-    mae,
-    mse,
-    named_metrics,
-    read_goal,
-    rmse,
-)
+from undrift.core.evaluation import BatchMean, Judged, direction_of, evaluate, named_metrics, read_goal
+from undrift.core.metrics import accuracy, exact_match, label_accuracy, mae, mse, rmse
 from undrift.core.samples import mean_of, weighted_sum
 
 
@@ -100,7 +88,7 @@ def test_a_metric_gives_a_number() -> None:
 
 
 def test_references_and_classes_are_metrics() -> None:
-    assert named_metrics(["undrift.core.evaluation:mae"]) == {"mae": mae}
+    assert named_metrics(["undrift.core.metrics:mae"]) == {"mae": mae}
     assert isinstance(named_metrics([Largest])["largest"], Largest)
 
 
@@ -118,3 +106,8 @@ def test_means_and_sums_of_losses_by_hand() -> None:
     losses = [torch.tensor(1.0), torch.tensor(4.0)]
     assert mean_of(list(zip(losses, (3, 1), strict=True))) == 1.75
     assert weighted_sum(losses, (3, 1)) == 7.0
+
+
+def test_padding_does_not_count_as_wrong() -> None:
+    outputs = torch.eye(3)[torch.tensor([[0, 1, 2], [2, 1, 0]])].movedim(2, 1)
+    assert accuracy(outputs, torch.tensor([[0, 1, -100], [2, 0, -100]])) == 0.75

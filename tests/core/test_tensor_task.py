@@ -84,6 +84,20 @@ class Sum(nn.Module):
         return self.linear(left + right)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, torch.uint8, torch.int32])
+def test_classes_of_any_integer_dtype(dtype: Any) -> None:
+    classes = torch.arange(600) % 3
+    targets = classes.to(dtype) if isinstance(dtype, torch.dtype) else classes.numpy().astype(dtype)
+    task = TensorTask(**{**GOOD, "targets": targets, "test": (GOOD["inputs"], targets)})
+    assert task.targets.dtype == torch.int64 and "accuracy" in task.evaluate(task.model())
+    assert task.label_counts(0).tolist() == [1, 1, 0]
+
+
+def test_several_inputs_are_a_dict() -> None:
+    with pytest.raises(TypeError, match=r"inputs: got 2 tensors; give several inputs as a dict by the names"):
+        TensorTask(**{**GOOD, "inputs": (GOOD["inputs"], GOOD["inputs"])})
+
+
 def test_inputs_by_name() -> None:
     halves = {"left": GOOD["inputs"] / 2, "right": GOOD["inputs"] / 2}
     task = TensorTask(Sum, halves, GOOD["targets"], [[0, 1], [2, 3]], test=(halves, GOOD["targets"]))

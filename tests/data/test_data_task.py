@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import Local, Simulation, TensorTask, make
-from undrift.core.evaluation import mae
+from undrift.core.metrics import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
 from undrift.data.evaluate import answers, apportion
 
@@ -226,8 +226,9 @@ def test_per_client_is_the_own_score_of_each(settings: dict[str, Any]) -> None:
 def test_text() -> None:
     tokens = Split(torch.randint(50, (30, 9), dtype=torch.uint8), torch.arange(30) % CLASSES)
     text = Dataset("toy", "text", tokens, tokens, CLASSES, (), (), "Toy", symbols=50)
-    net = partial(nn.Sequential, nn.Embedding(50, 3), nn.Flatten(), nn.Linear(27, CLASSES))
-    task = DataTask(text, [torch.arange(30)], net)
+    task = DataTask(
+        text, [torch.arange(30)], lambda: nn.Sequential(nn.Embedding(50, 3), nn.Flatten(), nn.Linear(27, CLASSES))
+    )
     batch = epoch(task, 0)[0]
     assert batch[0].dtype == torch.int64 and text.shape == (9,)
     assert task.loss(task.model(), batch).isfinite() and task.test(task.model()).examples == 30

@@ -237,3 +237,29 @@ def test_own_loss_and_predictions() -> None:
     model = plain.model()
     assert doubled.evaluate(model)["mae"] == pytest.approx(2 * plain.evaluate(model)["mae"])
     assert plain.evaluate_client(model, 1) == {} and len(plain.evaluate_client(model, 2)) == 2
+
+
+class Two(nn.Module):
+    """Takes two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.head(a) + b
+
+
+def test_several_inputs_that_the_model_does_not_take_are_answered_with_advice() -> None:
+    pairs = [((INPUTS[i], TARGETS[i]), TARGETS[i]) for i in range(8)]
+    task = LoaderTask(Two, [pairs], criterion=nn.MSELoss(), test=pairs)
+    with pytest.raises(TypeError, match=r"Two was called with one list of inputs.*give loss= a function of"):
+        task.evaluate(task.model())
+    named = [{"image": INPUTS[i], "mask": TARGETS[i]} for i in range(8)]
+
+    def loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        return model(batch["image"]).square().mean()
+
+    own = LoaderTask(net, [named], loss=loss, test=named, metrics=["mae"])
+    with pytest.raises(TypeError, match=r"names image, mask.*give predict= .* that returns outputs and targets"):
+        own.evaluate(own.model())

@@ -11,7 +11,7 @@ from audit_support import chained, earlier
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.cli.runs import settings as settings_of
-from undrift.experiment import Config, resume, start
+from undrift.experiment import Comparison, Config, compare, resume, start
 from undrift.experiment.folder import RunError
 from undrift.experiment.stalled import StalledError
 from undrift.experiment.tune import Tuning, tune
@@ -73,6 +73,20 @@ def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Pa
         resume(tmp_path / "run")
     assert len(rows(tmp_path / "run" / "metrics.jsonl")) == 6
     assert config.identity() == settings(rounds=9, bound=1e-9).identity()
+
+
+def test_a_comparison_that_stalled_fails_again_and_one_with_idle_rounds_says_so(tmp_path: Path) -> None:
+    def comparison(patience: int) -> Comparison:
+        base = {**RUN, "method": "fedavg", "rounds": 4, "bound": 1e-9, "output": {"patience": patience}}
+        del base["method"]
+        return Comparison.build({"methods": [{"method": "fedavg"}], "seeds": [0], "base": base})
+
+    for _ in range(2):
+        (failure,) = compare(comparison(2), tmp_path / "stalled")["failures"]
+        assert "no upload was accepted in the last 2 rounds" in failure["error"]
+    assert not compare(comparison(5), tmp_path / "idle")["failures"]
+    text = (tmp_path / "idle" / "table.md").read_text()
+    assert "fedavg: no upload was accepted in 4 of 4 rounds (seed 0)." in text
 
 
 def test_a_trial_that_stalls_has_diverged(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_another_task_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task: lines was made in Python .*resume\(folder, task=task\)"):
         resume(tmp_path / "run", rounds=6)
     answer = CliRunner().invoke(app, ["resume", str(tmp_path / "run"), "--rounds", "6"])
-    assert answer.exit_code == 2 and "undrift.experiment.resume(folder, task=task)" in answer.output
+    assert answer.exit_code == 2 and "resume(folder, task=task)" in answer.output
 
 
 def test_by_reference_on_the_command_line(tmp_path: Path) -> None:
@@ -182,6 +182,26 @@ def test_fewer_rounds_than_are_done_are_refused_and_nothing_is_written(tmp_path:
     assert "rounds = 4" in (tmp_path / "run" / "config.toml").read_text()
     whole = start(task=lines(), folder=tmp_path / "whole", **SETTINGS)
     assert resume(tmp_path / "run", task=lines()).sha256 == whole.sha256
+
+
+def test_other_test_data_are_another_task(tmp_path: Path) -> None:
+    start(task=lines(), folder=tmp_path / "run", **{**SETTINGS, "rounds": 2})
+    other = lines()
+    other = replace(other, test=(other.test[0], -other.test[1]))
+    with pytest.raises(RunError, match=r"it differs in its test data"):
+        start(task=other, folder=tmp_path / "run", resume=True, **SETTINGS)
+
+
+def test_a_first_evaluation_that_fails_names_the_criterion_or_the_metrics(tmp_path: Path) -> None:
+    cases = [
+        (nn.MSELoss(reduction="none"), ["mae"], r"criterion: .*returned a tensor of shape \[20, 1\], not one number"),
+        (nn.NLLLoss(), ["mae"], r"criterion: .*outputs and targets such as torch.float32 \[20, 1\] and torch"),
+        (nn.MSELoss(), {"own": lambda outputs, targets: outputs.nothing}, r"metrics: the first .*AttributeError"),
+    ]
+    for i, (criterion, metrics, message) in enumerate(cases):
+        task = replace(lines(), criterion=criterion, metrics=metrics)
+        with pytest.raises(ConfigError, match=message):
+            start(task=task, folder=tmp_path / str(i), **SETTINGS)
 
 
 def test_a_round_in_which_nobody_trained_is_not_the_best(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ def health(folder: Path, within: float | None = None) -> Health:
     closed = live.get("closed") or events.committed
     limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
     idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
-    state, detail = _state(folder, live, summary, idle, limit, config["rounds"])
+    error = live.get("error") if live.get("phase") in ("failed", "stopped") else events.stopped
+    state, detail = _state(folder, bool(live), str(error or ""), summary, idle, limit, config["rounds"])
     column = live.get("judged_by") or summary.get("judged_by") or str(config.get("goal", "accuracy")).split()[-1]
     scores = [row[column] for row in rows if row.get(column) is not None]
     return Health(
@@ -128,19 +129,17 @@ def health(folder: Path, within: float | None = None) -> Health:
 
 
 def _state(
-    folder: Path, live: Mapping[str, Any], summary: Mapping[str, Any], idle: float, limit: float, rounds: int
+    folder: Path, deployed: bool, error: str, summary: Mapping[str, Any], idle: float, limit: float, rounds: int
 ) -> tuple[State, str]:
     """The state of a run, and what to do about it."""
     held = locked(folder / "lock")
-    again = "give the same flwr run again" if live else f"undrift resume {as_argument(folder)}"
+    again = "give the same flwr run again" if deployed else f"undrift resume {as_argument(folder)}"
     if disk_usage(folder).free < LITTLE:
         again = f"free space on the disk, which is full, and {again}"
     if not held and summary.get("rounds", 0) >= rounds:
         return "ended", f"its result is in {folder / 'summary.json'}"
-    if not held and live.get("phase") in ("failed", "stopped"):
-        return "failed", f"{live.get('error')}; to resume: {again}"
     if not held:
-        return "failed", f"its process has died without a result; to resume: {again}"
+        return "failed", f"{error or 'its process has died without a result'}; to resume: {again}"
     if idle > limit:
         return "stalled", f"no round was closed for {idle:.0f} s (limit {limit:.0f} s); see {folder / 'log.txt'}"
     return "running", ""
@@ -156,6 +155,7 @@ class _Events:
     quarantine: dict[int, tuple[int, str]] = field(default_factory=dict)
     abandoned: int = 0
     restarts: int = 0
+    stopped: str = ""
 
     @classmethod
     def read(cls, path: Path) -> "_Events":
@@ -168,8 +168,10 @@ class _Events:
             elif event == "abandoned":
                 found.abandoned += 1
             elif event in ("begin", "resume"):
-                found.begun = moment
+                found.begun, found.stopped = moment, ""
                 found.restarts += event == "resume"
+            elif event == "stopped":
+                found.stopped = str(entry.get("why"))
             elif event == "reject":
                 found.rejected[str(entry.get("reason"))] += 1
             elif event == "quarantine":

@@ -16,8 +16,9 @@ from undrift.core.block import (
     Spectral,
 )
 from undrift.core.client import ClientError
-from undrift.core.evaluation import METRICS, BatchMean, named_metrics
+from undrift.core.evaluation import BatchMean, named_metrics
 from undrift.core.gate import Gate
+from undrift.core.metrics import METRICS
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.rejection import Reason, Rejection
 from undrift.core.samples import Samples

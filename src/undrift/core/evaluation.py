@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 import torch
 from torch import Tensor, nn
 
+from undrift.core.metrics import METRICS, perplexity
 from undrift.core.place import home, placed_with
 from undrift.core.samples import examples_of, weighted_sum
 from undrift.util.names import suggest
@@ -25,8 +26,6 @@ Goal: TypeAlias = str | tuple[str, Direction] | None
 
 LOSS = "test_loss"
 """The column of the mean loss on held-out data."""
-
-PERPLEXITY = "perplexity"
 
 _NAME = re.compile(r"[A-Za-z][\w/-]{0,63}")
 _TAKEN = {
@@ -89,53 +88,6 @@ class BatchMean:
     def reset(self) -> None:
         """Start again."""
         self.total, self.examples = 0.0, 0
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """The share of examples whose largest output is that of the target class; classes are on the second axis."""
-    return float((outputs.argmax(1) == targets).double().mean())
-
-
-def mse(outputs: Tensor, targets: Tensor) -> float:
-    """The mean squared error."""
-    return float((outputs - targets.view_as(outputs)).double().square().mean())
-
-
-def rmse(outputs: Tensor, targets: Tensor) -> float:
-    """The root of the mean squared error."""
-    return float(mse(outputs, targets) ** 0.5)
-
-
-def mae(outputs: Tensor, targets: Tensor) -> float:
-    """The mean absolute error."""
-    return float((outputs - targets.view_as(outputs)).double().abs().mean())
-
-
-def label_accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """The share of labels that are right: a label is predicted if its logit is above 0."""
-    return float(((outputs > 0) == (targets > 0.5)).double().mean())
-
-
-def exact_match(outputs: Tensor, targets: Tensor) -> float:
-    """The share of examples of which every label is right."""
-    return float(((outputs > 0) == (targets > 0.5)).flatten(1).all(1).double().mean())
-
-
-def perplexity(_outputs: Any, _targets: Any) -> float:
-    """A marker: the exponential of the mean loss on the data, which `evaluate` computes without outputs."""
-    raise TypeError("perplexity is computed from the loss; name it as a metric of a task, or take exp of test_loss")
-
-
-METRICS: Mapping[str, Callable[[Any, Any], float]] = {
-    "accuracy": accuracy,
-    "mse": mse,
-    "rmse": rmse,
-    "mae": mae,
-    "label_accuracy": label_accuracy,
-    "exact_match": exact_match,
-    PERPLEXITY: perplexity,
-}
-"""The metrics that have names."""
 
 
 def named_metrics(metrics: Metrics) -> dict[str, Metric]:

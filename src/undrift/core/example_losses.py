@@ -59,7 +59,7 @@ _MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
 
 
 def criterion_loss(criterion: Criterion, outputs: Any, targets: Any) -> Tensor:
-    """The criterion of outputs and targets; raises if one of torch's would compare every output with every target.
+    """The criterion of outputs and targets, one number; raises if it would compare every output with every target.
 
     torch's losses of numbers broadcast outputs of shape (n, 1) and targets of shape (n,) to n x n differences.
 
@@ -76,4 +76,10 @@ def criterion_loss(criterion: Criterion, outputs: Any, targets: Any) -> Tensor:
             "output would be compared with every target; reshape the targets, as targets.reshape(-1, 1) does, or "
             "squeeze the outputs in the model"
         )
-    return criterion(outputs, targets)
+    loss = criterion(outputs, targets)
+    if isinstance(loss, Tensor) and loss.numel() != 1:
+        raise ValueError(
+            f"criterion: it returned a tensor of shape {list(loss.shape)}, not one number; take the mean, "
+            'as reduction="mean" does'
+        )
+    return loss

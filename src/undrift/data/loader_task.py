@@ -17,7 +17,8 @@ from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
 from undrift.core.example_losses import criterion_loss
 from undrift.core.making import check_make, initial_model
-from undrift.core.tensor_task import BATCH, called, one_each
+from undrift.core.tensor_task import BATCH, called
+from undrift.core.tensors import one_each
 from undrift.data.batching import Collate, Source, check_not_one, common_size, read, source
 
 
@@ -155,9 +156,9 @@ class LoaderTask:
         if self._predict is not None:
             return Judged(loss, *self._predict(model, batch))
         if isinstance(batch, Mapping):
-            return Judged(loss, called(model, batch), batch.get("labels"))
+            return Judged(loss, _outputs(model, batch, "predict"), batch.get("labels"))
         inputs, targets = _pair(batch, "predict")
-        return Judged(loss, called(model, inputs), targets)
+        return Judged(loss, _outputs(model, inputs, "predict"), targets)
 
     def _default(self, model: nn.Module, batch: Any) -> Judged:
         """Loss, outputs and targets without a loss of one's own."""
@@ -171,7 +172,7 @@ class LoaderTask:
                 )
             return Judged(loss, getattr(outputs, "logits", None), batch.get("labels"))
         inputs, targets = _pair(batch, "loss")
-        outputs = called(model, inputs)
+        outputs = _outputs(model, inputs, "loss")
         return Judged(criterion_loss(self._criterion, outputs, targets), outputs, targets)
 
 
@@ -190,6 +191,20 @@ def lightning_loss(model: Any, batch: Any) -> Tensor:
     if not isinstance(loss, Tensor):
         raise TypeError(f"lightning_loss: training_step must return the loss as a tensor, got {type(loss).__name__}")
     return loss
+
+
+def _outputs(model: nn.Module, inputs: Any, argument: str) -> Any:
+    """The model's outputs; several inputs that it does not take so are answered with what does work."""
+    if not isinstance(inputs, Mapping | tuple | list):
+        return called(model, inputs)
+    try:
+        return called(model, inputs)
+    except TypeError as error:
+        given = f"the names {', '.join(map(str, inputs))}" if isinstance(inputs, Mapping) else "one list of inputs"
+        raise TypeError(
+            f"LoaderTask: {type(model).__name__} was called with {given}: {error}; give {argument}= a function of "
+            f"(model, batch){' that returns outputs and targets' if argument == 'predict' else ''}"
+        ) from error
 
 
 def _pair(batch: Any, argument: str) -> tuple[Any, Any]:

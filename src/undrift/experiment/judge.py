@@ -70,6 +70,8 @@ def run_judged_by(folder: Path, config: Config) -> Column:
 def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     """The summary of a run's rows: the best by the given column, the last of all metrics, and totals.
 
+    `idle_rounds`, if there are any, is the number of rounds without an accepted upload.
+
     Args:
         rows: of the rounds, in order; not every round is evaluated.
         judged_by: the column by which the run is judged.
@@ -89,7 +91,9 @@ def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
         summary |= {name: row[name] for name in names if name in row}
     summary |= {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
     personal = [row["personal_seconds"] for row in rows if "personal_seconds" in row]
-    return summary | ({"personal_seconds": sum(personal)} if personal else {})
+    summary |= {"personal_seconds": sum(personal)} if personal else {}
+    idle = sum(row.get("clients") == 0 for row in rows)
+    return summary | ({"idle_rounds": idle} if idle else {})
 
 
 def evaluated(row: Row) -> list[str]:

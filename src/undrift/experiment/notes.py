@@ -38,3 +38,13 @@ def judging_note(rows: Sequence[Row]) -> str:
             " Mixed: some runs of the row were made by a version that judged them by the global model; run them again."
         )
     return note
+
+
+def idle_note(rows: Sequence[Row]) -> str:
+    """Which rows have runs with rounds in which no upload was accepted, as after a divergence; else empty."""
+    notes = [
+        f"{row['label']}: no upload was accepted in {idle} of {rounds} rounds (seed {seed})."
+        for row in rows
+        for seed, (idle, rounds) in row.get("idle", {}).items()
+    ]
+    return " ".join(notes)

@@ -30,7 +30,7 @@ from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, environment, prepare
-from undrift.experiment.stalled import stalled
+from undrift.experiment.stalled import check_stalled, rejected_for, stalled, stop_recorded
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
@@ -161,6 +161,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
     if finished(config, folder):
         return
     _check_rounds(folder, config.rounds)
+    check_stalled(folder, config.output.patience)
     setup = ready()
     if not (folder / "config.toml").is_file():
         start(config, folder, watch, setup)
@@ -212,7 +213,8 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     states_root(run.path / "clients", config.engine.states)  # raises before another place is written down
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
-    with engine(setup, run.path / "clients", partial(run.note, "engine.json")) as simulation:
+    noted = partial(run.note, "engine.json")
+    with stop_recorded(run.audit.write), engine(setup, run.path / "clients", noted) as simulation:
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
@@ -249,7 +251,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
                 watch(row)
             idle = 0 if record.visits else idle + 1
             if idle == output.patience:
-                raise stalled(run.path, record, idle)
+                raise stalled(run.path, rejected_for(record), idle)
 
         apart = runs_behind(config) and best is None
         with trackers(config.output.track, run.path, config) as track, Behind() as behind:

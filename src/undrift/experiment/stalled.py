@@ -1,26 +1,64 @@
-"""The end of a run whose model no longer changes."""
+"""The end of a run before its last round, as its audit log has it, and of one whose model no longer changes."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from undrift.engine.record import Record
 from undrift.experiment.folder import RunError
+from undrift.util.metrics import Metrics
+from undrift.util.shell import as_argument
 
 
 class StalledError(RunError):
     """No upload was accepted for many rounds, so the model did not change."""
 
 
-def stalled(folder: Path, record: Record, idle: int) -> StalledError:
+def rejected_for(record: Record) -> list[str]:
+    """The reasons for which uploads of a round were rejected."""
+    return sorted({rejection.reason.name.lower() for rejection in record.rejections}) or ["no client replied"]
+
+
+def stalled(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
     """The error of a run without progress.
 
     Args:
         folder: the run's.
-        record: of the last round.
+        reasons: why the uploads of the last round were rejected.
         idle: how many rounds in a row had no accepted upload.
     """
-    reasons = sorted({rejection.reason.name.lower() for rejection in record.rejections}) or ["no client replied"]
     return StalledError(
         f"{folder}: no upload was accepted in the last {idle} rounds ({', '.join(reasons)}), so the model does not "
         "change: try a smaller local.lr or set local.clip; audit.jsonl has the reason of every client, and "
         "output.patience the number of such rounds after which a run ends"
     )
+
+
+def check_stalled(folder: Path, patience: int) -> None:
+    """Raise if a run ended because no upload was accepted; `undrift resume` tries it again.
+
+    Args:
+        folder: the run's, new or not.
+        patience: after how many such rounds it ended.
+    """
+    rows = Metrics(folder / "metrics.jsonl").rows()
+    idle = len(list(takewhile(lambda row: row.get("clients") == 0, reversed(rows))))
+    if idle >= patience:
+        raise stalled(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
+
+
+@contextmanager
+def stop_recorded(write: Callable[..., object]) -> Iterator[None]:
+    """Write an event into the audit log if a run ends before its last round; `undrift status` shows it.
+
+    Args:
+        write: of the audit log.
+    """
+    try:
+        yield
+    except BaseException as error:
+        why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        with suppress(OSError):  # the disk may be what failed
+            write("stopped", why=why)
+        raise

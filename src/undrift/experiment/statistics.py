@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from undrift.experiment.costs import cost_cells, cost_note, costs, judge_of, reached_text
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL
-from undrift.experiment.notes import MIXED, judging_note
+from undrift.experiment.notes import MIXED, idle_note, judging_note
 from undrift.util.tables import markdown
 
 Result = Mapping[str, Any]
@@ -140,6 +140,8 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
         if values:
             row[name], row[f"{name}_std"] = spread(list(values.values()))
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
+    idle = {seed: [run["idle_rounds"], run["rounds"]] for seed, run in sorted(own.items()) if run.get("idle_rounds")}
+    row |= {"idle": idle} if idle else {}
     for name in ("last", "best"):
         gap = paired(_judged(own, name), _judged(theirs, name))
         if gap:
@@ -182,7 +184,7 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows)]
+        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows), idle_note(rows)]
         notes += [judging_note(rows)] if "accuracy" not in columns else []
         yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.evaluation import LOSS, direction_of, evaluating, named_metrics, read_goal
+from undrift.core.example_losses import criterion_loss
 from undrift.core.modules import plain_state
 from undrift.core.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tensor_task import TensorTask
@@ -54,8 +55,8 @@ def find_task(text: str) -> Task:
     reference = Reference.parse(name)
     if reference is None:
         raise ConfigError(
-            f"task: {name} was made in Python and has no reference: continue in Python, with "
-            "undrift.experiment.resume(folder, task=task) or start(..., folder=folder, task=task, resume=True); the "
+            f"task: {name} was made in Python and has no reference: give the task in Python, as in resume(folder, "
+            "task=task) and export(folder, task=task) of undrift.experiment or load_run(folder).model(task); the "
             'command line needs task = "package.module:function"'
         )
     found = reference.resolve()
@@ -124,12 +125,20 @@ def abilities(task: Task) -> Abilities:
     with evaluating(model):
         try:
             columns = tuple(task.evaluate(model)) if isinstance(task, Evaluates) else ()
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             metrics = getattr(task, "metrics", None)
-            parts = set(map(id, model.modules()))
-            inside = any(id(frame.f_locals.get("self")) in parts for frame, _ in walk_tb(error.__traceback__))
-            if inside or not metrics or not isinstance(metrics, Mapping | Sequence):
-                raise  # the user's own model or evaluation: its traceback says where
+            frames, parts = [frame for frame, _ in walk_tb(error.__traceback__)], set(map(id, model.modules()))
+            if any(id(frame.f_locals.get("self")) in parts for frame in frames):
+                raise  # the user's own model: its traceback says where
+            for frame in frames:
+                if frame.f_code is criterion_loss.__code__:
+                    outputs, targets = (_described(frame.f_locals[name]) for name in ("outputs", "targets"))
+                    raise ConfigError(
+                        f"criterion: the first evaluation failed ({type(error).__name__}: {error}); does it take "
+                        f"outputs and targets such as {outputs} and {targets}?"
+                    ) from error
+            if not metrics or not isinstance(metrics, Mapping | Sequence):
+                raise  # the user's own evaluation
             raise ConfigError(
                 f"metrics: the first evaluation failed ({type(error).__name__}: {error}); do the metrics "
                 f"{', '.join(named_metrics(metrics))} fit the model's outputs and the targets?"
@@ -138,6 +147,11 @@ def abilities(task: Task) -> Abilities:
             task.evaluate_client(model, client) for client in range(task.population)
         )
     return Abilities(columns, own)
+
+
+def _described(value: Any) -> str:
+    """A tensor by its dtype and shape; anything else by its class."""
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def judged(goal: str | None, task: Task, able: Abilities, personal: bool) -> str | None:
@@ -180,6 +194,7 @@ def task_record(task: Task, text: str) -> dict[str, Any]:
             "initial weights": _hash(plain_state(task.model())),
             "examples of each client": _hash(examples),
             "data": _data(task, examples),
+            **({"test data": _hash([task.test, task.client_tests])} if isinstance(task, TensorTask) else {}),
         },
     }
 
