@@ -378,3 +378,19 @@ class ReportsWhileGathering(Robust):
 def test_contract_catches(block: AnyBlock, slot: str | None, promise: str) -> None:
     with pytest.raises(ContractError, match=promise):
         check_block(block, slot)
+
+
+@dataclass(frozen=True)
+class Unsized(Correction[None, None, None, Piece]):
+    """Uploads an array whose length it does not declare."""
+
+    def finish(self, state, end):
+        return Piece(end.delta[:4]), None
+
+
+def test_an_array_without_a_length_is_refused_when_the_algorithm_is_built() -> None:
+    message = r"drift=Unsized: Piece.values is an Array: declare its length in sizes\(\), .* return {'values': 10}"
+    with pytest.raises(TypeError, match=message):
+        Algorithm(drift=Unsized())
+    with pytest.raises(TypeError, match=message):
+        check_block(Unsized())

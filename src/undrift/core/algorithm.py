@@ -71,6 +71,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         for slot, block in self.slots():
             _fits(slot, block)
+            _declares_sizes(slot, block)
         for slot, block in self.slots():
             for other, needed in block.needs.slots.items():
                 if not isinstance(getattr(self, other), needed):
@@ -199,6 +200,16 @@ def _fits(slot: str, block: object) -> None:
         else f"{name} is not a block: derive it from undrift.blocks.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
+
+
+def _declares_sizes(slot: str, block: AnyBlock) -> None:
+    """Reject a block that uploads an array without a declared length, by which the gate checks uploads."""
+    for name, kind in kinds(block.Up).items():
+        if kind == "array" and name not in block.sizes():
+            raise TypeError(
+                f"{slot}={type(block).__name__}: {getattr(block.Up, '__name__', block.Up)}.{name} is an Array: declare "
+                f"its length in sizes(), for example return {{{name!r}: 10}}"
+            )
 
 
 @dataclass(frozen=True)
