@@ -1,6 +1,7 @@
 """The task over a data set: its batches, its augmentation, the tests of all and of each client."""
 
 import pickle
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Generator, Tensor, nn
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core.metrics import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
-from undrift.data.evaluate import answers, apportion
+from undrift.data.evaluate import answers, apportion, numbers
 
 CLASSES = 4
 MEAN, STD = (0.5, 0.25), (0.2, 0.1)
@@ -246,6 +247,19 @@ def test_text() -> None:
 def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         toy(**changes)
+
+
+def test_indices_that_cannot_be_written_to_are_read_without_a_warning() -> None:
+    """As those that come from another process are."""
+    chosen, warned = np.arange(5), torch.is_warn_always_enabled()
+    chosen.flags.writeable = False
+    torch.set_warn_always(True)  # otherwise torch warns once in a process
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert numbers(chosen, 5, "client 0").tolist() == [0, 1, 2, 3, 4]
+    finally:
+        torch.set_warn_always(warned)
 
 
 def test_bad_numbers() -> None:

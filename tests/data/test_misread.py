@@ -101,6 +101,17 @@ def test_images_with_other_channels_are_refused(tmp_path: Path) -> None:
         load(str(tmp_path / "images.npz"))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32"])
+def test_images_of_another_type_are_refused_with_the_one_that_works(tmp_path: Path, dtype: str) -> None:
+    np.savez(tmp_path / "images.npz", inputs=np.zeros((12, 3, 16, 16), dtype), targets=np.arange(12) % 2)
+    with pytest.raises(
+        DataError,
+        match=rf"'inputs' of train is {dtype} of shape \[12, 3, 16, 16\]: images must be uint8, from 0 to 255, and "
+        r"rows of numbers an array of two axes; convert it",
+    ):
+        load(str(tmp_path / "images.npz"))
+
+
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the column 'a' is there more than once; rename one of them"):
         load(table(tmp_path, "a,a,label\n" + "1,2,x\n3,4,y\n" * 6))

@@ -267,6 +267,11 @@ def _channels(column: Any) -> int:
 
 def _finite(column: Any, name: str, split: str, source: str) -> NDArray[np.float64]:
     """A column as numbers; raises if it has texts or a number that is not finite."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "iufb" and column.ndim > 2:
+        raise DataError(
+            f"{source}: {name!r} of {split} is {column.dtype} of shape {list(column.shape)}: images must be uint8, "
+            "from 0 to 255, and rows of numbers an array of two axes; convert it"
+        )
     if not isinstance(column, np.ndarray) or column.dtype.kind not in "iufb" or column.ndim != 1:
         raise DataError(f"{source}: column {name!r} is not a column of numbers; leave it out of inputs and targets")
     numbers = column.astype(np.float64)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -82,7 +83,8 @@ def apportion(counts: Tensor, seats: int) -> Tensor:
 
 def numbers(chosen: Any, size: int, whose: str) -> Tensor:
     """Indices as a tensor, validated against the size of the data."""
-    found = torch.as_tensor(chosen, dtype=torch.int64)
+    own = np.require(chosen, requirements="W") if isinstance(chosen, np.ndarray) else chosen  # torch warns otherwise
+    found = torch.as_tensor(own, dtype=torch.int64)
     if len(found) and not 0 <= int(found.min()) <= int(found.max()) < size:
         span = f"{int(found.min())} to {int(found.max())}"
         raise ValueError(f"DataTask: {whose} must contain indices in [0, {size}), got {span}")
