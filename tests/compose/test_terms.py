@@ -12,6 +12,7 @@ from undrift.compose.cards import card, markdown, pages, write
 from undrift.compose.grammar import composed, text, with_arguments
 from undrift.compose.presets import resolve
 from undrift.experiment import Config, ConfigError
+from undrift.experiment.tune import Tuning
 from undrift.testing import check_block
 
 
@@ -95,11 +96,31 @@ def test_arguments_beside_a_term(own_code: Path) -> None:
     config = Config.build({"method": "their_parts:fedpull", "arguments": {"mu": 0.3}})
     assert config.algorithm().objective.mu == 0.3 and composed(config.method)
     assert with_arguments("fedavg", {}) == "fedavg"
-    with pytest.raises(ConfigError, match="a composition includes them"):
+    twice = (
+        r"arguments: 'their_parts:fedpull\(0.1\)' has arguments in its brackets; write all of them there, or all of "
+        r"them as arguments of 'their_parts:fedpull'$"
+    )
+    with pytest.raises(ConfigError, match=twice):
         Config.build({"method": "their_parts:fedpull(0.1)", "arguments": {"mu": 0.3}})
+    with pytest.raises(ConfigError, match=r"'sam\(0.1\)' has arguments in its brackets; write all of them there$"):
+        Config.build({"method": "sam(0.1)", "arguments": {"blend": 0.3}})
     with pytest.raises(ConfigError, match="unexpected keyword argument 'nu'; it takes mu"):
         Config.build({"method": "their_parts:fedpull", "arguments": {"nu": 0.3}})
     assert resolve("fedfft", "fedsam + their_parts:Shrink").method == "fedsam(rho=0.1) + their_parts:Shrink"
+
+
+def test_arguments_to_tune(own_code: Path) -> None:
+    """Those of a term alone; several terms are refused with what works."""
+    for method in ("their_parts:fedpull", "objective:proximal"):
+        tuning = Tuning.build({"method": method, "grid": {"mu": [0.1, 0.2]}})
+        assert tuning.config((0.2,)).algorithm().objective.mu == 0.2
+    with pytest.raises(
+        ConfigError,
+        match=r'arguments: a composition includes them; write method = "scaffold \+ sam\(rho=0.05\)"; to tune mu, '
+        r'write one term alone, "objective:proximal", or a function with this argument that returns the Algorithm, '
+        r'"package.module:function"$',
+    ):
+        Tuning.build({"method": "fedavg + their_parts:Shrink", "grid": {"mu": [0.1, 0.2]}})
 
 
 def test_cards_of_ones_own_methods(plugged: Path, tmp_path: Path) -> None:

@@ -150,8 +150,16 @@ def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
     """
     if not arguments:
         return text
-    if "(" in text or "+" in text:
-        raise ValueError('arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"')
+    if len(split(text)) > 1:
+        raise ValueError(
+            'arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"; to tune '
+            f'{next(iter(arguments))}, write one term alone, "objective:proximal", or a function with this argument '
+            'that returns the Algorithm, "package.module:function"'
+        )
+    bare, brackets, _ = text.partition("(")
+    if brackets:
+        beside = f", or all of them as arguments of {bare.strip()!r}" if ":" in bare else ""
+        raise ValueError(f"arguments: {text!r} has arguments in its brackets; write all of them there{beside}")
     return f"{text}({', '.join(f'{key}={written(value)}' for key, value in arguments.items())})"
 
 
