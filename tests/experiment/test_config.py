@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from undrift.core.local import PRESETS, Local
+from undrift.experiment.compare import TableConfig
 from undrift.experiment.config import Config, LocalConfig
 from undrift.experiment.setup import cohort_size
 from undrift.experiment.strict import ConfigError
@@ -106,6 +107,15 @@ def test_weights_can_be_set_for_any_method() -> None:
         ({"method": "fedsam", "arguments": {"rho": -1.0}}, "SAM: rho must be 0 or more"),
         ({"roundss": 3}, "roundss: unknown key; did you mean 'rounds'?"),
         ({"local": {"learning": 3}}, "local.learning: unknown key; known are lr, decay"),
+        (
+            {"local": {"momentum": 0.9}},
+            r"local.momentum: unknown key; a local optimizer is a part of the method: "
+            r'method = "fedavg \+ local-sgd\(momentum=0.9\)" or "fedavg \+ local-adam"$',
+        ),
+        ({"local": {"optimizer": "adam"}}, r"local.optimizer: unknown key; a local optimizer is a part of the method"),
+        ({"metrics": 3}, r"metrics: input should be a list in brackets, \[\.\.\.\], got '3'"),
+        ({"metrics": "maee"}, "no metric is named 'maee'; did you mean 'mae'"),
+        ({"output": {"lens": "foo"}}, "output.lens.0: input should be 'spectrum', .* got 'foo'"),
         ({"local": {"preset": "paper"}}, "local.preset: no preset is named 'paper'; did you mean 'papers'"),
         ({"local": {"preset": ["papers"]}}, "local.preset: no preset is named"),
         ({"local": {"presett": "papers"}}, "local.presett: unknown key; did you mean 'preset'?"),
@@ -127,6 +137,22 @@ def test_weights_can_be_set_for_any_method() -> None:
 def test_what_cannot_work_is_refused_by_name(values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config.build(values)
+
+
+def test_advice_on_local_optimizers_works() -> None:
+    found = [
+        Config.build({"method": f"fedavg + {term}"}).algorithm() for term in ("local-sgd(momentum=0.9)", "local-adam")
+    ]
+    assert [type(algorithm.local_optimizer).__name__ for algorithm in found] == ["LocalSGD", "LocalAdam"]
+
+
+def test_a_text_is_a_list_of_one() -> None:
+    """As --set metrics=mae gives it."""
+    config = Config.build({"metrics": "mae", "output": {"lens": "heterogeneity", "track": "mlflow"}})
+    assert (
+        config.metrics == ("mae",) and config.output.lens == ("heterogeneity",) and config.output.track == ("mlflow",)
+    )
+    assert TableConfig.model_validate({"columns": "cost"}).columns == ("cost",)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, check_names, prepare, variant
 from undrift.experiment.sheet import Sheet, Trial
 from undrift.experiment.statistics import Columns
-from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
+from undrift.experiment.strict import LISTED, ConfigError, Strict, checked, merged, read_toml
 from undrift.experiment.targets import split_targets
 from undrift.util.files import make_private, write
 from undrift.util.names import suggest
@@ -38,7 +38,7 @@ _ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seed
 class TableConfig(Strict):
     """What the printed table and table.md show; table.json has everything."""
 
-    columns: tuple[Columns, ...] = ("accuracy",)
+    columns: Annotated[tuple[Columns, ...], LISTED] = ("accuracy",)
 
 
 class Comparison(Strict):

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
@@ -33,7 +26,7 @@ from undrift.experiment.goals import Goal, LossText, MetricTexts, TaskText, chec
 from undrift.experiment.initial import Frozen, Init
 from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.quarantined import QuarantineConfig
-from undrift.experiment.strict import Strict, checked, read_toml
+from undrift.experiment.strict import LISTED, Strict, checked, read_toml
 from undrift.experiment.targets import run_numbers
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
@@ -52,6 +45,11 @@ _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}),
 """The keys that a preset sets, and what they are when not given."""
 
 
+_OPTIMIZER = (
+    'a local optimizer is a part of the method: method = "fedavg + local-sgd(momentum=0.9)" or "fedavg + local-adam"'
+)
+
+
 class LocalConfig(Strict):
     """How every client trains, with any method: the fields and defaults of `undrift.Local`.
 
@@ -59,6 +57,7 @@ class LocalConfig(Strict):
     """
 
     shorthands = ("preset",)
+    elsewhere = dict.fromkeys(("optimizer", "momentum", "nesterov", "betas"), _OPTIMIZER)
 
     lr: Positive = Local.lr
     decay: Annotated[float, Field(gt=0, le=1, strict=True)] = Local.decay
@@ -107,10 +106,10 @@ class OutputConfig(Strict):
     checkpoint_every: Count = 1
     keep: Annotated[int, Field(ge=1, le=1000, strict=True)] = 2
     keep_best: bool = False
-    track: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = ()
+    track: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], LISTED] = ()
     lens_every: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 5
     lens_clients: Annotated[int, Field(ge=2, le=10_000_000, strict=True)] = 4
-    lens: tuple[Literal["spectrum", "divergence", "heterogeneity"], ...] = ("spectrum", "divergence")
+    lens: Annotated[tuple[Literal["spectrum", "divergence", "heterogeneity"], ...], LISTED] = ("spectrum", "divergence")
     lens_filter: str | None = None
     patience: Count = 10
 

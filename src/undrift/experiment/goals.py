@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator
 from undrift.core.evaluation import Direction, direction_of, find_metric
 from undrift.data.losses import check_loss
 from undrift.experiment.named import parts
+from undrift.experiment.strict import LISTED
 from undrift.util.literals import written
 from undrift.util.references import Reference
 
@@ -170,5 +171,5 @@ def without_data(values: dict[str, Any]) -> dict[str, Any]:
 
 TaskText = Annotated[str | None, BeforeValidator(task_text)]
 LossText = Annotated[str | None, AfterValidator(check_loss)]
-MetricTexts = Annotated[tuple[str, ...] | None, AfterValidator(metric_texts)]
+MetricTexts = Annotated[tuple[str, ...] | None, LISTED, AfterValidator(metric_texts)]
 Goal = Annotated[str | None, AfterValidator(lambda text: None if text is None else str(GoalText.parse(text)))]

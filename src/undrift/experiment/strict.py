@@ -6,7 +6,7 @@ from math import copysign
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from undrift.util.names import suggest
 
@@ -14,6 +14,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST = 100_000
 """The most characters that a text in settings may have."""
+
+
+LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+"""Annotates a list of texts: one text is a list of one."""
 
 
 class ConfigError(ValueError):
@@ -27,6 +31,8 @@ class Strict(BaseModel):
 
     shorthands: ClassVar[tuple[str, ...]] = ()
     """Keys that stand for several fields; they are expanded before validation."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Keys that are no fields although users look for them here, and what to write instead."""
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
@@ -110,15 +116,19 @@ def _complaint(kind: type[BaseModel], detail: Any) -> str:
     names = [str(part) for part in detail["loc"]]
     key = ".".join(names) or "settings"
     if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key; {suggest(names[-1], _keys(kind, names[:-1]))}"
+        table = _table(kind, names[:-1])
+        own = table.elsewhere if table is not None and issubclass(table, Strict) else {}
+        return f"{key}: unknown key; {own.get(names[-1]) or suggest(names[-1], _keys(table))}"
     if detail["type"] == "value_error":
         text = str(detail["ctx"]["error"])
         return text if not names or any(name in text for name in names) else f"{key}: {text}"
+    if detail["type"] == "tuple_type":
+        return f"{key}: input should be a list in brackets, [...], got {str(detail['input'])[:80]!r}"
     return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
 
 
-def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """The keys of a pydantic model, or of one nested in it, also in a list."""
+def _table(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    """The pydantic model at a path in another, also in a list; None if there is none."""
     for name in (name for name in path if not name.isdigit()):
         annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
         inner = [
@@ -127,6 +137,13 @@ def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
             if isinstance(part, type) and issubclass(part, BaseModel)
         ]
         if not inner:
-            return []
+            return None
         kind = inner[0]
+    return kind
+
+
+def _keys(kind: type[BaseModel] | None) -> list[str]:
+    """The keys of a pydantic model."""
+    if kind is None:
+        return []
     return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]
