@@ -218,6 +218,15 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
         ({"methods": [{"method": "fedprox", "arguments": {"nu": 1}}], "baseline": ""}, "arguments of fedprox: .*nu"),
         ({"baseline": "fedavgg"}, "baseline: no row is labelled 'fedavgg'; did you mean 'fedavg'"),
         ({"methods": [{"method": "fedavg", "label": "../up"}], "baseline": "../up"}, r"'\.\./up' cannot be a folder's"),
+        (
+            {"methods": [{"method": "fedfft + drift:scaffold-i(option=1)"}], "baseline": ""},
+            r"methods: 'fedfft \+ drift:scaffold-i\(option=1\)' cannot name its row's folder; give the row a label, "
+            r'label = "fedfft-drift-scaffold-i-option-1"$',
+        ),
+        (
+            {"methods": [{"method": "mine:fedmine", "arguments": {"a": [0.1, 0.2]}}], "baseline": ""},
+            r'methods: .mine:fedmine. cannot name .*, label = "mine-fedmine"$',
+        ),
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),
         ({"seeds": [1, 1]}, "seeds: 1 is given 2 times"),
         ({"seeds": []}, "seeds: .*at least 1 item"),

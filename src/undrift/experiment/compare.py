@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers
-from undrift.experiment.expand import expand
+from undrift.experiment.expand import expand, value_name
 from undrift.experiment.rows import ROWS, Entry, check_rows, row_in
 from undrift.experiment.run import complete
 from undrift.experiment.setup import Setup, check_names, prepare, variant
@@ -75,7 +75,9 @@ class Comparison(Strict):
         labels = [entry.label for entry in self.methods]
         _distinct("seeds", list(map(str, self.seeds)), "each counts once")
         _distinct("methods", labels, "give one of them another label")
-        for name in [*labels, *self.settings]:
+        for entry in self.methods:
+            _labelled(entry)
+        for name in self.settings:
             named(name)
         for place, values in [("base", self.base), *((f"settings.{k}", v) for k, v in self.settings.items())]:
             for key in sorted(values.keys() & _ELSEWHERE.keys()):
@@ -223,6 +225,16 @@ def named(name: str) -> str:
             f"{name!r} cannot be a folder's name: use 1 to 64 letters, digits, '_', '-', and '.' before a digit"
         )
     return name
+
+
+def _labelled(entry: Entry) -> None:
+    """Validate a row's label, which names its folder; a method that cannot be one needs a label."""
+    if not _NAME.fullmatch(entry.method) and entry.label.startswith(entry.method):
+        short = value_name(entry.method)[:40].strip("-.") or "mine"
+        raise ValueError(
+            f'methods: {entry.method!r} cannot name its row\'s folder; give the row a label, label = "{short}"'
+        )
+    named(entry.label)
 
 
 def _distinct(what: str, names: list[str], advice: str) -> None:

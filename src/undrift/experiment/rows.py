@@ -18,8 +18,8 @@ class Entry(Strict):
     """A row of the table.
 
     Args:
-        method: an algorithm's name, or a composition.
-        label: the name of the row; empty takes the method's.
+        method: an algorithm's name, a composition or a reference.
+        label: the name of the row and of its folder; empty takes the method's name, which a composition has not.
         arguments: of the method.
         local: local settings of its own, if the comparison allows them (`own_local`).
         model: a model of its own, if the comparison allows it (`own_model`); None takes that of all rows.
