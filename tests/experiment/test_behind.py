@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from undrift.experiment import Config, resume, run, setup, start
+from undrift.experiment import Config, engines, resume, run, start
 from undrift.experiment.behind import Behind
 from undrift.experiment.measure import Measure
 
@@ -43,7 +43,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds are evaluated behind training on this process's engine too."""
     monkeypatch.setattr(run, "runs_behind", lambda _: True)
-    monkeypatch.setattr(setup, "runs_behind", lambda _: True)
+    monkeypatch.setattr(engines, "runs_behind", lambda _: True)
 
 
 def test_rounds_are_stored_in_order() -> None:

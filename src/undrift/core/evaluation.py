@@ -158,7 +158,7 @@ def read_goal(goal: Goal, metrics: Mapping[str, Any]) -> tuple[str, Direction] |
         metrics: the metrics there are; those that give several numbers have columns "name/key".
 
     Example:
-        >>> read_goal("mae", {"mae": mae}), read_goal(("bleu", "max"), {"bleu": mae})
+        >>> read_goal("mae", {"mae": abs}), read_goal(("bleu", "max"), {"bleu": abs})
         (('mae', 'min'), ('bleu', 'max'))
     """
     if goal is None:
