@@ -394,3 +394,16 @@ def test_an_array_without_a_length_is_refused_when_the_algorithm_is_built() -> N
         Algorithm(drift=Unsized())
     with pytest.raises(TypeError, match=message):
         check_block(Unsized())
+
+
+@dataclass(frozen=True)
+class Misspelt(Correction[None, None, None, None]):
+    """Means `correct`."""
+
+    def corect(self, state: None, g: Vector, step: object) -> Vector:
+        return g
+
+
+def test_a_misspelt_hook_is_named() -> None:
+    with pytest.raises(ContractError, match=r"Misspelt.corect is no hook and is never called; is correct meant\?"):
+        check_block(Misspelt())

@@ -5,7 +5,6 @@ what was promised, where it was broken and what to do. The checks share one play
 """
 
 from dataclasses import is_dataclass, replace
-from inspect import isfunction, signature
 from math import isfinite
 from random import Random
 from typing import Any
@@ -21,6 +20,7 @@ from undrift.core.gate import Gate
 from undrift.core.optimizer import LocalOptimizer
 from undrift.core.types import ClientState, ServerState, kinds
 from undrift.core.wire import fingerprint
+from undrift.testing.hooks import check_hooks
 from undrift.testing.reports import check_reports
 from undrift.testing.rounds import CLIENTS, LOCAL, demand, fingerprints, play, run, simulate, states_of, visit
 from undrift.testing.tasks import Clinic, clinic
@@ -50,7 +50,7 @@ def check_block(
         raise ContractError(f"{name} must be immutable and hashable: {error}; use tuples for lists") from None
     for tree in (block.Server, block.Client, block.Sent, block.Up):
         kinds(tree)
-    _check_hooks(block, SLOTS[slot])
+    check_hooks(block, SLOTS[slot])
     filled: dict[str, Any] = {slot: block}
     check_algorithm(replace(host or Algorithm(), **filled), task)
 
@@ -280,18 +280,6 @@ def _is(kind: str, x: Any, params: Tensor) -> bool:
 def _describe(x: Any) -> str:
     """A value in a few words."""
     return f"a tensor {tuple(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else repr(x)
-
-
-def _check_hooks(block: AnyBlock, kind: type[AnyBlock]) -> None:
-    """Every hook takes what the base's does."""
-    for name in dir(kind):
-        hook, own = getattr(kind, name), getattr(type(block), name)
-        if isfunction(hook) and isfunction(own) and not name.startswith("_"):
-            expected, actual = signature(hook), signature(own)
-            demand(
-                len(actual.parameters) == len(expected.parameters),
-                f"{type(block).__name__}.{name}{actual}: it is called as {name}{expected}",
-            )
 
 
 def _weights(module: nn.Module) -> Tensor:

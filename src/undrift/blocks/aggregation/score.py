@@ -49,7 +49,7 @@ class _Scored(Scoring[Score, Score]):
         """The score, unless the perturbation reports it."""
         return {} if end.peer("perturbation", Scored) else self.as_report(state)
 
-    def weight(self, examples: int, score: Score) -> float:
+    def dampened(self, examples: int, score: Score) -> float:
         """The weight; a claimed score can make it 1 + beta times the number of examples at most."""
         follows = max(0.0, 1 + self.beta * min(max(score.c, -1.0), 1.0))
         return examples * follows / (1 + self.gamma * self.steepness(score))
@@ -74,7 +74,7 @@ class ByScore(_Scored, Summing[Compass, None, Compass, Score, Score]):
 
     def weigh(self, upload: Upload, up: Score) -> float:
         """The weight of the score."""
-        return self.weight(upload.examples, up)
+        return self.dampened(upload.examples, up)
 
     def weights(self, upload: Upload, up: Score) -> Mapping[str, float]:
         """The number of examples, in case all weights are zero."""
@@ -122,7 +122,7 @@ class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
 
     def weigh(self, upload: Upload, up: Score) -> float:
         """The weight of the score."""
-        return self.weight(upload.examples, up)
+        return self.dampened(upload.examples, up)
 
     def gather(
         self, uploads: Sequence[Upload], ups: Sequence[Score], gathered: Gathered[Compass]
