@@ -241,3 +241,10 @@ def test_it_is_light(tmp_path: Path) -> None:
     code = "import sys, undrift.cli, undrift.cli.health, undrift.cli.prometheus; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_a_personal_run_without_a_result_is_judged_by_its_personal_models(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", Config(rounds=3)) as run:
+        run.metrics.append({"round": 1, "clients": 3, "train_loss": 0.5, "accuracy": 0.3, "personal_accuracy": 0.8})
+    found = health(tmp_path / "run")
+    assert (found.judged_by, found.score) == ("personal_accuracy", 0.8)

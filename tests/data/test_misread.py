@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from undrift.data import load
+from undrift.data.columns import Reading
 from undrift.data.dataset import DataError
-from undrift.data.given import _inputs, _numbers
+from undrift.data.given import _inputs, _numbers, convert
 from undrift.data.images import channels_last
 
 STREAM = np.random.default_rng(0)
@@ -131,3 +132,81 @@ def test_a_constant_column_stays_small_in_the_test_set(tmp_path: Path) -> None:
     table(tmp_path / "d", "a,b,label\n" + "0.1,1,x\n0.1,2,y\n" * 500, "train.csv")
     table(tmp_path / "d", "a,b,label\n0.2,1,x\n0.1,2,y\n", "test.csv")
     assert float(load(str(tmp_path / "d")).test.inputs.abs().max()) < 2
+
+
+def split_tables(folder: Path, train: str, test: str) -> str:
+    folder.mkdir()
+    (folder / "train.csv").write_text(train)
+    (folder / "test.csv").write_text(test)
+    return str(folder)
+
+
+def test_labels_and_owners_have_one_type_in_both_splits(tmp_path: Path) -> None:
+    texts = split_tables(tmp_path / "texts", rows(["01", "02", "x1"] * 4), rows(["01", "02"]))
+    with pytest.raises(DataError, match=r"column 'label' has different types, .* in train and int64 in test"):
+        load(texts)
+    owned = split_tables(
+        tmp_path / "owned", rows(["0,007", "1,A1"] * 4, "a,label,site"), rows(["0,007", "1,007"], "a,label,site")
+    )
+    with pytest.raises(DataError, match="column 'site' has different types"):
+        load(owned, owner="site")
+
+
+def test_a_few_whole_floats_in_the_test_split_are_classes_too(tmp_path: Path) -> None:
+    labels, mixed = (np.arange(100) % 6).astype(float), np.array([0.0, 0.5] * 5)
+    inputs = {"x_train": STREAM.random((100, 2)), "x_test": STREAM.random((10, 2))}
+    np.savez(tmp_path / "s.npz", **inputs, y_train=labels, y_test=labels[:10])
+    assert load(str(tmp_path / "s.npz")).classes == 6
+    np.savez(tmp_path / "m.npz", **inputs, y_train=labels.astype(int), y_test=mixed)
+    assert load(str(tmp_path / "m.npz")).classes == 0
+
+
+def test_an_index_of_rows_is_no_input(tmp_path: Path) -> None:
+    lines = [f"{n},{n % 7}.5,{'ab'[n % 2]},{n // 20}" for n in range(40)]
+    path = table(tmp_path, "\n".join([",a,site,label", *lines]) + "\n")
+    for settings in ({}, {"owner": "site"}):
+        found = load(path, **settings)
+        assert found.train.inputs.shape[1] == 1 and "an index" in found.title
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame({"a": np.arange(40) % 7 / 2, "label": np.arange(40) // 20}).sample(frac=1).to_parquet(
+        tmp_path / "p.parquet"
+    )
+    assert load(str(tmp_path / "p.parquet")).train.inputs.shape[1] == 1
+
+
+def test_owners_of_an_archive_are_no_input_and_other_arrays_are_refused(tmp_path: Path) -> None:
+    arrays = {"inputs": STREAM.random((40, 3)), "targets": np.arange(40) % 2}
+    np.savez(tmp_path / "o.npz", **arrays, owners=np.arange(40) // 10)
+    for settings in ({}, {"owner": "owners"}):
+        assert load(str(tmp_path / "o.npz"), **settings).train.inputs.shape[1] == 3
+    np.savez(tmp_path / "v.npz", **arrays, x_val=STREAM.random((4, 3)))
+    with pytest.raises(DataError, match=r"and perhaps owners.*found inputs, targets, x_val"):
+        load(str(tmp_path / "v.npz"))
+
+
+def test_a_missing_text_is_named(tmp_path: Path) -> None:
+    path = table(tmp_path, rows(["cat,x", "dog,", ",y", "cat,x"] * 3, "a,label,site"))
+    with pytest.raises(DataError, match="column 'label' of train has no value in row 2"):
+        load(path)
+    with pytest.raises(DataError, match="column 'site' of train has no value in row 1"):
+        load(table(tmp_path, rows(["cat,x", "dog,"] * 6, "a,label,site"), "s.csv"), owner="site")
+
+
+def test_folders_with_images_that_are_not_read_are_refused(tmp_path: Path) -> None:
+    whole = pictures(tmp_path / "whole")
+    (whole / "birds").mkdir()
+    Image.new("L", (16, 16)).save(whole / "birds" / "0.bmp")
+    with pytest.raises(DataError, match=r"0.bmp: images in folders are .*convert it or move it away"):
+        load(str(whole))
+    split = pictures(tmp_path / "split" / "train").parent
+    (split / "test" / "cats").mkdir(parents=True)
+    with pytest.raises(DataError, match="test: there are no images"):
+        load(str(split))
+
+
+def test_settings_of_files_are_refused_for_arrays_and_classes_count() -> None:
+    x, y = STREAM.random((60, 2)), np.arange(60) % 7
+    assert convert((x, y), "m", Reading(classes=0)).classes == 0
+    assert convert((x, (y % 2).astype(float)), "m", Reading(classes=2)).classes == 2
+    with pytest.raises(DataError, match="side is a setting of tables and image files"):
+        convert((x, y), "m", Reading(side=16))

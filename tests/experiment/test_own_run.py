@@ -13,6 +13,7 @@ from undrift.cli import app
 from undrift.experiment import Comparison, Config, compare, resume, start
 from undrift.experiment.dry import dry_run
 from undrift.experiment.folder import RunError
+from undrift.experiment.inspect import look
 from undrift.experiment.setup import default_model, prepare
 from undrift.experiment.strict import ConfigError
 
@@ -153,3 +154,16 @@ def test_default_models_fit_the_size() -> None:
     assert default_model(load("digits", resize=16), Config().algorithm()) == "small-cnn"
     with pytest.raises(ConfigError, match="model 'cnn' reads image data and these are table data; try 'mlp'"):
         prepare(Config.build({"data": "houses.csv(target='price')", "partition": "iid", "model": "cnn"}))
+
+
+@pytest.mark.parametrize("target", ["y", "y;z"])
+def test_the_lens_compares_no_classes_where_targets_are_numbers(target: str, here: Path) -> None:
+    draw = np.random.default_rng(0).random((60, 4))
+    lines = [",".join([*map(str, row), "pqr"[n % 3]]) for n, row in enumerate(draw.tolist())]
+    (here / "numbers.csv").write_text("\n".join(["a,b,y,z,site", *lines]) + "\n")
+    data = f"numbers.csv(target={target!r}, inputs='a;b')"
+    result = run_cli("run", "fedavg", "--data", data, "--partition", "column:site", "--rounds", "1", "--out", "run")
+    assert result.exit_code == 0, result.output
+    found = look(Path("run"), parts=["embedding", "joint", "views"], clients=3)
+    assert set(found["skipped"]) == {"tsne_features", "joint"} and "features of each class" not in found["views"]
+    assert found["embedding"]["pca_update"]["points"]

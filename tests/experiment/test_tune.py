@@ -92,7 +92,8 @@ def test_steps(values: list[float], up: bool, expected: float) -> None:
 def test_scores() -> None:
     rows = [{"clients": 2, "train_loss": 1.0, "client_accuracy": x} for x in (0.2, 0.6, 0.5)]
     assert (score(rows), score(rows, "last")) == (0.6, 0.5)
-    assert str(score([*rows, {"clients": 0, "train_loss": 0.0, "client_accuracy": 0.9}])) == "nan"
+    assert str(score([*rows, {"clients": 0, "rejected": 2, "client_accuracy": 0.9}])) == "nan"
+    assert score([*rows, {"clients": 0, "rejected": 0, "client_accuracy": 0.9}]) == 0.9, "nobody was available"
     assert str(score([*rows, {"clients": 1, "train_loss": inf, "client_accuracy": 0.9}])) == "nan"
 
 

@@ -6,7 +6,7 @@ A run is "running", "stalled" if its last round is too old, "failed" if its proc
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shutil import disk_usage
@@ -102,7 +102,7 @@ def health(folder: Path, within: float | None = None) -> Health:
     idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
     error = live.get("error") if live.get("phase") in ("failed", "stopped") else events.stopped
     state, detail = _state(folder, bool(live), str(error or ""), summary, idle, limit, config["rounds"])
-    column = live.get("judged_by") or summary.get("judged_by") or str(config.get("goal", "accuracy")).split()[-1]
+    column = live.get("judged_by") or summary.get("judged_by") or _judged_by(config, rows)
     scores = [row[column] for row in rows if row.get(column) is not None]
     return Health(
         run=folder.resolve().name,
@@ -126,6 +126,13 @@ def health(folder: Path, within: float | None = None) -> Health:
         restarts=events.restarts,
         free=disk_usage(folder).free,
     )
+
+
+def _judged_by(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The metric of a run that has no result yet: of personal models, if its rows have it."""
+    metric = str(config.get("goal", "accuracy")).split()[-1]
+    personal = f"personal_{metric}"
+    return personal if any(personal in row for row in rows) else metric
 
 
 def _state(

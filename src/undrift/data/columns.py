@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undrift.core.random import derive
 from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.images import MODES, SizeError, channels_last, decode, opened, rows
+from undrift.data.images import MODES, SizeError, channel_statistics, channels_last, decode, opened, rows
 from undrift.data.tables import Columns, is_encoded
 
 TARGETS = ("label", "target", "class", "y", "labels", "targets")
@@ -93,8 +93,10 @@ def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[
     classes = _targets(splits, targets, reading, source, arrays)
     if reading.owner:
         owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
-        put(arrays, "owners", owners, np.unique(np.concatenate(list(owners.values())), return_inverse=True)[1])
+        put(arrays, "owners", owners, np.unique(_joined(owners, reading.owner, source), return_inverse=True)[1])
     images = is_encoded(train[inputs[0]])
+    if images and len(inputs) > 1:
+        raise DataError(f"{source}: a column of images is the only input; leave {', '.join(inputs[1:])} out of inputs")
     made = Made("image" if images else "table", classes, [], [])
     if images:
         _images(splits, inputs[0], reading.side, source, arrays, made)
@@ -149,20 +151,14 @@ def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
     return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}
 
 
-def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel, in [0, 1]; a channel of one value has the deviation 1."""
-    counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
-    values = np.arange(256) / 255
-    mean = [float(count @ values / count.sum()) for count in counts]
-    spread = [float(np.sqrt(count @ (values - m) ** 2 / count.sum())) for count, m in zip(counts, mean, strict=True)]
-    return mean, [std or 1.0 for std in spread]
-
-
 def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], list[str], list[str]]:
     """The columns of targets and of inputs, and those that are neither because they are not numbers."""
     names = list(train)
     targets = _names(reading.target) or _default_targets(names, source)
-    rest = [name for name in names if name not in (*targets, reading.owner)]
+    archive = all(re.fullmatch(r"(inputs|targets|owners)\d*", name) for name in names)
+    index = [name for name in names if re.fullmatch(r"|__index_level_\d+__", name)]  # of the rows, as pandas writes it
+    index += [name for name in names if archive and name.startswith("owners")]
+    rest = [name for name in names if name not in (*targets, *index, reading.owner)]
     inputs = _names(reading.inputs) or [name for name in rest if is_encoded(train[name])]
     if not reading.inputs and len(inputs) > 1:
         raise DataError(f"{source}: several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
@@ -171,7 +167,8 @@ def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], l
     inputs = [name for name in rest if train[name].dtype.kind in "iufb"]
     if not inputs:
         raise DataError(f"{source}: no column of numbers or images is left as input; found {', '.join(names)}")
-    return targets, inputs, [name for name in rest if name not in inputs]
+    ignored = [name for name in (*rest, *index) if name not in inputs and (name != reading.owner or not name)]
+    return targets, inputs, [name or "an index" for name in ignored]
 
 
 def _default_targets(names: list[str], source: str) -> list[str]:
@@ -193,16 +190,17 @@ def _names(text: str) -> list[str]:
 def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, source: str, arrays: Arrays) -> int:
     """Put the targets into the arrays; returns how many classes there are, 0 for numbers."""
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
-    if reading.classes is None and len(names) == 1 and all(_whole(own[0]) for own in columns.values()):
-        columns = {split: [own[0].astype(np.int64)] for split, own in columns.items()}
-    first = columns["train"][0]
-    if len(names) > 1 or reading.classes == 0 or (first.dtype.kind == "f" and reading.classes is None):
+    firsts = [own[0] for own in columns.values()]
+    floats = all(x.dtype.kind in "iuf" for x in firsts) and any(x.dtype.kind == "f" for x in firsts)
+    if reading.classes is None and len(names) == 1 and floats and _whole(np.concatenate(firsts)):
+        columns, floats = {split: [own[0].astype(np.int64)] for split, own in columns.items()}, False
+    if len(names) > 1 or reading.classes == 0 or (floats and reading.classes is None):
         for split, own in columns.items():
             finite = [_finite(x, n, split, source).astype(np.float32) for x, n in zip(own, names, strict=True)]
             arrays[f"{split}-targets"] = np.column_stack(finite) if len(names) > 1 else finite[0]
         return 0
     single = {split: own[0] for split, own in columns.items()}
-    whole = np.concatenate(list(single.values()))
+    whole = _joined(single, names[0], source)
     kinds, numbers = np.unique(whole, return_inverse=True)
     if whole.dtype.kind in "iu" and len(kinds) > max(MANY, len(whole) // 2):
         raise DataError(
@@ -220,9 +218,20 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, 
     return reading.classes or len(kinds)
 
 
+def _joined(splits: Mapping[str, NDArray[Any]], name: str, source: str) -> NDArray[Any]:
+    """A column of classes or owners of all splits; raises if it is not of one type, or a value is missing."""
+    for split, column in splits.items():
+        if column.dtype.kind in "US" and (empty := np.flatnonzero(column == "")).size:
+            raise DataError(f"{source}: column {name!r} of {split} has no value in row {empty[0]}; fill it")
+    if len({"i" if column.dtype.kind in "iu" else column.dtype.kind for column in splits.values()}) > 1:
+        found = " and ".join(f"{column.dtype} in {split}" for split, column in splits.items())
+        raise DataError(f"{source}: column {name!r} has different types, {found}; write it alike, as x1 instead of 1")
+    return np.concatenate(list(splits.values()))
+
+
 def _whole(column: NDArray[Any]) -> bool:
-    """Whether a column of floats has a few whole numbers only: classes, as pandas writes them after a missing value."""
-    if column.dtype.kind != "f" or not np.isfinite(column).all() or not (column == np.rint(column)).all():
+    """Whether numbers are a few whole numbers only: classes, as pandas writes them after a missing value."""
+    if not np.isfinite(column).all() or not (column == np.rint(column)).all():
         return False
     return len(np.unique(column)) <= min(MANY, len(column) // 2)
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.data.columns import Arrays, Made, Reading, channel_statistics, dataset, hold_out, make, put
+from undrift.data.columns import Arrays, Made, Reading, dataset, hold_out, make, put
 from undrift.data.dataset import DataError, Dataset
+from undrift.data.images import channel_statistics
 from undrift.data.own_files import from_hub
 
 FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
@@ -82,6 +83,9 @@ def _array(value: Any) -> NDArray[Any]:
 
 def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Reading) -> Dataset:
     """Arrays with their kind: by the shape and the type of the inputs."""
+    for setting in ("target", "inputs", "side"):
+        if getattr(reading, setting):
+            raise DataError(f"{name}: {setting} is a setting of tables and image files, not of arrays; leave it out")
     arrays: Arrays = {}
     for split, pair in splits.items():
         inputs, targets, *owners = pair
@@ -89,7 +93,7 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
             lengths = ", ".join(str(len(array)) for array in pair)
             raise DataError(f"{name}: {split} must have as many inputs as targets, got {lengths}")
         arrays[f"{split}-inputs"] = _inputs(inputs, name)
-        arrays[f"{split}-targets"] = _numbers(targets)
+        arrays[f"{split}-targets"] = _numbers(targets, reading.classes)
         if owners:
             arrays[f"{split}-owners"] = owners[0]
     owned = {split: arrays[key] for split in splits if (key := f"{split}-owners") in arrays}
@@ -109,11 +113,13 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
     return replace(dataset(name, name, arrays, Made("text", classes, [], []), "", ""), symbols=symbols)
 
 
-def _numbers(targets: NDArray[Any]) -> NDArray[Any]:
-    """Classes as int64, or numbers as float32."""
+def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
+    """Classes as int64, or numbers as float32; `classes` as `Reading` has it says which."""
     if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iu":
         targets = targets.reshape(-1)
-    if targets.dtype.kind == "f" or targets.ndim > 1:
+    if classes and targets.dtype.kind == "f" and targets.ndim == 1 and (targets == np.rint(targets)).all():
+        return targets.astype(np.int64)
+    if classes == 0 or targets.dtype.kind == "f" or targets.ndim > 1:
         return targets.astype(np.float32)
     return targets.astype(np.int64)
 

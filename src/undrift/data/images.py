@@ -160,3 +160,12 @@ def read_npz(path: Path, name: str) -> NDArray[Any]:
         raise
     except Exception as error:  # zipfile and NumPy raise many kinds
         raise DataError(f"{path}: the array {name} cannot be read: {error}; arrays of numbers are read") from None
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel, in [0, 1]; a channel of one value has the deviation 1."""
+    counts = [np.bincount(images[:, channel].reshape(-1), minlength=256) for channel in range(images.shape[1])]
+    values = np.arange(256) / 255
+    mean = [float(count @ values / count.sum()) for count in counts]
+    spread = [float(np.sqrt(count @ (values - m) ** 2 / count.sum())) for count, m in zip(counts, mean, strict=True)]
+    return mean, [std or 1.0 for std in spread]

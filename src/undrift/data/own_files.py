@@ -14,6 +14,8 @@ from undrift.data.folders import SUFFIXES as IMAGES
 from undrift.data.images import need
 from undrift.data.tables import ARCHIVE, SUFFIXES, Columns, columns, read_archive, read_tables, suffix
 
+OTHERS = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # images that are not read
+
 SPLITS = ("train", "test")
 TESTS = ("test", "validation", "valid", "val")
 """The names of a test split, in the order of preference."""
@@ -134,6 +136,11 @@ def _folders(folder: Path) -> OwnFiles | None:
     images = {split: _images(root) for split, root in roots.items()}
     if not images["train"]:
         return None
+    other = next((x for root in roots.values() for x in sorted(root.rglob("*")) if x.suffix.lower() in OTHERS), None)
+    if other is not None:
+        raise DataError(f"{other}: images in folders are {', '.join(sorted(IMAGES))} files; convert it or move it away")
+    if not images.get("test", True):
+        raise DataError(f"{roots['test']}: there are no images; leave the folder out to hold examples of train out")
     every = tuple(path for paths in images.values() for path in paths)
     return OwnFiles(folder, every, lambda: {split: _image_columns(roots[split], own) for split, own in images.items()})
 

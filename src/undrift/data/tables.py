@@ -28,7 +28,10 @@ def read_tables(files: Sequence[Path]) -> Columns:
             raise DataError(
                 f"{path}: its columns are {', '.join(table.column_names)}; {files[0]} has {', '.join(names)}"
             )
-    whole = arrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    try:
+        whole = arrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+        raise DataError(f"{files[0]} and the files beside it have columns of different types: {error}") from None
     if not whole.num_rows:
         raise DataError(f"{files[0]}: it has no rows; a table has one for each example")
     return columns(whole, str(files[0]))
@@ -68,8 +71,11 @@ def read_archive(path: Path) -> dict[str, Columns]:
         part = "_".join(word for word in words if word != split)
         splits.setdefault(split, {})[_ALIASES.get(part, part)] = read_npz(path, name)
     for found in splits.values():
-        if not {"inputs", "targets"} <= set(found):
-            raise DataError(f"{path}: an archive has arrays inputs and targets, or x and y; found {', '.join(names)}")
+        if not {"inputs", "targets"} <= set(found) or set(found) - {"inputs", "targets", "owners"}:
+            raise DataError(
+                f"{path}: an archive has arrays inputs and targets, or x and y, and perhaps owners, of train and test; "
+                f"found {', '.join(names)}"
+            )
     return {split: _spread(arrays) for split, arrays in splits.items()}
 
 

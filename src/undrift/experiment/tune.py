@@ -244,7 +244,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
     """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
 
-    Training has diverged if no upload was accepted in some round. Of a metric of which less is better it is the
+    Training has diverged if all uploads of some round were rejected. Of a metric of which less is better it is the
     negative. Without tests of the clients it is the column that judges.
 
     Args:
@@ -252,7 +252,7 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
         by: "best" or "last".
         judged_by: the column by which the method is judged; with "accuracy" the global model is scored.
     """
-    if any(row["clients"] == 0 or not isfinite(row["train_loss"]) for row in rows):
+    if any((row["clients"] == 0 and row["rejected"]) or not isfinite(row.get("train_loss", 0.0)) for row in rows):
         return float("nan")
     judge, own = Column(judged_by), f"client_{judged_by}"
     column = own if not judge.personal and measured(rows, own) else judge

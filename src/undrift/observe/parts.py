@@ -20,6 +20,8 @@ DIRECTIONS = ("top eigenvectors", "random")
 JOINT = 1000  # rows of a t-SNE map of several models, at most
 LONGEST = 16_384  # numbers in a client's row; longer rows are not stored
 
+_NUMBERS = "the targets are numbers, not classes, by which features are compared"
+
 
 def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
@@ -133,6 +135,8 @@ def embedding(scene: Scene) -> Measurements:
         }
     }
     inputs, labels = scene.test
+    if not scene.task.dataset.classes:
+        return {**measurements, "skipped": {"tsne_features": _NUMBERS}}
     features = lens.features(scene.module, inputs)[PENULTIMATE]
     try:
         points = lens.tsne(features, perplexity=min(30.0, len(features) / 4), seed=scene.seed)
@@ -149,6 +153,8 @@ def joint(scene: Scene) -> Measurements:
     from the global model's, as a share of the distance of the global model's features from their mean (root mean
     squares); and `separation`, the share of the variance of all features that lies between classes.
     """
+    if not scene.task.dataset.classes:
+        raise ValueError(_NUMBERS)
     models = [features[PENULTIMATE] for features in scene.features]
     own = lens.features(scene.module, scene.test[0])[PENULTIMATE]
     examples = min(len(own), max(JOINT // (len(models) + 1), 8))
@@ -179,9 +185,10 @@ def views(scene: Scene) -> Measurements:
     if first is not None:
         tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
     labels, classes = scene.test[1], scene.task.dataset.classes
-    means = torch.stack([lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features])
-    if means.shape[1] <= LONGEST:
-        tables["features of each class"] = means
+    if classes:
+        means = torch.stack([lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features])
+        if means.shape[1] <= LONGEST:
+            tables["features of each class"] = means
     return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in tables.items()}
 
 

@@ -76,7 +76,7 @@ def targets(groups: Sequence[Group]) -> tuple[Target, ...]:
     own = dict.fromkeys(target for result in results for target in result["targets"])
     if own or not all(judge_of(result).percent for result in results):
         return tuple(own)
-    common = floor(100 * min(best_of(result) or 0.0 for result in results)) / 100
+    common = floor(100 * min(best_of(result) or 0.0 for result in results) + 1e-9) / 100  # 100 * 0.58 is below 58
     return (Target(common),) if common else ()
 
 
