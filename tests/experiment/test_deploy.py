@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -292,6 +293,15 @@ def test_a_dead_superexec_is_not_called_a_stop_by_the_user(number, tmp_path: Pat
     assert report["phase"] == "failed" and "SuperExec" in report["error"]
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """Interrupts as at a terminal; a background job starts with them ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 def test_an_interrupt_by_the_user_remains_one(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         deployed("fedavg", tmp_path, on_round=lambda *_: signal.raise_signal(signal.SIGINT))
