@@ -1,5 +1,6 @@
 """Data that could be read in a wrong way: read in the right one, or refused with a name and advice."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,10 @@ def test_settings_of_files_are_refused_for_arrays_and_classes_count() -> None:
     assert convert((x, (y % 2).astype(float)), "m", Reading(classes=2)).classes == 2
     with pytest.raises(DataError, match="side is a setting of tables and image files"):
         convert((x, y), "m", Reading(side=16))
+
+
+def test_one_table_in_two_formats_is_refused(tmp_path: Path) -> None:
+    folder = Path(split_tables(tmp_path / "both", rows(["a", "b"] * 6), rows(["a", "b"])))
+    (folder / "train.csv.gz").write_bytes(gzip.compress((folder / "train.csv").read_bytes()))
+    with pytest.raises(DataError, match=r"train.csv and train.csv.gz would be read as different rows"):
+        load(str(folder))

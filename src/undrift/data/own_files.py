@@ -111,6 +111,11 @@ def from_hub(held: Any, source: str) -> dict[str, Columns]:
 def _named_tables(folder: Path) -> OwnFiles | None:
     """Tables with the split as a word in their names, in the folder or its `data`; or one table."""
     near = sorted(path for path in (*folder.glob("*"), *folder.glob("data/*")) if path.is_file() and suffix(path))
+    stems: dict[str, Path] = {}
+    for path in near:
+        other = stems.setdefault(str(path).lower().removesuffix(suffix(path)), path)
+        if other is not path:
+            raise DataError(f"{folder}: {other.name} and {path.name} would be read as different rows; move one away")
     train = _with_word(near, "train")
     if train:
         test = next((found for word in TESTS if (found := _with_word(near, word))), None)
