@@ -82,8 +82,9 @@ class Participation:
         """How many clients take part in a round, at most: there may be fewer available."""
         if self.fixed is not None:
             return self.fixed
-        available, probability = len(self.available(round)), self.probability
-        return bernoulli_size(seed, round, available, probability) if available and probability else 0
+        assert self.probability is not None
+        available = len(self.available(round))
+        return bernoulli_size(seed, round, available, self.probability) if available else 0
 
     def available(self, round: int) -> Sequence[int]:
         """The clients that can take part in a round."""

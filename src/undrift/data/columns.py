@@ -156,9 +156,10 @@ def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], l
     names = list(train)
     targets = _names(reading.target) or _default_targets(names, source)
     archive = all(re.fullmatch(r"(inputs|targets|owners)\d*", name) for name in names)
-    index = [name for name in names if re.fullmatch(r"|__index_level_\d+__", name)]  # of the rows, as pandas writes it
-    index += [name for name in names if archive and name.startswith("owners")]
-    rest = [name for name in names if name not in (*targets, *index, reading.owner)]
+    # An index of the rows, as pandas writes it, and the owners of an archive are no inputs
+    no_input = r"|__index_level_\d+__|owners\d*" if archive else r"|__index_level_\d+__"
+    others = [name for name in names if re.fullmatch(no_input, name)]
+    rest = [name for name in names if name not in (*targets, *others, reading.owner)]
     inputs = _names(reading.inputs) or [name for name in rest if is_encoded(train[name])]
     if not reading.inputs and len(inputs) > 1:
         raise DataError(f"{source}: several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
@@ -167,7 +168,7 @@ def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], l
     inputs = [name for name in rest if train[name].dtype.kind in "iufb"]
     if not inputs:
         raise DataError(f"{source}: no column of numbers or images is left as input; found {', '.join(names)}")
-    ignored = [name for name in (*rest, *index) if name not in inputs and (name != reading.owner or not name)]
+    ignored = [name for name in (*rest, *others) if name not in inputs and (name != reading.owner or not name)]
     return targets, inputs, [name or "an index" for name in ignored]
 
 

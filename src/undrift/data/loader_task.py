@@ -195,11 +195,11 @@ def lightning_loss(model: Any, batch: Any) -> Tensor:
 
 def _outputs(model: nn.Module, inputs: Any, argument: str) -> Any:
     """The model's outputs; several inputs that it does not take so are answered with what does work."""
-    if not isinstance(inputs, Mapping | tuple | list):
-        return called(model, inputs)
     try:
         return called(model, inputs)
     except TypeError as error:
+        if not isinstance(inputs, Mapping | tuple | list):
+            raise
         given = f"the names {', '.join(map(str, inputs))}" if isinstance(inputs, Mapping) else "one list of inputs"
         raise TypeError(
             f"LoaderTask: {type(model).__name__} was called with {given}: {error}; give {argument}= a function of "

@@ -141,18 +141,18 @@ def _folders(folder: Path) -> OwnFiles | None:
     images = {split: _images(root) for split, root in roots.items()}
     if not images["train"]:
         return None
-    other = next((x for root in roots.values() for x in sorted(root.rglob("*")) if x.suffix.lower() in OTHERS), None)
+    every = tuple(path for paths in images.values() for path in paths)
+    other = next((path for path in every if path.suffix.lower() not in IMAGES), None)
     if other is not None:
         raise DataError(f"{other}: images in folders are {', '.join(sorted(IMAGES))} files; convert it or move it away")
     if not images.get("test", True):
         raise DataError(f"{roots['test']}: there are no images; leave the folder out to hold examples of train out")
-    every = tuple(path for paths in images.values() for path in paths)
     return OwnFiles(folder, every, lambda: {split: _image_columns(roots[split], own) for split, own in images.items()})
 
 
 def _images(root: Path) -> list[Path]:
-    """The image files below a folder, sorted, without hidden ones."""
-    files = (path for path in root.rglob("*") if path.suffix.lower() in IMAGES)
+    """The image files below a folder, of formats that are read or not, sorted, without hidden ones."""
+    files = (path for path in root.rglob("*") if path.suffix.lower() in (*IMAGES, *OTHERS))
     return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(root).parts))
 
 

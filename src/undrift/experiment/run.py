@@ -103,7 +103,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         check_references(folder)
         values = run.config.model_dump()
         given = changes.pop("rounds", None)
-        rounds: int = values["rounds"] if given is None else given
+        rounds = values["rounds"] if given is None else given
         values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
         config = Config.build(values)
         done = run.summary()
