@@ -121,6 +121,8 @@ def test_weights_can_be_set_for_any_method() -> None:
         ({"local": {"presett": "papers"}}, "local.presett: unknown key; did you mean 'preset'?"),
         ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got '0'"),
         ({"local": {"lr": math.nan}}, "local.lr: input should be a finite number"),
+        ({"rounds": 400, "local": {"schedule": "exponential(0.1)"}}, "the learning rate of round 32[0-9] is 0"),
+        ({"rounds": 400, "local": {"decay": 0.1}}, "the learning rate of round 32[0-9] is 0"),
         ({"rounds": 10**12}, "rounds: input should be less than or equal to 1000000"),
         ({"rounds": "many"}, "rounds: input should be a valid integer"),
         ({"cohort": 11, "clients": 10}, "cohort: 11 clients per round, but there are only 10 clients"),

@@ -102,6 +102,12 @@ def test_an_item_has_runs_of_its_own_or_those_of_another() -> None:
         checked(Item, {"number": "Table 1", "about": "nothing"}, "table1.toml")
 
 
+def test_a_client_that_is_the_test_set_is_not_counted() -> None:
+    # Office-Home: 14,029 examples of 4 domains, one of them the test set: 3 clients with 3,507.25 on average
+    config = Config(data="office-home", partition="natural,test=0", rounds=2, local={"batch_size": 50, "epochs": 1})
+    assert gradients(config) == 2 * 3 * 71
+
+
 def test_costs_are_counted(tiny: Paper, tmp_path: Path) -> None:
     trials = comparison(tiny, tiny.items["table4"], "small").trials()
     # 60,000 examples, 10 clients: 6,000 each, 120 batches of 50; 2 rounds of 2 clients; FedSAM takes two gradients

@@ -127,7 +127,8 @@ class Local:
             first: the first round, from 0.
             rounds: how many there are.
         """
-        for round in range(first, first + rounds):
+        constant = self.schedule is None and self.decay == 1
+        for round in range(first, first + (1 if constant else rounds)):
             self.rate(round)
 
     def factor(self, step: int, steps: int) -> float:

@@ -209,8 +209,9 @@ class Config(Strict):
     @field_validator("local")
     @classmethod
     def _whole_run(cls, local: LocalConfig, info: ValidationInfo) -> LocalConfig:
-        whole = local.over(info.data.get("rounds", 1))
-        whole.local()
+        rounds = info.data.get("rounds", 1)
+        whole = local.over(rounds)
+        whole.local().check_rates(0, rounds)
         return whole
 
     @model_validator(mode="before")

@@ -78,8 +78,10 @@ def _population(config: Config) -> tuple[int, float]:
     source, scheme = find_source(parts(config.data)[0]), parse(config.partition)
     if not isinstance(scheme, Natural):
         return config.clients or CLIENTS, source.examples
+    users = source.users - (scheme.test is not None)
     share = scheme.users * scheme.fraction
-    return max(1, round(source.users * share)) * scheme.split, source.examples * share * scheme.samples
+    examples = source.examples * users / source.users * share * scheme.samples
+    return max(1, round(users * share)) * scheme.split, examples
 
 
 class Steps:

@@ -161,6 +161,6 @@ def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
         return None
     suffix = " direction" if kind == "contour" else ""  # beside a surface there is little room
     x, y = Axis(f"first{suffix} (weights)"), Axis(f"second{suffix} (weights)")
-    scale = "log10 of the loss (nats)" if log else "loss (nats)"
+    scale = "log10 of the loss (mean per example)" if log else "loss (mean per example)"
     low, high = float(finite.min()), float(finite.max())
     return grid_panel(x, y, Grid(surfaces[0]["a"], surfaces[0]["b"], numbers(values.T), scale, low, high, kind))
