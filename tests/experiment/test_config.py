@@ -89,7 +89,15 @@ def test_a_cohort_is_a_number_or_a_ratio(tmp_path: Path) -> None:
         assert Config.read(path) == config and type(Config.read(path).cohort) is type(config.cohort)
 
 
-def test_weights_can_be_set_for_any_method() -> None:
+def test_weights_replace_no_other_rule() -> None:
+    """A row named krum must not be plain averaging."""
+    for method in ("krum", "median", "fednova", "q-fedavg", "fedscam", "fedavg + krum(1)"):
+        assert Config.build({"method": method}).weights == "paper"
+        with pytest.raises(ConfigError, match=r'weights: uniform weights would replace .* set weights = "paper"'):
+            Config.build({"method": method, "weights": "uniform"})
+
+
+def test_weights_can_be_set_for_methods_that_average() -> None:
     for method in ("fedavg", "scaffold"):
         found = [
             Config.build({"method": method, "weights": w}).algorithm().aggregation for w in ("examples", "uniform")

@@ -9,12 +9,12 @@ from undrift import make
 from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError
 from undrift.experiment.best import KeepBest
-from undrift.experiment.costs import cost_cells, curve
+from undrift.experiment.costs import cost_cells, curve, judge_of
 from undrift.experiment.goals import Column, GoalText
 from undrift.experiment.judge import best, config_judged_by, evaluated, judged_by, rounds_to
+from undrift.experiment.score import score
 from undrift.experiment.statistics import cells, judging_note, summarise
 from undrift.experiment.targets import read_targets
-from undrift.experiment.tune import score
 
 
 def rows(values: list[float], **more: Any) -> list[dict[str, Any]]:
@@ -26,6 +26,7 @@ def rows(values: list[float], **more: Any) -> list[dict[str, Any]]:
 
 
 ROWS = rows([0.5, 0.2, 0.3])
+SPENT = {"rounds": 3, "gradients": 15, "seconds": 3.0, "bytes": 6}
 
 
 def test_less_is_better() -> None:
@@ -41,6 +42,22 @@ def test_less_is_better() -> None:
     assert rounds_to(ROWS, 0.5, Column("mae", "max")) == 1 and best(ROWS, Column("mae", "max"))["best"] == 0.5
     assert score(ROWS, "best", "mae") == -0.4 and score(ROWS, "last", "mae") == -0.6
     assert evaluated(ROWS[0]) == ["test_loss", "mae", "client_mae"]
+
+
+def test_a_direction_that_the_name_does_not_tell_is_written_down() -> None:
+    column = Column("error_free", "max")
+    found = best([{**row, "error_free": row["mae"]} for row in ROWS], column)
+    assert (found["direction"], found["best"], judge_of(found).direction) == ("max", 0.5, "max")
+    assert "direction" not in best([{**row, "accuracy": row["mae"]} for row in ROWS])
+    (row,) = summarise({"fedavg": {0: {**found, "curve": [], "spent": SPENT}}}, "fedavg")
+    assert judge_of(row).direction == "max"
+
+
+def test_runs_judged_by_different_metrics_have_no_difference() -> None:
+    shares = [{**row, "accuracy": 1 - row["mae"]} for row in ROWS]
+    runs = {name: {0: {**best(shares, name), "curve": [], "spent": SPENT}} for name in ("accuracy", "mae")}
+    ours, theirs = summarise(runs, "accuracy")
+    assert "last_difference" not in theirs and (ours["last"], theirs["last"]) == (0.7, 0.3)
 
 
 def test_a_column_is_a_text_that_survives() -> None:

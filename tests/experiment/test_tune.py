@@ -14,8 +14,10 @@ from undrift.cli import app
 from undrift.core.local import Local
 from undrift.experiment import Config, ConfigError
 from undrift.experiment.folder import RunError
+from undrift.experiment.score import diverged, score
+from undrift.experiment.stalled import StalledError
 from undrift.experiment.strict import merged
-from undrift.experiment.tune import RefusedError, Tuning, score, search, step, tune
+from undrift.experiment.tune import RefusedError, Tuning, search, step, tune
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -97,6 +99,10 @@ def test_scores() -> None:
     assert str(score([*rows, {"clients": 1, "train_loss": inf, "client_accuracy": 0.9}])) == "nan"
 
 
+def test_a_run_without_clients_has_not_diverged() -> None:
+    assert not diverged([{"clients": 0, "rejected": 0}]) and diverged([{"clients": 0, "rejected": 2}])
+
+
 def tuning(**changes: Any) -> Tuning:
     base = merged(RUN, {"rounds": 1, **changes.pop("base", {})})
     return Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 1]}, "widenings": 1, "base": base, **changes})
@@ -140,6 +146,26 @@ def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
     assert result["choice"] == {"lr": 0.1} and result["trials"][1]["diverged"] and result["trials"][1]["score"] is None
     with pytest.raises(RunError, match=r"every trial diverged, down to lr-100000\.0: begin with smaller values"):
         tune(tuning(grid={"lr": [1e5, 2e5]}, widenings=0, base=wild.base), tmp_path / "all")
+
+
+def test_a_trial_that_nobody_took_part_in_is_an_error(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps([[[1, 3]]] * RUN["clients"]))
+    idle = {"rounds": 10, "availability": f"file:{trace}", "output": {"patience": 3}}
+    with pytest.raises(StalledError, match="no upload was accepted in the last 3 rounds"):
+        tune(tuning(base=idle), tmp_path / "out")
+
+
+def test_a_new_goal_scores_the_trials_that_are_there(tmp_path: Path, started: list[str]) -> None:
+    first = tune(tuning(widenings=0), tmp_path)
+    second = tune(tuning(widenings=0, base={"goal": "client_accuracy"}), tmp_path)
+    by_loss = tune(tuning(widenings=0, base={"goal": "test_loss"}), tmp_path)
+    assert len(started) == 2, "no trial is run again"
+    rows = [json.loads((tmp_path / f"trials/lr-{lr}/metrics.jsonl").read_text()) for lr in (0.1, 1.0)]
+    assert [trial["score"] for trial in by_loss["trials"]] == [row["test_loss"] for row in rows]
+    assert [trial["score"] for trial in second["trials"]] == [trial["score"] for trial in first["trials"]]
+    with pytest.raises(RunError, match="did not measure perplexity, by which its settings judge it now; set goal as"):
+        tune(tuning(widenings=0, base={"goal": "perplexity", "metrics": ["perplexity"]}), tmp_path)
 
 
 @pytest.mark.parametrize(

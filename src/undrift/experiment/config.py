@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +11,6 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from undrift.algorithms import make
-from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
 from undrift.core.algorithm import Algorithm
@@ -28,6 +27,7 @@ from undrift.experiment.named import Named, NamedOrNone
 from undrift.experiment.quarantined import QuarantineConfig
 from undrift.experiment.strict import LISTED, Strict, checked, read_toml
 from undrift.experiment.targets import run_numbers
+from undrift.experiment.weights import Weights, reweighted
 from undrift.observe.parts import read_filter
 from undrift.util.names import suggest
 
@@ -147,7 +147,7 @@ class Config(Strict):
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
         rounds: rounds in all.
         seed: fixes everything random.
-        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them.
+        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them, see `reweighted`.
         augment: "none", "flip", "crop" or "flip+crop", with arguments as in "flip+crop(padding=8, probability=0.5)".
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
@@ -180,7 +180,7 @@ class Config(Strict):
     model: NamedOrNone = None
     init: Init = None
     frozen: Frozen = ()
-    weights: Literal["paper", "examples", "uniform"] = "paper"
+    weights: Weights = "paper"
     augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
     holdout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
     proxy: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
@@ -247,7 +247,7 @@ class Config(Strict):
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
         except ValueError as error:
-            named = str(error).startswith(("method", "arguments"))
+            named = str(error).startswith(("method", "arguments", "weights"))
             raise ValueError(str(error) if named else f"method: {error}") from error
         check_participation(
             algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
@@ -272,9 +272,7 @@ class Config(Strict):
             algorithm = parse(with_arguments(self.method, self.arguments))
         else:
             algorithm = make(self.method, preset=None, **self.arguments)
-        if self.weights == "paper":
-            return algorithm
-        return replace(algorithm, aggregation=ByExamples() if self.weights == "examples" else Uniform())
+        return reweighted(algorithm, self.weights)
 
     @property
     def _composed(self) -> bool:

@@ -48,6 +48,11 @@ class Column(str):
         return Column, (str(self), self.direction)
 
     @property
+    def stated(self) -> dict[str, str]:
+        """Its direction as an entry of summaries; without one where the name says that more is better."""
+        return {} if self.direction == direction_of(self) == "max" else {"direction": self.direction}
+
+    @property
     def minimised(self) -> bool:
         """Whether less is better."""
         return self.direction == "min"

@@ -13,7 +13,7 @@ from typing import Any
 from undrift.core.algorithm import Algorithm
 from undrift.core.local import Local
 from undrift.experiment.config import Config
-from undrift.experiment.folder import read_summary
+from undrift.experiment.folder import RunError, read_summary
 from undrift.experiment.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
 
 Row = Mapping[str, Any]
@@ -57,14 +57,29 @@ def config_judged_by(config: Config) -> Column:
 
 
 def run_judged_by(folder: Path, config: Config) -> Column:
-    """The same for a run in a folder: what its summary says or, if it has not ended, what its settings say.
+    """The same for a run in a folder: by the goal of the settings; without one by what its summary says.
 
     Summaries without the key `judged_by` are of runs that were judged by the global model.
     """
     summary = read_summary(folder)
-    if summary is None:
+    if summary is None or config.goal is not None:
         return config_judged_by(config)
     return Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
+
+
+def check_measured(folder: Path, rows: Sequence[Row], column: Column) -> None:
+    """Raise if a run never measured the column by which it is to be judged.
+
+    Args:
+        folder: the run's.
+        rows: of all its rounds.
+        column: by which it is to be judged.
+    """
+    if rows and not any(column in row for row in rows):
+        raise RunError(
+            f"{folder}: the run did not measure {column}, by which its settings judge it now; set goal as it was, "
+            "or run it again in another folder"
+        )
 
 
 def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
@@ -77,8 +92,7 @@ def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
         judged_by: the column by which the run is judged.
     """
     column = Column(judged_by)
-    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column}
-    summary |= {"direction": column.direction} if column.minimised else {}
+    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.stated}
     judged = measured(rows, column)
     if judged:
         top = (min if column.minimised else max)(judged, key=lambda row: row[column])

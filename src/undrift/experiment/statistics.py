@@ -130,8 +130,7 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     columns = {judge_of(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
     judge = columns.pop() if len(columns) == 1 else Column(MIXED)
-    row["judged_by"] = judge
-    row |= {"direction": judge.direction} if judge.minimised else {}
+    row |= {"judged_by": judge, **judge.stated}
     metric = GLOBAL if judge == MIXED else judge.metric
     spreads = {"best": _judged(own, "best"), "last": _judged(own, "last")}
     spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}
@@ -142,8 +141,11 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
     idle = {seed: [run["idle_rounds"], run["rounds"]] for seed, run in sorted(own.items()) if run.get("idle_rounds")}
     row |= {"idle": idle} if idle else {}
+    alike = {
+        seed: run for seed, run in theirs.items() if seed in own and judge_of(run).metric == judge_of(own[seed]).metric
+    }
     for name in ("last", "best"):
-        gap = paired(_judged(own, name), _judged(theirs, name))
+        gap = paired(_judged(own, name), _judged(alike, name))
         if gap:
             row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
             row["pairs"] = gap.pairs

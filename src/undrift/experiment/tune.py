@@ -11,7 +11,6 @@ data, which should then be data for validation.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, product
 from math import inf, isfinite, prod
@@ -26,8 +25,9 @@ from undrift.experiment.config import Config, Scalar
 from undrift.experiment.devices import Workers
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, measured, run_judged_by
+from undrift.experiment.judge import GLOBAL, check_measured, run_judged_by
 from undrift.experiment.run import complete
+from undrift.experiment.score import diverged, score
 from undrift.experiment.setup import Setup, prepare, variant
 from undrift.experiment.stalled import StalledError
 from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
@@ -229,36 +229,21 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
                 shared[config.seed] = replace(prepare(config), pool=pool)
             return variant(shared[config.seed], config)
 
-        with suppress(StalledError):  # its rows say that it diverged
-            complete(config, out / "trials" / name, ready, None if watch is None else lambda row: watch(name, row))
-        rows = Metrics(out / "trials" / name / "metrics.jsonl").rows()[: config.rounds]
-        judges[:] = [run_judged_by(out / "trials" / name, Config.read(out / "trials" / name / "config.toml"))]
-        return score(rows, tuning.by, judges[0])
+        folder = out / "trials" / name
+        try:
+            complete(config, folder, ready, None if watch is None else lambda row: watch(name, row))
+        except StalledError:
+            if not diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
+                raise
+        rows = Metrics(folder / "metrics.jsonl").rows()
+        judges[:] = [run_judged_by(folder, config if config.goal else Config.read(folder / "config.toml"))]
+        check_measured(folder, rows, judges[0])
+        return score(rows[: config.rounds], tuning.by, judges[0])
 
     make_private(out)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
     with pool:
         return _write(tuning, out, search(grid, evaluate, tuning.widenings), judges[0])
-
-
-def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
-    """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
-
-    Training has diverged if all uploads of some round were rejected. Of a metric of which less is better it is the
-    negative. Without tests of the clients it is the column that judges.
-
-    Args:
-        rows: of the rounds, in order.
-        by: "best" or "last".
-        judged_by: the column by which the method is judged; with "accuracy" the global model is scored.
-    """
-    if any((row["clients"] == 0 and row["rejected"]) or not isfinite(row.get("train_loss", 0.0)) for row in rows):
-        return float("nan")
-    judge, own = Column(judged_by), f"client_{judged_by}"
-    column = own if not judge.personal and measured(rows, own) else judge
-    sign = -1.0 if judge.minimised else 1.0
-    scores = [sign * float(row[column]) for row in measured(rows, column)]
-    return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
 
 
 def _name(tuning: Tuning, point: Point) -> str:

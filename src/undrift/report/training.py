@@ -50,7 +50,7 @@ JUDGED = {
 }
 _BAND = "lines are means over seeds, bands one standard deviation to each side"
 _MEASURES = (
-    _Measure("test_loss", "Test loss", Axis("loss of the global model on the test set (mean per example)"), "Lower is better"),
+    _Measure("test_loss", "Test loss", Axis("loss on the test set (mean per example)"), "Lower is better"),
     _Measure("drift", "Client drift", Axis("distance of clients from their mean (weights)"), "Higher is more drift"),
     _Measure(
         "client_distance",
