@@ -30,6 +30,7 @@ PARTS = {
     "SAM, to control variates": ("fedgamma", "scaffold"),
     "one perturbation for all, to duals": ("fedsmoo", "feddyn"),
     "filtered SAM, to duals": ("fedfft-d", "feddyn"),
+    "filtered SAM, to control variates": ("fedfft-s", "scaffold"),
     "the last global step as perturbation": ("fedlesam", "uniform"),
     "filter, to SAM": ("fedfft", "fedsam"),
     "the filter's norms alone, to SAM": ("fedsam-rescaled", "fedsam"),
