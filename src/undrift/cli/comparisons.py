@@ -101,8 +101,9 @@ def tune_method(
 ) -> None:
     """Tune the learning rate, and optionally one argument of a method.
 
-    The grid is widened until its best point is inside. Trials are scored on
-    examples held out from every client, never on the test set.
+    While its best point is on an edge, the grid is widened, at most 6 times.
+    Trials are scored on examples held out from every client; a task of your own
+    without client tests on its test data.
 
     Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
     """
