@@ -22,7 +22,7 @@ def fedfsa(
         server:  m <- mean_i -delta_i / (steps_i lr);   w <- w + mean_i delta_i
 
     ||g1|| is the norm over the whole model, so ||offset||^2 = rho^2 + (larger^2 - rho^2) f, with f the share of the
-    squared gradient in Top_i. The radii as a plug-in: "fedspeed + fsa(larger=0.9)"; the host keeps its rho, and
+    squared gradient in Top_i. The radii as a plug-in: "fedspeed + fsa(larger=0.9)"; that method keeps its rho, and
     only the tensors in Top_i get the larger radius.
 
     Args:

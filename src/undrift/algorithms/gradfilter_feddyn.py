@@ -12,7 +12,7 @@ def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:
     settings: it keeps FedDyn's dual on each client, which goes stale.
 
     The control experiment of FedFFT: if low frequencies are where clients disagree, is it enough to take them out of
-    the gradient? It is SpecGradFilter with FedDyn as host.
+    the gradient? It is SpecGradFilter on top of FedDyn.
 
         client:  g <- H_r(g) - h_i + mu (w - w0);   at the end h_i <- h_i - mu delta_i
         server:  h <- h - mu/N sum_i delta_i;   w <- w + 1/m sum_i delta_i - h/mu

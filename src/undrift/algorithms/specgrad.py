@@ -8,24 +8,25 @@ from undrift.core.algorithm import Algorithm
 
 
 def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:
-    """SpecGradFilter: any host whose data gradient loses its low frequencies, tensor by tensor.
+    """SpecGradFilter: any method whose data gradient loses its low frequencies, tensor by tensor.
 
     Use it to filter the gradients of any method at one gradient per step, without state or traffic. Not with a large r:
     without weight decay the low frequencies keep their initial values, so what they encode is never learned.
 
-    Clients' gradients disagree most in the slow components along a flattened layer. Without them the model moves in a
-    subspace in which the clients agree; its low part keeps the initial values.
+    The paper's reason is that clients' gradients differ most in the slow components along a flattened layer. Measured
+    here, clients agree there as much as elsewhere; the filter helps because it removes a direction that all inputs of a
+    layer share (docs/findings/mean-part.md).
 
-        client:  g <- H_r(g), the data gradient only;   then the host's step
-        server:  the host's
+        client:  g <- H_r(g), the data gradient only;   then the filtered method's step
+        server:  that of the filtered method
 
     Args:
-        r: share of the spectrum removed, with similar results from 0.01 to 0.1; 0 gives the host.
-        host: the algorithm to filter; None is FedAvg with equal weights.
+        r: share of the spectrum removed; in the paper similar results from 0.01 to 0.1; 0 gives the method unfiltered.
+        host: the method to filter; None is FedAvg with equal weights.
         filter: a filter instead of high_pass(r), such as lap_d(window) or gd(sigma).
 
     Limits:
-        r = 0 gives the host.
+        r = 0 gives the method unfiltered.
         Without weight decay the low frequencies of every tensor keep their initial values.
 
     Example:

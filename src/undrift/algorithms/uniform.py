@@ -10,7 +10,7 @@ def uniform() -> Algorithm:
     Use it as the baseline of methods that average clients equally, or where every client should count the same. Not
     where sizes differ and the mean over examples is the objective: small clients count as much as large ones.
 
-    The host of most drift corrections, whose objective is the mean over clients. With equal sizes it is FedAvg.
+    The base of most drift corrections, whose objective is the mean over clients. With equal sizes it is FedAvg.
 
         server:  w <- w + 1/m sum_i delta_i
 

@@ -232,10 +232,13 @@ def _entries(lines: list[str]) -> tuple[str, ...]:
 
 
 def _run(card: Card) -> str:
-    """The commands that run it: by name, and as a composition of its blocks."""
-    composed = f'\nundrift run "{card.composition}"' if "+" in card.composition or ":" in card.composition else ""
-    name = f'"{card.name}"' if _composition(card.name) else card.name
-    return f"```bash\nundrift run {name}{composed if card.name != card.composition else ''}\n```"
+    """The commands that run it: by name, and as a composition of its blocks; with proxy data if it needs them."""
+    quoted = _composition(card.name)
+    flags = " --set proxy=200" if (parse if quoted else make)(card.name).needs.proxy else ""
+    lines = [f'undrift run "{card.name}"{flags}' if quoted else f"undrift run {card.name}{flags}"]
+    if ("+" in card.composition or ":" in card.composition) and card.composition != card.name:
+        lines.append(f'undrift run "{card.composition}"{flags}')
+    return "\n".join(["```bash", *lines, "```"])
 
 
 def _presets(card: Card) -> list[str]:
@@ -271,7 +274,8 @@ def _code(texts: Sequence[str]) -> str:
 def _cost(cost: Cost) -> str:
     """The table of costs."""
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
-    numbers = (cost.down, cost.up, cost.client_state, cost.server_state, cost.gradients_per_step)
+    kept = cost.client_state if cost.client_state or cost.stateless else "<1"
+    numbers = (cost.down, cost.up, kept, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
     table = markdown_table(headings, [(*map(str, numbers), *kinds)])
     if not cost.candidates:
