@@ -130,10 +130,14 @@ def test_unknown_names_suggest_the_nearest(arguments: list[str], message: str) -
 
 
 def test_the_commands_of_a_card_work_and_its_state_is_that_of_the_list() -> None:
-    shown = "```bash\nundrift run fedlaw --set proxy=200\nundrift run \"aggregation:by-proxy\" --set proxy=200\n```"
+    shown = '```bash\nundrift run fedlaw --set proxy=200\nundrift run "aggregation:by-proxy" --set proxy=200\n```'
     assert shown in markdown(card("fedlaw")) and markdown(card("aggregation:by-proxy")).count("--set proxy=200") == 1
     assert "proxy" not in markdown(card("scaffold"))
-    rows = {"fedavg": "| 1 | 1 | 0 | 1 |", "scaffold": "| 2 | 1 | 1 | 2 |", "fedper": "| 1 | 1 | <1 | 1 | 1 | stateful |"}
+    rows = {
+        "fedavg": "| 1 | 1 | 0 | 1 |",
+        "scaffold": "| 2 | 1 | 1 | 2 |",
+        "fedper": "| 1 | 1 | <1 | 1 | 1 | stateful |",
+    }
     for name, row in rows.items():
         assert row in markdown(card(name))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from undrift import make
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 
@@ -20,8 +21,18 @@ def test_the_protocol_of_the_paper() -> None:
     hundred, tiny = runs["cifar100-0.1", "fedfft-d"], runs["tiny-0.1", "fedfft-d"]
     assert (hundred.local.epochs, hundred.local.batch_size, hundred.rounds) == (2, 20, 800)
     assert (tiny.local.epochs, tiny.local.batch_size, tiny.rounds) == (5, 50, 300)
+    assert first.augment == "flip+crop(probability=0.5, fill='mean')", "zeros around normalised images"
+    assert tiny.augment == "flip+crop(padding=8, probability=0.5, fill='mean')"
+    assert tiny.data == "tiny-imagenet(mean=0.5, std=0.5)"
     slow = {label for (_, label), config in runs.items() if config.local.decay == 0.9995}
     assert slow == {"feddyn", "fedsam-d", "fedsmoo", "fedlesam-d", "fedfft-d"}
+
+
+@pytest.mark.parametrize("item", ["table1", "table2"])
+def test_fedgloss_has_the_arguments_of_the_preset(item: str) -> None:
+    """The paper has one constant radius for all methods: nothing warms up."""
+    own = [x.config for x in comparison(PAPER, PAPER.items[item]).trials() if x.label == "fedgloss"]
+    assert own and all(make("fedgloss", **config.arguments) == make("fedgloss", preset="fedfft") for config in own)
 
 
 @pytest.mark.parametrize(
