@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from undrift.core.vector import bind
     from undrift.data.loader_task import LoaderTask
     from undrift.engine.backend import InProcess
+    from undrift.engine.quarantine import Quarantine
     from undrift.engine.record import Record
     from undrift.engine.simulation import Simulation
     from undrift.experiment.saved import SavedRun, load_run
@@ -30,6 +31,7 @@ __all__ = [
     "InProcess",
     "LoaderTask",
     "Local",
+    "Quarantine",
     "Record",
     "SavedRun",
     "ServerState",
@@ -54,6 +56,7 @@ _PLACES = {
     "core.vector": ("bind",),
     "data.loader_task": ("LoaderTask",),
     "engine.backend": ("InProcess",),
+    "engine.quarantine": ("Quarantine",),
     "engine.record": ("Record",),
     "engine.simulation": ("Simulation",),
     "experiment.saved": ("SavedRun", "load_run"),

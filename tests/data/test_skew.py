@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.data import load, partition
+from undrift.data import DataSkew, load, measure_skew, partition
 from undrift.data.corruption import corrupted
 from undrift.data.dataset import Dataset, Split
-from undrift.data.skew import DataSkew, feature_skew, gini, label_skew, measure_skew, statistics_of
+from undrift.data.skew import feature_skew, gini, label_skew, statistics_of
 
 LABELS = np.arange(20_000) % 10
 DRAW = np.random.default_rng(0)

@@ -14,6 +14,7 @@ from undrift.data.loader import load
 from undrift.data.loader_task import LoaderTask, lightning_loss
 from undrift.data.partition import Partition, from_flower, partition
 from undrift.data.places import Availability, available
+from undrift.data.skew import DataSkew, measure_skew
 from undrift.data.sources import SOURCES, DataSource
 from undrift.data.stand_in import stand_in
 from undrift.data.task import DataTask
@@ -24,6 +25,7 @@ __all__ = [
     "Availability",
     "CorruptTests",
     "DataError",
+    "DataSkew",
     "DataSource",
     "DataTask",
     "Dataset",
@@ -39,6 +41,7 @@ __all__ = [
     "from_flower",
     "lightning_loss",
     "load",
+    "measure_skew",
     "partition",
     "stand_in",
 ]

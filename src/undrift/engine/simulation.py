@@ -58,7 +58,7 @@ class Simulation:
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
         availability: when clients can take part: see `undrift.core.participation`; None makes all available always.
         quarantine: leaves clients whose uploads are rejected again and again out of some rounds, in which they are
-            recorded as absent; None leaves out nobody. See `undrift.engine.quarantine`.
+            recorded as absent; None leaves out nobody. See `undrift.Quarantine`.
         sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
         device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
