@@ -122,7 +122,6 @@ def _table(costs: "dict[str, Cost]", families: dict[str, str]) -> "Table":
 
 def _cells(name: str, own: "Cost") -> list[str]:
     """The cells of one algorithm."""
-    kept = str(own.client_state) if own.client_state or own.stateless else "<1"
-    numbers = (own.down, own.up, kept, own.server_state, own.gradients_per_step)
+    numbers = (own.down, own.up, own.kept, own.server_state, own.gradients_per_step)
     blocks = ", ".join(block.partition("(")[0] for block in own.slots.values()) or "-"
     return [f" {name}", *map(str, numbers), "sums" if own.plain_sum else "gathers", blocks]

@@ -274,8 +274,7 @@ def _code(texts: Sequence[str]) -> str:
 def _cost(cost: Cost) -> str:
     """The table of costs."""
     headings = ("down", "up", "client state", "server state", "gradients per step", "clients", "server needs")
-    kept = cost.client_state if cost.client_state or cost.stateless else "<1"
-    numbers = (cost.down, cost.up, kept, cost.server_state, cost.gradients_per_step)
+    numbers = (cost.down, cost.up, cost.kept, cost.server_state, cost.gradients_per_step)
     kinds = ("stateless" if cost.stateless else "stateful", "every upload" if cost.gathers else "a sum")
     table = markdown_table(headings, [(*map(str, numbers), *kinds)])
     if not cost.candidates:

@@ -240,6 +240,11 @@ class Cost:
     gathers: bool
     candidates: int = 0
 
+    @property
+    def kept(self) -> str:
+        """What a client keeps, as text: "<1" is a part of the model."""
+        return str(self.client_state) if self.client_state or self.stateless else "<1"
+
     def row(self, name: str) -> dict[str, Any]:
         """The cost as a flat record with the name of the algorithm."""
         return {"name": name, **asdict(self)}
