@@ -202,6 +202,15 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"population": None}, "give the number of clients on all nodes, population=12"),
         ({"run": "mine"}, "run comes from the run's folder; leave it out"),
         ({"settings": {"output": {"checkpoint_every": 2}}}, "output.checkpoint_every must be 1"),
+        ({"settings": {"cohort": None, "probability": 0.5}}, "does not follow probability: give cohort="),
+        ({"settings": {"availability": "json:load"}}, "does not follow availability: a node takes part while"),
+        ({"settings": {"sampling": [1.0] * 8}}, "does not follow sampling: .* drawn uniformly; leave it out"),
+        ({"settings": {"failures": "raise"}}, "does not follow failures: a client whose training fails is rejected"),
+        ({"settings": {"cohort": 2}}, "settings have cohort 2; leave it out of them"),
+        ({"settings": {"output": {"keep_best": True}}}, "does not follow output.keep_best: store the model"),
+        ({"settings": {"output": {"track": ["wandb"]}}}, "does not follow output.track: send the numbers in on_round"),
+        ({"settings": {"output": {"lens_every": 2}}}, "does not follow output.lens_every: the clients' data"),
+        ({"settings": {"output": {"patience": 5}}}, "does not follow output.patience: give patience= to deploy"),
         ({"quorum": 2.0}, "quorum must be a fraction"),
         ({"cohort": 9}, "cohort"),
         ({"cohort": 0}, "cohort: write a number of clients, 1 or more"),
@@ -212,6 +221,12 @@ def test_what_cannot_work_is_refused_before_a_folder_is_made(given: dict, messag
     with pytest.raises((ValueError, ConfigError), match=message):
         deployed("fedavg", tmp_path, **given)
     assert not (tmp_path / "run").exists()
+
+
+def test_settings_that_say_what_a_deployment_does_are_accepted(tmp_path: Path) -> None:
+    said = {"cohort": 5, "failures": "reject", "sampling": "uniform", "output": {"lens_every": 0, "evaluate_every": 2}}
+    outcome = deployed("fedavg", tmp_path, rounds=2, settings=said)
+    assert ["accuracy" in row for row in rounds_by(outcome)] == [False, True]
 
 
 def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path) -> None:

@@ -47,6 +47,21 @@ from undrift.util.version import __version__
 LOCKED = 60.0
 """Seconds to wait for the lock of a folder: the process of a killed SuperExec needs a moment to end."""
 
+_UNUSED = {
+    "probability": "give cohort=, the number of clients in a round",
+    "availability": "a node takes part while it is connected",
+    "sampling": "the clients of a round are drawn uniformly",
+    "failures": "a client whose training fails is rejected, and the run continues",
+    "output.keep_best": "store the model in on_round=",
+    "output.track": "send the numbers in on_round=",
+    "output.lens_every": "the clients' data are on the nodes",
+    "output.lens_clients": "the clients' data are on the nodes",
+    "output.lens": "the clients' data are on the nodes",
+    "output.lens_filter": "the clients' data are on the nodes",
+    "output.patience": "give patience= to deploy",
+}
+"""Settings that a deployment does not read, with what holds instead."""
+
 OnRound = Callable[[ServerState, Record], None]
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
@@ -90,7 +105,8 @@ def deploy(
         test: a function of the global model that returns a number or numbers by name; None takes the task's own test.
         on_round: called with the state and the record of every round, once they are stored.
         timeout: seconds after which a round is closed, if there is no deadline.
-        settings: other keys of a run file: arguments, goal, target, weights, output.
+        settings: other keys of a run file: arguments, goal, target, weights, output. Those that a deployment cannot
+            follow, such as sampling, are refused.
         options: of `UndriftStrategy`: deadline, quorum, grace, over_selection, nodes, wait, poll, patience, ...
             They may differ in every start.
 
@@ -105,6 +121,7 @@ def deploy(
     _check_options(options, settings or {})
     given |= {"engine": "flower", "method": method, "local": local or Local()}
     config = named_config(task, given | dict(settings or {}))
+    _check_settings(config, size)
     if config.quarantine is not None:
         options.setdefault("quarantine", config.quarantine.rule())
     strategy = partial(
@@ -187,6 +204,20 @@ def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> N
     if int(dict(settings.get("output", {})).get("checkpoint_every", 1)) != 1:
         raise ValueError(
             "deploy: output.checkpoint_every must be 1: the nodes keep their clients' states for the last rounds only"
+        )
+
+
+def _check_settings(config: Config, cohort: int) -> None:
+    """Refuse settings that config.toml would have and the training would not follow."""
+    for name, instead in _UNUSED.items():
+        part, key = (config.output, name.removeprefix("output.")) if "." in name else (config, name)
+        off = name == "output.lens_every" and config.output.lens_every == 0
+        if getattr(part, key) != type(part).model_fields[key].default and not off:
+            raise ValueError(f"deploy: a deployment does not follow {name}: {instead}; leave it out of settings")
+    if config.cohort != cohort:
+        raise ValueError(
+            f"deploy: settings have cohort {config.cohort}; leave it out of them, and give the number of clients in a "
+            "round as the argument cohort="
         )
 
 
