@@ -143,7 +143,7 @@ def test_a_run_that_is_no_deployment(tmp_path: Path) -> None:
 def test_a_run_that_stopped_says_why(error: BaseException, said: str, tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", Config(rounds=3)) as run:
         run.audit.write("begin", round=0)
-        with suppress(ValueError, KeyboardInterrupt), stop_recorded(run.audit.write):
+        with suppress(ValueError, KeyboardInterrupt), stop_recorded(run.audit.path):
             raise error
     assert said in status(tmp_path / "run").stdout and "died" not in status(tmp_path / "run").stdout
     with RunFolder.open(tmp_path / "run") as run:

@@ -24,7 +24,7 @@ from undrift.cli import app
 from undrift.cli.app import reported
 from undrift.core import wire
 from undrift.core.wire import stored_fingerprint
-from undrift.experiment import Verified, folder, resume, start, verify
+from undrift.experiment import Verified, audit, folder, resume, start, verify
 from undrift.experiment.audit import Audit, AuditError, read_log
 from undrift.experiment.checkpoint import read_manifest
 from undrift.experiment.verify import head_of
@@ -260,7 +260,7 @@ def test_a_key_that_cannot_be_used_is_refused(content, message: str, tmp_path: P
 @pytest.mark.parametrize(
     ("place", "name"),
     [(folder.RunFolder, "opened"), (folder.Metrics, "rewind"), (folder.Metrics, "append"), (folder.Checkpoints, "save"),
-     (folder.RunFolder, "end"), (folder.Audit, "write"), (folder, "write")],
+     (folder.RunFolder, "end"), (folder.Audit, "write"), (folder, "write"), (audit, "append")],
 )  # fmt: skip
 def test_what_a_crash_leaves_is_intact_and_goes_on(place, name: str, ended: Path, tmp_path: Path, monkeypatch) -> None:
     """Ended before and after every call of what stores something, in a run that was ended once before."""
@@ -292,6 +292,19 @@ def test_what_a_crash_leaves_is_intact_and_goes_on(place, name: str, ended: Path
         found = verify(copy)
         assert found.intact and not found.notes and found.rows == 6, (number, before, found)
     assert number > 0, "it was never called"
+
+
+def test_files_that_a_kill_left_half_written_are_deleted(ended: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(ended, tmp_path / "run"))
+    (copy / "best" / ".clients-0000002.0123456789ab.new" / "3").mkdir(parents=True)
+    kept = [copy / "checkpoints" / "mine.new", copy / ".notes.new"]
+    half = [copy / "checkpoints" / ".0000003.safetensors.0123456789ab.new", copy / ".config.toml.ba9876543210.new"]
+    for path in kept + half:
+        path.write_bytes(b"half")
+    verify(copy)
+    assert all(path.exists() for path in half), "who only reads deletes nothing"
+    resume(copy, rounds=6, task=lines(name="lines"))
+    assert sorted(path for path in copy.rglob("*") if path.suffix == ".new") == sorted(kept)
 
 
 def test_a_run_in_progress_is_intact(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from undrift.util import files
-from undrift.util.files import replacing, sync_folder, write
+from undrift.util.files import delete_temporary, replacing, sync_folder, write
 
 
 def test_a_file_is_replaced_with_its_permissions(tmp_path: Path) -> None:
@@ -51,3 +51,13 @@ def test_a_folder_takes_a_free_or_empty_place_only(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"), replacing(tmp_path / "b") as temporary:
         temporary.mkdir()
     assert [item.name for item in tmp_path.iterdir()] == ["b"] and (tmp_path / "b" / "kept").exists()
+
+
+def test_what_a_kill_leaves_is_told_by_its_name(tmp_path: Path) -> None:
+    delete_temporary(tmp_path / "missing")
+    (tmp_path / "kept").touch()
+    (tmp_path / ".kept.new").touch()
+    (tmp_path / ".kept.0123456789ab.new").symlink_to(tmp_path / "kept")
+    (tmp_path / ".folder.0123456789ab.new" / "deep").mkdir(parents=True)
+    delete_temporary(tmp_path)
+    assert sorted(item.name for item in tmp_path.iterdir()) == [".kept.new", "kept"]

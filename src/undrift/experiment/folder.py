@@ -25,11 +25,11 @@ from typing import Any
 from undrift.core.types import ServerState
 from undrift.data.partition import Partition
 from undrift.experiment.audit import VERSION, Audit
-from undrift.experiment.checked import check_open
+from undrift.experiment.checked import FOLDERS, check_open
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.strict import ConfigError
-from undrift.util.files import StorageError, make_private, storing, write
+from undrift.util.files import StorageError, delete_temporary, make_private, storing, write
 from undrift.util.metrics import Metrics
 from undrift.util.shell import as_argument
 from undrift.util.system import lock
@@ -61,6 +61,8 @@ class RunFolder:
         try:
             self.audit = Audit(path / "audit.jsonl")
             check_open(path, self.audit.log)
+            for place in (path, *(path / name for name in FOLDERS)):
+                delete_temporary(place)
         except BaseException:
             os.close(self._lock)
             raise

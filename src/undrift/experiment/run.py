@@ -214,7 +214,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     noted = partial(run.note, "engine.json")
-    with stop_recorded(run.audit.write), engine(setup, run.path / "clients", noted) as simulation:
+    with stop_recorded(run.audit.path), engine(setup, run.path / "clients", noted) as simulation:
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest

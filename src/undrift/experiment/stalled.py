@@ -1,11 +1,12 @@
 """The end of a run before its last round, as its audit log has it, and of one whose model no longer changes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 
 from undrift.engine.record import Record
+from undrift.experiment.audit import Audit, AuditError
 from undrift.experiment.folder import RunError
 from undrift.util.metrics import Metrics
 from undrift.util.shell import as_argument
@@ -49,16 +50,18 @@ def check_stalled(folder: Path, patience: int) -> None:
 
 
 @contextmanager
-def stop_recorded(write: Callable[..., object]) -> Iterator[None]:
+def stop_recorded(log: Path) -> Iterator[None]:
     """Write an event into the audit log if a run ends before its last round; `undrift status` shows it.
 
+    The log is read again first: an interrupt may have come just after a line was written.
+
     Args:
-        write: of the audit log.
+        log: the audit log.
     """
     try:
         yield
     except BaseException as error:
         why = "it was interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-        with suppress(OSError):  # the disk may be what failed
-            write("stopped", why=why)
+        with suppress(OSError, AuditError):  # the disk may be what failed
+            Audit(log).write("stopped", why=why)
         raise

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -153,6 +154,20 @@ def replacing(path: Path) -> Iterator[Path]:
         else:
             temporary.unlink(missing_ok=True)
         raise
+
+
+def delete_temporary(folder: Path) -> None:
+    """Delete temporary files and folders that a process left in a folder when it was killed while it wrote.
+
+    Args:
+        folder: where they are; nobody else may be writing there. It may be missing.
+    """
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if re.fullmatch(r"\..+\.[0-9a-f]{12}\.new", path.name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                delete(path)
 
 
 @contextmanager
