@@ -31,7 +31,7 @@ from undrift.engine.record import Record
 from undrift.engine.simulation import Simulation
 from undrift.experiment.central import RECORD, central, central_record
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError, RunFolder, RunLockedError, check_free, read_summary
+from undrift.experiment.folder import RunError, RunFolder, RunLockedError, check_free, read_summary, reading
 from undrift.experiment.live_status import LiveStatus, WatchedGrid
 from undrift.experiment.measure import Measure
 from undrift.experiment.outcome import commit, finish, reopen
@@ -224,7 +224,8 @@ def _check_settings(config: Config, cohort: int) -> None:
 def _named(run: RunFolder, options: Mapping[str, Any]) -> str:
     """The name under which nodes store the states of this run's clients, chosen once; other options are noted."""
     path = run.path / RECORD
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    with reading(path):
+        before = dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", run.path.resolve().name).strip("-")[:60]
     name = str(before.get("run") or f"{stem or 'run'}-{uuid4().hex[:12]}")
     shown = {key: value for key, value in options.items() if isinstance(value, str | int | float | None)}

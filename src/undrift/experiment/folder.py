@@ -17,14 +17,15 @@ summary.json       the result, once the run has ended
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from undrift.core.types import ServerState
 from undrift.data.partition import Partition
-from undrift.experiment.audit import VERSION, Audit
+from undrift.experiment.audit import RESTORE, VERSION, Audit
 from undrift.experiment.checked import FOLDERS, check_open
 from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
@@ -167,6 +168,19 @@ def as_json(content: Any) -> bytes:
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A file of the folder that does not have the content it should have is a `RunError` that names it.
+
+    Args:
+        path: the file that the block reads.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise RunError(f"{path}: damaged; {RESTORE}") from None
+
+
 def check_links(path: Path) -> None:
     """Raise if a run's folder, or anything directly in it, is a symbolic link: links are not followed."""
     for item in (path, *path.iterdir()):
@@ -187,7 +201,8 @@ def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
     noted = read_init(path)
     if begun is None or noted is None:
         return begun is None
-    before = noted["sha256"]
+    with reading(path / "init.json"):
+        before = str(noted["sha256"])
     if before != begun["sha256"]:
         raise RunError(
             f"{path / 'init.json'}: init = {begun['init']!r} has changed since the run was started "
@@ -199,8 +214,10 @@ def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
 def read_init(path: Path) -> dict[str, Any] | None:
     """Where the initial weights of the run in a folder come from, as `describe_init` says; None if from the seed."""
     noted = path / "init.json"
-    found: dict[str, Any] | None = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else None
-    return found
+    if not noted.exists():
+        return None
+    with reading(noted):
+        return dict(json.loads(noted.read_text(encoding="utf-8")))
 
 
 def check_free(path: Path, python: bool = False) -> None:
@@ -228,7 +245,8 @@ def same_data(path: Path, split: Partition) -> bool:
     noted = path / "partition.json"
     if not noted.exists():
         return False
-    before = json.loads(noted.read_text(encoding="utf-8"))["sha256"]
+    with reading(noted):
+        before = str(json.loads(noted.read_text(encoding="utf-8"))["sha256"])
     if before != split.sha256:
         raise RunError(
             f"{noted}: the clients' data are not the run's: they differ from those the run was started with "

@@ -18,7 +18,7 @@ from undrift.data.partition import SCHEMES
 from undrift.data.sources import PLUGINS as DATA
 from undrift.data.sources import SOURCES
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError
+from undrift.experiment.folder import RunError, reading
 from undrift.experiment.named import parts as named
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
@@ -158,7 +158,8 @@ def _read(folder: Path) -> list[Recorded]:
     """What is recorded in a folder."""
     if not (folder / FILE).is_file():
         return []
-    return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+    with reading(folder / FILE):
+        return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
 
 
 def _plugged(setting: str, group: PluginGroup, name: str) -> list[Recorded]:

@@ -24,7 +24,7 @@ from undrift.core.tensor_task import TensorTask
 from undrift.core.types import Local
 from undrift.data.streams import Streams
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError
+from undrift.experiment.folder import RunError, reading
 from undrift.experiment.goals import ACCURACY, GoalText
 from undrift.experiment.named import parts
 from undrift.experiment.strict import ConfigError
@@ -210,11 +210,14 @@ def same_task(folder: Path, record: Mapping[str, Any]) -> None:
     if not path.exists():
         write(path, json.dumps(record, indent=2) + "\n", follow=False)
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
-    then, now = before["sha256"], record["sha256"]
-    other = [f"its {part} ({now[part][:12]} instead of {x[:12]})" for part, x in then.items() if now.get(part) != x]
-    if before["clients"] != record["clients"]:
-        other = [f"its clients ({record['clients']} instead of {before['clients']})"]
+    now = record["sha256"]
+    with reading(path):
+        before = json.loads(path.read_text(encoding="utf-8"))
+        then, clients = {part: str(x) for part, x in before["sha256"].items()}, before["clients"]
+    changed = {part: x for part, x in then.items() if now.get(part) != x}
+    other = [f"its {part} ({now.get(part, 'none')[:12]} instead of {x[:12]})" for part, x in changed.items()]
+    if clients != record["clients"]:
+        other = [f"its clients ({record['clients']} instead of {clients})"]
     if other:
         raise RunError(
             f"{folder}: the task {record['task']} is not the run's: it differs in {', '.join(other)}; give the task "

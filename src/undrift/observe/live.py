@@ -56,7 +56,7 @@ class Live:
         model: Bound | None = None,
         filter: str | None = None,
     ) -> None:
-        self.job, self.rows, self.model = job, Metrics(path), model
+        self.job, self.rows, self.model = job, Metrics(path, needed=False), model
         self.every, self.count, self.parts = every, clients, parts
         self.filter = read_filter(filter) if filter else None
 

@@ -76,7 +76,7 @@ class LoadedRun:
     @cached_property
     def stream(self) -> list[dict[str, Any]]:
         """The measurements taken during the run, one row each."""
-        return Metrics(self.folder / "lens.jsonl").rows()
+        return Metrics(self.folder / "lens.jsonl", needed=False).rows()
 
     def read(self, name: str) -> Any:
         """A JSON file in the folder; None if it does not exist."""

@@ -19,10 +19,11 @@ class Metrics:
 
     Args:
         path: the file of JSON lines; the Parquet file is written next to it.
+        needed: whether a damaged line is an error; otherwise it is left out.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, needed: bool = True) -> None:
+        self.path, self.needed = path, needed
         self._bytes: int | None = None  # as far as `_hash` has read
         self._hash = sha256()
 
@@ -51,7 +52,7 @@ class Metrics:
 
         Rounds are counted from 1. Runs of earlier versions counted from 0; their rows are returned with 1 added.
         """
-        rows, main = _read(self.path), self.path.with_name("metrics.jsonl")
+        rows, main = _read(self.path, self.needed), self.path.with_name("metrics.jsonl")
         first = (rows if main == self.path else _read(main))[:1]  # the lens does not measure the first round
         return [{**row, "round": row["round"] + 1} for row in rows] if first and first[0].get("round") == 0 else rows
 
@@ -71,7 +72,22 @@ class Metrics:
         return content
 
 
-def _read(path: Path) -> list[Row]:
+def _read(path: Path, needed: bool = True) -> list[Row]:
     """The rows of a file, as they are written; none if there is no file."""
-    data = path.read_bytes() if path.exists() else b""
-    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    data, rows = path.read_bytes() if path.exists() else b"", list[Row]()
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
+        row = _row(line)
+        if row is not None:
+            rows.append(row)
+        elif needed:
+            raise ValueError(f"{path}, line {number}: damaged; restore the file from a backup")
+    return rows
+
+
+def _row(line: bytes) -> Row | None:
+    """A row; None if the line is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("round"), int) else None
