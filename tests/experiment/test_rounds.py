@@ -13,7 +13,7 @@ from undrift.cli import app
 from undrift.cli.runs import settings as settings_of
 from undrift.experiment import Comparison, Config, compare, resume, start
 from undrift.experiment.folder import RunError
-from undrift.experiment.stalled import StalledError
+from undrift.experiment.stalled import StalledError, stalled
 from undrift.experiment.tune import Tuning, tune
 from undrift.util.metrics import Metrics
 
@@ -73,6 +73,21 @@ def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Pa
         resume(tmp_path / "run")
     assert len(rows(tmp_path / "run" / "metrics.jsonl")) == 6
     assert config.identity() == settings(rounds=9, bound=1e-9).identity()
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("no client replied", "change: check availability, probability and quarantine; audit.jsonl has"),
+        ("empty", "change: the clients have no examples: check data, partition and proxy; audit.jsonl has"),
+        ("idle", "change: the clients make no step: check local.epochs, local.steps"),
+        ("finite", "change: try a smaller local.lr or set local.clip; audit.jsonl has"),
+        ("failed", "change: audit.jsonl has the reason of every client"),
+    ],
+)
+def test_the_advice_fits_the_reason(reason: str, advice: str, tmp_path: Path) -> None:
+    text = str(stalled(tmp_path, [reason], 3))
+    assert f"({reason})" in text and advice in text
 
 
 def test_a_comparison_that_stalled_fails_again_and_one_with_idle_rounds_says_so(tmp_path: Path) -> None:

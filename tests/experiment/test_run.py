@@ -200,6 +200,21 @@ def test_the_servers_examples_are_balanced_and_nobody_elses(tmp_path: Path) -> N
     assert len(owned) == 600 - 35 and not set(owned.tolist()) & set(task.reserved.tolist())
     with pytest.raises(ValueError, match="no examples are reserved for the server"):
         prepare(settings()).task.proxy()
+    with pytest.raises(
+        ConfigError, match="proxy: 5000 examples at the server leave none for clients; set a smaller one"
+    ):
+        prepare(settings(proxy=5000))
+
+
+def test_fewer_proxy_examples_than_asked_for_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    from undrift.experiment.setup import prepare
+
+    pytest.importorskip("sklearn")
+    short = "proxy: 1429 examples, not 1437: some classes have fewer than their share"
+    for count, told in ((100, []), (1437, [short])):
+        caplog.clear()
+        prepare(settings(data="digits", model=None, proxy=count))
+        assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == told
 
 
 def test_fewer_rounds_than_there_are_cannot_be_asked_for(tmp_path: Path) -> None:

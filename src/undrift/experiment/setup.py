@@ -28,7 +28,7 @@ from undrift.experiment.named import check_name, parts
 from undrift.experiment.splits import balanced, shifted, tested, tested_on
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import Abilities, abilities, check_given, find_task, judged
-from undrift.util.steps import tell
+from undrift.util.steps import tell, warn
 
 CLIENTS, COHORT = 100, 10  # defaults
 _BUILD = ("model", "init", "frozen")  # settings of what builds the model
@@ -122,6 +122,10 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
         known = np.where(owners == owned.test, -1, known)  # the server must not have examples of the test set
     reserved = balanced(known, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
+    if not any(map(len, clients)):
+        raise ConfigError(f"proxy: {config.proxy} examples at the server leave none for clients; set a smaller one")
+    if len(reserved) < config.proxy:
+        warn("proxy: %d examples, not %d: some classes have fewer than their share", len(reserved), config.proxy)
     data_task = DataTask(
         dataset,
         clients,

@@ -11,6 +11,17 @@ from undrift.experiment.folder import RunError
 from undrift.util.metrics import Metrics
 from undrift.util.shell import as_argument
 
+_ABSENT = "no client replied"
+_LARGE = "try a smaller local.lr or set local.clip"
+_ADVICE = {
+    _ABSENT: "check availability, probability and quarantine",
+    "empty": "the clients have no examples: check data, partition and proxy",
+    "idle": "the clients make no step: check local.epochs, local.steps, local.deadline and local.speed",
+    "finite": _LARGE,
+    "size": f"{_LARGE}, or a larger bound if one is set",
+}
+"""Reason -> what to do about it."""
+
 
 class StalledError(RunError):
     """No upload was accepted for many rounds, so the model did not change."""
@@ -18,7 +29,7 @@ class StalledError(RunError):
 
 def rejected_for(record: Record) -> list[str]:
     """The reasons for which uploads of a round were rejected."""
-    return sorted({rejection.reason.name.lower() for rejection in record.rejections}) or ["no client replied"]
+    return sorted({rejection.reason.name.lower() for rejection in record.rejections}) or [_ABSENT]
 
 
 def stalled(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
@@ -29,10 +40,11 @@ def stalled(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
         reasons: why the uploads of the last round were rejected.
         idle: how many rounds in a row had no accepted upload.
     """
+    advice = "".join(f"{_ADVICE[reason]}; " for reason in reasons if reason in _ADVICE)
     return StalledError(
         f"{folder}: no upload was accepted in the last {idle} rounds ({', '.join(reasons)}), so the model does not "
-        "change: try a smaller local.lr or set local.clip; audit.jsonl has the reason of every client, and "
-        "output.patience the number of such rounds after which a run ends"
+        f"change: {advice}audit.jsonl has the reason of every client, and output.patience is the number of such rounds "
+        "after which a run ends"
     )
 
 
