@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,9 +26,11 @@ from flower_grid import StandInGrid
 from undrift import Simulation, load_run, make
 from undrift.cli import app
 from undrift.cli.health import health
+from undrift.engine.flower.strategy import UndriftStrategy
 from undrift.experiment import deployment, verify
 from undrift.experiment.central import central, central_record
 from undrift.experiment.folder import RunError, RunFolder
+from undrift.experiment.live_status import LiveStatus, WatchedGrid
 from undrift.experiment.server_log import LineFormatter, server_log
 from undrift.experiment.strict import ConfigError
 from undrift.testing import clinic, fingerprint
@@ -227,6 +231,26 @@ def test_settings_that_say_what_a_deployment_does_are_accepted(tmp_path: Path) -
     said = {"cohort": 5, "failures": "reject", "sampling": "uniform", "output": {"lens_every": 0, "evaluate_every": 2}}
     outcome = deployed("fedavg", tmp_path, rounds=2, settings=said)
     assert ["accuracy" in row for row in rounds_by(outcome)] == [False, True]
+
+
+def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strategies, begin, kept = [], UndriftStrategy.start, []
+
+    def started(self, *arguments, **more):
+        strategies.append(self)
+        return begin(self, *arguments, **more)
+
+    monkeypatch.setattr(UndriftStrategy, "start", started)
+    deployed("fedavg", tmp_path, rounds=2, on_round=lambda state, record: kept.append(len(record.visits)))
+    assert strategies[0].records == [] and len(kept) == 2 and min(kept) > 0
+    keys = count()
+    silent = SimpleNamespace(push_messages=lambda messages: [str(next(keys)) for _ in messages])
+    watched = WatchedGrid(silent, LiveStatus(tmp_path, 9, 8, 1.0))
+    for _ in range(5):
+        for kind in ("query", "train"):
+            sent = [SimpleNamespace(metadata=SimpleNamespace(message_type=kind, dst_node_id=node)) for node in (1, 2)]
+            assert len(watched.push_messages(sent)) == 2
+    assert sorted(watched._types.values()) == [("query", 1), ("query", 2), ("train", 1), ("train", 2)]
 
 
 def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path) -> None:

@@ -300,6 +300,15 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
         look.look(ended)
 
 
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(settings().toml())
+    (tmp_path / "run" / "lens").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="run/lens: it is a symbolic link, which is not followed"):
+        look.look(tmp_path / "run", round=1)
+
+
 def test_the_command(ended: Path) -> None:
     flags = ["--clients", "3", "--examples", "20"]
     shown = CliRunner().invoke(

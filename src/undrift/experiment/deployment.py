@@ -184,6 +184,7 @@ def _train(
             if getattr(record, "abandoned", False):
                 run.audit.write("abandoned", round=state.round, clients=len(record.visits))
             commit(run, kept, config, state, record, row)
+            trained.records.clear()  # the rows are in metrics.jsonl: long runs take no more memory
             status.closed(record)
             if on_round is not None:
                 on_round(state, record)

@@ -20,7 +20,7 @@ from undrift.experiment.checkpoint import Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.devices import EngineConfig
 from undrift.experiment.engines import engine
-from undrift.experiment.folder import RunError, check_run, same_data, same_init
+from undrift.experiment.folder import RunError, check_links, check_run, same_data, same_init
 from undrift.experiment.initial import describe_init
 from undrift.experiment.recorded import check_references
 from undrift.experiment.setup import Setup, prepare
@@ -65,6 +65,7 @@ def look(
     check(clients, parts, examples, directions)
     torch.set_num_threads(1)  # as in a run: the same bits, and small models are slower with more
     check_run(folder)
+    check_links(folder)
     number = None if round is None else chosen_round(folder, round)
     with open_scene(folder, seed, clients, examples, number) as scene:
         return measure(scene, place(folder, number), parts, points=points, directions=directions, filter=filter)

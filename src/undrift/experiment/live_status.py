@@ -180,7 +180,8 @@ class WatchedGrid:
         for key, message in zip(keys, sent, strict=False):
             kind, node = message.metadata.message_type, message.metadata.dst_node_id
             if key:
-                self._types[key] = kind, node
+                others = {k: asked for k, asked in self._types.items() if asked != (kind, node)}
+                self._types = {**others, key: (kind, node)}  # an older one is not answered any more
                 if kind.startswith("train"):
                     self._status.asked([node])
         return keys

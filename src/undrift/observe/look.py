@@ -77,7 +77,7 @@ def measure(
             measurements["skipped"][part] = str(error)
         measurements["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n")
+    write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n", follow=False)
     return measurements
 
 
