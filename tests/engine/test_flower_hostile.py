@@ -251,11 +251,12 @@ def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
         assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
-def test_a_client_that_fails_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["no luck", 20_000 * "long " + "no luck"], ids=["short", "long"])
+def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, tmp_path: Path) -> None:
     class Broken(Clinic):
         def batches(self, client, size, generator):
             if client == 0:
-                raise ValueError("no luck")
+                raise ValueError(words)
             return super().batches(client, size, generator)
 
     grid = StandInGrid(client_app(Job(make("fedavg"), Broken())), 2, tmp_path)

@@ -73,6 +73,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
         ("accepted", [1], "do not fit"),
         ("local.lr", -1.0, "lr must be positive"),
         ("local.lr", "fast", "cannot be used"),
+        ("local.warmth", 1.0, "not known to this node: .*warmth.*: update undrift on it"),
     ]:
         record = order.record()
         record[name] = value

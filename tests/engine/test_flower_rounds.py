@@ -52,6 +52,14 @@ def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Cloc
     assert looks == sorted(looks, key=late.index) and set(looks) == set(late)
 
 
+def test_a_deadline_may_be_later_than_the_timeout(clock: Clock, tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 2, tmp_path)
+    grid.delay = {0: 5000.0}
+    strategy = strategy_of("fedavg", deadline=7200.0, poll=10.0, wait=600.0)
+    start(strategy, grid, 1)
+    assert list(strategy.records[0].clients) == ALL and strategy.records[0].seconds >= 5000.0
+
+
 def test_a_round_may_close_early_once_its_quorum_is_reached(clock: Clock, tmp_path: Path) -> None:
     grid = grid_of("fedavg", 8, tmp_path)
     grid.delay = {7: 60.0}
@@ -138,9 +146,18 @@ def test_too_few_nodes_are_a_typed_error(clock: Clock, tmp_path: Path) -> None:
 def test_a_run_in_which_nothing_arrives_ends(tmp_path: Path) -> None:
     grid = grid_of("fedavg", 2, tmp_path)
     with pytest.raises(
-        TooFewNodes, match=r"no upload was accepted in 3 rounds.*this node runs Algorithm\(\), the server"
+        TooFewNodes, match=r"3 rounds in a row below quorum; .*this node runs Algorithm\(\), the server"
     ):
         start(strategy_of("scaffold"), grid, 10)
+
+
+def test_a_run_that_stays_below_its_quorum_ends(tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 4, tmp_path)
+    grid.dropped = {0, 1, 2}
+    strategy = strategy_of("fedavg", patience=2)
+    with pytest.raises(TooFewNodes, match="2 rounds in a row below quorum; start more nodes, or lower it; round 2: 2"):
+        start(strategy, grid, 10)
+    assert [len(record.visits) for record in strategy.records] == [2, 2]
 
 
 def test_a_client_has_one_node(tmp_path: Path) -> None:
@@ -208,3 +225,21 @@ def test_settings_that_cannot_work_are_refused() -> None:
     for wrong in ({"cohort": 9}, {"quorum": 2.0}, {"over_selection": 0.5}, {"seed": 2**64}, {"run": "../up"}):
         with pytest.raises(ValueError, match=next(iter(wrong)) if "run" not in wrong else "not a valid run name"):
             strategy_of("fedavg", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bound": -1.0}, "bound must be a positive norm, got -1.0; None allows any"),
+        ({"deadline": 0.0}, "deadline must be a positive number of seconds, got 0.0; None takes the timeout"),
+        ({"deadline": float("nan")}, "deadline must be a positive number of seconds, got nan"),
+        ({"grace": -1.0}, "grace must be 0 or more seconds, got -1.0; None waits until the deadline"),
+        ({"nodes": 0}, "nodes must be 1 or more, got 0; None waits until every client has a node"),
+        ({"wait": -1.0}, "wait must be 0 or more seconds, got -1.0"),
+        ({"poll": 0.0}, "poll must be a positive number of seconds, got 0.0"),
+        ({"patience": 0}, "patience must be 1 or more rounds, got 0"),
+    ],
+)
+def test_limits_that_no_round_can_meet_are_refused(given: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        strategy_of("fedavg", **given)

@@ -195,6 +195,16 @@ class WritesDelta(Correction):
 
 
 @dataclass(frozen=True)
+class WritesDecorated(Correction):
+    """Moves the model itself, in a hook with a decorator."""
+
+    @torch.no_grad()
+    def correct(self, grad, state, step):
+        step.w.sub_(grad, alpha=0.01)
+        return grad
+
+
+@dataclass(frozen=True)
 class ChangesRate(Correction):
     """Changes the learning rate of the round."""
 
@@ -359,6 +369,7 @@ class ReportsWhileGathering(Robust):
         (KeepsGradient(), None, "perturbation=KeepsGradient keeps a gradient or .*: clone what you keep"),
         (KeepsDirection(), "drift", "drift=KeepsDirection keeps a gradient or a direction .*: clone what you keep"),
         (WritesModel(), "drift", r"WritesModel.correct changed step.w: the loop moves the model; return a direction"),
+        (WritesDecorated(), "drift", r"WritesDecorated.correct changed step.w: the loop moves the model"),
         (WritesDelta(), "drift", r"WritesDelta.finish changed end.delta: the upload is the loop's"),
         (ChangesRate(), "drift", "'lr': a view is frozen; settings are the loop's; scale the gradient instead"),
         (ForcesRate(), "drift", r"ForcesRate.correct changed step.lr: settings are the loop's; scale the gradient"),

@@ -102,7 +102,7 @@ class Partial:
                 [v.client, v.examples, v.gradients, v.loss, v.seconds, v.weight, v.norm, dict(v.reports)]
                 for v in self.visits
             ],
-            "rejections": [[r.client, r.reason.name, r.detail] for r in self.rejections],
+            "rejections": [[r.client, r.reason.name, _brief(r.detail)] for r in self.rejections],
         }
         return tensors, json.dumps(summary)
 
@@ -138,3 +138,13 @@ class Partial:
         except (KeyError, TypeError, ValueError) as error:
             raise wire.WireError(f"the reply cannot be read: {error!r}") from error
         return self
+
+
+def _brief(text: str) -> str:
+    """A text whose JSON a server accepts of one client; of a longer one the beginning and the end are left."""
+    for most in (1000, 250):
+        if len(text) > most:
+            text = f"{text[: most // 4 - 5]} ... {text[-most // 4 * 3 :]}"
+        if len(json.dumps(text)) <= 3000:
+            break
+    return text

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial, wraps
-from inspect import isfunction
+from inspect import isfunction, signature
 from math import isfinite
 from typing import Any
 
@@ -83,7 +83,7 @@ def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
     """A hook that may change nothing but the gradient it was handed to change."""
     hook = call.__name__
     where = f"{slot}={type(block).__name__}.{hook}"
-    names = call.__code__.co_varnames[1 : call.__code__.co_argcount]
+    names = tuple(signature(call).parameters)[1:]
 
     @wraps(call)
     def watched(self: AnyBlock, *args: Any) -> Any:

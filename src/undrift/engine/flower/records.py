@@ -138,10 +138,11 @@ class Order:
         clients, accepted = _integers(record, "clients"), _integers(record, "accepted")
         if not clients or len(set(clients)) < len(clients) or len(accepted) != len(clients):
             raise WireError(f"clients and accepted do not fit: {len(clients)} and {len(accepted)}")
-        names = {f.name for f in fields(Local)}
         given = {key.removeprefix("local."): value for key, value in record.items() if key.startswith("local.")}
+        if unknown := sorted(given.keys() - {f.name for f in fields(Local)}):
+            raise WireError(f"local settings not known to this node: {one_line(unknown)}: update undrift on it")
         try:
-            local = Local(**{name: value for name, value in given.items() if name in names})  # type: ignore[arg-type]
+            local = Local(**given)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
             raise WireError(f"the local settings cannot be used: {error}") from error
         return cls(

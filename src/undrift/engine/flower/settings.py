@@ -40,3 +40,31 @@ def check_settings(
             f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
             f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
         )
+
+
+def check_limits(
+    bound: float | None,
+    deadline: float | None,
+    grace: float | None,
+    nodes: int | None,
+    wait: float,
+    poll: float,
+    patience: int,
+) -> None:
+    """Raise if limits of `UndriftStrategy`, whose arguments these are, cannot be met by any round."""
+    if bound is not None and not bound > 0:
+        raise ValueError(f"bound must be a positive norm, got {bound}; None allows any")
+    if deadline is not None and not 0 < deadline < float("inf"):
+        raise ValueError(
+            f"deadline must be a positive number of seconds, got {deadline}; None takes the timeout of start"
+        )
+    if grace is not None and not grace >= 0:
+        raise ValueError(f"grace must be 0 or more seconds, got {grace}; None waits until the deadline")
+    if nodes is not None and nodes < 1:
+        raise ValueError(f"nodes must be 1 or more, got {nodes}; None waits until every client has a node")
+    if not wait >= 0:
+        raise ValueError(f"wait must be 0 or more seconds, got {wait}")
+    if not 0 < poll < float("inf"):
+        raise ValueError(f"poll must be a positive number of seconds, got {poll}")
+    if patience < 1:
+        raise ValueError(f"patience must be 1 or more rounds, got {patience}")

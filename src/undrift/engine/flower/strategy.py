@@ -32,7 +32,7 @@ from undrift.engine.flower.orders import Orders
 from undrift.engine.flower.receive import LATE, Reply, TooFewNodes, receive, settle
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.roster import Roster
-from undrift.engine.flower.settings import check_settings
+from undrift.engine.flower.settings import check_limits, check_settings
 from undrift.engine.flower.tally import RoundRecord, Tally
 from undrift.engine.quarantine import Quarantine, QuarantineList
 
@@ -60,13 +60,13 @@ class UndriftStrategy(Strategy):
             optimizer follow; None allows any that can be summed exactly.
         deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
         quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
-            model is not changed and the run continues.
+            model is not changed and the run continues, until `patience` is over.
         grace: if given, a round is closed this many seconds after its quorum is reached.
         over_selection: factor on the cohort, to make up for clients that do not reply; all that do are counted.
         nodes: how many nodes to wait for; None waits until every client has a node.
         wait: the most seconds to wait for them; then `TooFewNodes` is raised.
         poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
-        patience: after this many rounds in a row without an accepted upload, `TooFewNodes` is raised.
+        patience: after this many abandoned rounds in a row `TooFewNodes` is raised.
         rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
             replies are there. A node that is back in time is asked again in the same round.
         hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
@@ -109,12 +109,13 @@ class UndriftStrategy(Strategy):
         check_model("UndriftStrategy", model)
         check_local("UndriftStrategy", local)
         check_settings(algorithm, local, population, cohort, seed, quorum, over_selection, rejoin)
+        check_limits(bound, deadline, grace, nodes, wait, poll, patience)
         self.algorithm, self.local, self.population = algorithm, local, population
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
         self.evaluate, self.on_round = evaluate, on_round
-        settings = repr((seed, algorithm, self.local, population))
+        settings = repr((seed, algorithm, local, population))
         self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
         self.state = state
         self.records: list[RoundRecord] = []
@@ -155,7 +156,7 @@ class UndriftStrategy(Strategy):
         self.local.check_rates(self.state.round, num_rounds)
         self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
         arrays, result = self.arrays(), Result()
-        seconds = timeout if self.deadline is None else min(timeout, self.deadline)
+        seconds = timeout if self.deadline is None else self.deadline
         assess(evaluate_fn, self.state.round, arrays, result)
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
             arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
@@ -289,11 +290,11 @@ class UndriftStrategy(Strategy):
         record = tally.record(reported, begun, abandoned=not kept)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
-        self._idle = 0 if record.visits else self._idle + 1
+        self._idle = 0 if kept else self._idle + 1
         if self.on_round is not None:
             self.on_round(self.state, record)
         if self._out.keys() >= dict(record.absent).keys():  # absent nodes may come back
             check_failures(len(record.visits), record.rejections, {})
         if self._idle >= self.patience:
-            raise TooFewNodes(f"no upload was accepted in {self._idle} rounds; the last: {record}")
+            raise TooFewNodes(f"{self._idle} rounds in a row below quorum; start more nodes, or lower it; {record}")
         return self.arrays(), MetricRecord({**record.metrics()})
