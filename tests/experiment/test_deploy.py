@@ -26,8 +26,9 @@ from flower_grid import StandInGrid
 from undrift import Simulation, load_run, make
 from undrift.cli import app
 from undrift.cli.health import health
+from undrift.engine.flower.receive import present
 from undrift.engine.flower.strategy import UndriftStrategy
-from undrift.experiment import deployment, verify
+from undrift.experiment import deployment, live_status, verify
 from undrift.experiment.central import central, central_record
 from undrift.experiment.folder import RunError, RunFolder
 from undrift.experiment.live_status import LiveStatus, WatchedGrid
@@ -192,6 +193,29 @@ def test_other_settings_are_refused_and_other_options_written_down(tmp_path: Pat
     assert "quorum" not in changed["before"] and changed["now"]["quorum"] == 0.25
 
 
+def test_rounds_that_are_done_cannot_be_taken_back(tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        deployed("fedavg", tmp_path, on_round=stopping(3))
+    before = (tmp_path / "run" / "config.toml").read_bytes()
+    with pytest.raises(RunError, match=r"has 3 rounds already, 2 cannot take any back; give 3 or more"):
+        deployed("fedavg", tmp_path, rounds=2)
+    assert (tmp_path / "run" / "config.toml").read_bytes() == before
+
+
+def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(live_status, "EVERY", 0.0)
+    on, path = grid("fedavg", tmp_path, nodes=2), tmp_path / live_status.STATUS
+    watched, gone = live_status.WatchedGrid(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
+    assert len(present(watched)) == 2
+    on.kill(1)
+    assert len(present(watched)) == 1
+    nodes = json.loads(path.read_text())["nodes"]
+    assert nodes[str(gone)]["connected"] is False and sum(node["connected"] for node in nodes.values()) == 1
+    path.unlink()
+    present(watched)
+    assert path.exists()
+
+
 def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "LOCKED", 0.0)
     with pytest.raises(Stop):
@@ -204,6 +228,7 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("given", "message"),
     [
         ({"population": None}, "give the number of clients on all nodes, population=12"),
+        ({"evaluate": True}, "evaluate has no place in a run's folder; leave it out, and give test"),
         ({"run": "mine"}, "run comes from the run's folder; leave it out"),
         ({"settings": {"output": {"checkpoint_every": 2}}}, "output.checkpoint_every must be 1"),
         ({"settings": {"cohort": None, "probability": 0.5}}, "does not follow probability: give cohort="),

@@ -37,7 +37,7 @@ from undrift.experiment.measure import Measure
 from undrift.experiment.outcome import commit, finish, reopen
 from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import keep, used
-from undrift.experiment.run import finished
+from undrift.experiment.run import check_rounds, finished
 from undrift.experiment.saved import Outcome
 from undrift.experiment.server_log import SERVER_LOG, server_log
 from undrift.experiment.setup import Setup, environment, prepare
@@ -108,7 +108,7 @@ def deploy(
         settings: other keys of a run file: arguments, goal, target, weights, output. Those that a deployment cannot
             follow, such as sampling, are refused.
         options: of `UndriftStrategy`: deadline, quorum, grace, over_selection, nodes, wait, poll, patience, ...
-            They may differ in every start.
+            They may differ in every start. `run`, `state` and `evaluate` are not among them.
 
     Example:
         deploy(grid, "scaffold", model, Local(lr=0.1), folder="runs/first", rounds=50, population=12, deadline=600)
@@ -140,6 +140,7 @@ def deploy(
     if finished(config, path):
         _log.info("%s has ended: nothing to train", path)
         return Outcome(path, read_summary(path) or {}, trained=False)
+    check_rounds(path, config.rounds)
     setup = prepare(config, task=task)
     torch.set_num_threads(1)
     with _opened(path, setup.config) as run, server_log(run.path / SERVER_LOG):
@@ -202,6 +203,8 @@ def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> N
     for name in ("run", "state"):
         if name in options:
             raise ValueError(f"deploy: {name} comes from the run's folder; leave it out")
+    if options.get("evaluate"):
+        raise ValueError("deploy: evaluate has no place in a run's folder; leave it out, and give test instead")
     if int(dict(settings.get("output", {})).get("checkpoint_every", 1)) != 1:
         raise ValueError(
             "deploy: output.checkpoint_every must be 1: the nodes keep their clients' states for the last rounds only"

@@ -169,8 +169,13 @@ class WatchedGrid:
     def get_node_ids(self) -> list[int]:
         """The connected nodes."""
         nodes = list(self._grid.get_node_ids())
-        self._looked = monotonic()
-        self._status.connected(nodes)
+        self._connected(nodes)
+        return nodes
+
+    def get_nodes(self) -> list[Any]:
+        """The connected nodes, with what the grid knows about each."""
+        nodes = list(self._grid.get_nodes())
+        self._connected([int(node.node_id) for node in nodes])
         return nodes
 
     def push_messages(self, messages: Iterable[Any]) -> list[str]:
@@ -200,6 +205,11 @@ class WatchedGrid:
                 self._hosts(node, reply)
         self._status.alive()
         return replies
+
+    def _connected(self, nodes: list[int]) -> None:
+        """Tell the status who is connected."""
+        self._looked = monotonic()
+        self._status.connected(nodes)
 
     def _hosts(self, node: int, reply: Any) -> None:
         """Note the clients that a node claims; the strategy decides whether it gets them."""

@@ -109,7 +109,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         done = run.summary()
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
-        _check_rounds(folder, rounds)
+        check_rounds(folder, rounds)
         why = other_device(run.config.engine, _settled(config).engine)
         if why is not None:
             warn_other(folder, why)
@@ -160,7 +160,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
     """
     if finished(config, folder):
         return
-    _check_rounds(folder, config.rounds)
+    check_rounds(folder, config.rounds)
     check_stalled(folder, config.output.patience)
     setup = ready()
     if not (folder / "config.toml").is_file():
@@ -176,8 +176,13 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         _go(run, setup, watch)
 
 
-def _check_rounds(folder: Path, rounds: int) -> None:
-    """Raise if a run has more rounds than wanted."""
+def check_rounds(folder: Path, rounds: int) -> None:
+    """Raise if a run has more rounds than wanted.
+
+    Args:
+        folder: the run's folder, new or not.
+        rounds: how many are wanted.
+    """
     done = max(kept_rounds(folder / "checkpoints"), default=0)
     if rounds < done:
         raise RunError(f"{folder} has {done} rounds already, {rounds} cannot take any back; give {done} or more")
