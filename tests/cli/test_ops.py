@@ -109,6 +109,11 @@ def test_every_variable_is_set() -> None:
     assert names["FLWR_TELEMETRY_ENABLED"] == "0" and names["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
 
 
+def test_paths_of_the_proxy_may_have_spaces() -> None:
+    text = (DEPLOYMENT / "nginx.conf.template").read_text()
+    assert text.count("$work/") == len(re.findall(r'"\$work/[^"\s]+"( warn)?;', text)) > 5
+
+
 def test_the_proxy_has_the_rules_of_the_template() -> None:
     def rules(text: str) -> set[str]:
         keep = ("location", "client_", "limit_conn ", "ssl_protocols", "if (", "proxy_ssl_verify", "server_tokens")

@@ -7,6 +7,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import AF_INET6, socket
 from time import time
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -198,6 +199,25 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
         text = exposition([health(tmp_path / "run")])
     assert 'undrift_train_loss{run="run"} NaN' in text and 'undrift_last_round_seconds{run="run"} +Inf' in text
     parsed(text)
+
+
+def test_all_absent_clients_are_counted_although_a_hundred_are_named(tmp_path: Path) -> None:
+    with running(tmp_path / "run", absent=[[client, "no reply"] for client in range(100)]):
+        with (tmp_path / "run" / "metrics.jsonl").open("a") as rows:
+            rows.write(json.dumps({"round": 3, "clients": 1, "absent": 250}) + "\n")
+        found = health(tmp_path / "run")
+    assert found.missing == 250 and 'undrift_clients_absent{run="run"} 250' in exposition([found])
+    assert "\nand 230 more" in describe(found)
+
+
+def test_an_address_of_ipv6(tmp_path: Path) -> None:
+    with socket(AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with listen([tmp_path], "[::1]:0") as server:
+        assert server.server_address[0] == "::1"
 
 
 def test_the_endpoint(tmp_path: Path) -> None:

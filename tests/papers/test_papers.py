@@ -2,6 +2,7 @@
 
 import json
 from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import get_args
 
@@ -277,6 +278,33 @@ def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path
     again, _, _ = perform(tiny, tiny.items["figure2"], tmp_path / "runs", "small")
     assert [line.ours for line in again] == [line.ours for line in lines]
     assert json.loads((tmp_path / "runs" / "tiny-figure2.json").read_text())["item"] == "Figure 2"
+
+
+def test_a_part_that_cannot_start_leaves_the_others_their_figures(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path / "empty"))
+    parts = {"there": {"data": "digits"}, "missing": {"data": "tiny-imagenet"}}
+    base = {"clients": 4, "cohort": 2, "rounds": 1}
+    compared = {"seeds": [0], "base": base, "settings": parts, "methods": [{"method": "fedavg"}]}
+    drawn = [{"kind": "accuracy"}, {"kind": "accuracy", "settings": ["missing"]}]
+    item = {"number": "Table 1", "about": "two parts", "comparison": compared, "figures": drawn}
+    whole = checked(Paper, {"name": "tiny", "title": "Tiny", "items": {"table1": item}}, "tiny")
+    _, figures, table = perform(whole, whole.items["table1"], tmp_path / "runs")
+    assert {path.suffix for path in figures} == {".png", ".pdf"}
+    assert [failure["run"] for failure in table["failures"]] == ["missing/fedavg/seed-0"]
+
+
+def test_figure_5_of_fedfft_needs_the_partition_only() -> None:
+    whole = paper("fedfft")
+    assert {trial.config.rounds for trial in comparison(whole, whole.items["figure5"]).trials()} == {1}
+
+
+def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[float | None] = [None, 0.5]
+    monkeypatch.setattr("undrift.papers.estimate._measured", lambda _: found.pop(0))
+    config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"
+    steps = Steps(file)
+    assert isnan(steps.seconds(config)) and isnan(steps.seconds(config)) and json.loads(file.read_text()) == {}
+    assert Steps(file).seconds(config) == 1.0
 
 
 def test_runs_that_differ_in_numbers_are_rehearsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Health:
         population: how many clients there are.
         nodes: for each node how many clients it hosts, the first of them, whether it is connected, and since when.
         waiting: the nodes whose replies are awaited.
-        absent: the clients of the last round that sent no upload, with the reason.
+        absent: the clients of the last round that sent no upload, with the reason; the first hundred.
         rejected: over all rounds, how many uploads were rejected for each reason.
         quarantine: the clients that are left out, with the last event about each.
         abandoned: over all rounds, how many had too few uploads.
@@ -78,6 +78,11 @@ class Health:
     def code(self) -> int:
         """The exit code: 0 if all is well, 1 if it is stalled, 2 if it failed."""
         return CODES[self.state]
+
+    @property
+    def missing(self) -> int:
+        """How many clients of the last round sent no upload; `absent` names the first of them."""
+        return max(len(self.absent), int(self.last.get("absent") or 0))
 
     def facts(self) -> dict[str, Any]:
         """All of it for JSON."""

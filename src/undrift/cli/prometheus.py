@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from math import isfinite
 from pathlib import Path
+from socket import AF_INET, AF_INET6
 from time import time
 from typing import Any
 
@@ -40,7 +41,7 @@ def exposition(found: Sequence[Health]) -> str:
         ("undrift_clients", "gauge", "Clients in all.", lambda h: _one(h.population)),
         ("undrift_clients_accepted", "gauge", "Uploads of the last round.", lambda h: _one(h.last.get("clients"))),
         ("undrift_clients_rejected", "gauge", "Rejected in the last round.", lambda h: _one(h.last.get("rejected"))),
-        ("undrift_clients_absent", "gauge", "Without an upload in the last round.", lambda h: _one(len(h.absent))),
+        ("undrift_clients_absent", "gauge", "Without an upload in the last round.", lambda h: _one(h.missing)),
         ("undrift_clients_quarantined", "gauge", "Clients left out.", lambda h: _one(len(h.quarantine))),
         ("undrift_nodes_connected", "gauge", "Connected nodes.", lambda h: _one(_connected(h)) if h.nodes else []),
         ("undrift_node_connected", "gauge", "Whether a known node is connected.", _by_node),
@@ -96,16 +97,16 @@ def listen(folders: Sequence[Path], address: str, within: float | None = None) -
 
     Args:
         folders: of the runs.
-        address: "127.0.0.1:9400"; only a loopback address is taken, because there is no authentication.
+        address: "127.0.0.1:9400" or "[::1]:9400"; only a loopback address is taken, because there is no authentication.
         within: see `health`.
     """
     host, _, port = address.rpartition(":")
     try:
-        local = ip_address(host.strip("[]")).is_loopback
+        own = ip_address(host.strip("[]"))
         number = int(port)
     except ValueError:
         raise ValueError(f"--serve {address}: write an address and a port, 127.0.0.1:9400") from None
-    if not local or not 0 <= number < 65536:
+    if not own.is_loopback or not 0 <= number < 65536:
         raise ValueError(
             f"--serve {address}: only a loopback address is served, 127.0.0.1:9400, because there is no "
             "authentication; for other hosts put a proxy in front of it"
@@ -141,6 +142,10 @@ def listen(folders: Sequence[Path], address: str, within: float | None = None) -
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: it is asked every few seconds."""
 
-    server = ThreadingHTTPServer((host.strip("[]"), number), Handler)
-    server.daemon_threads = True
-    return server
+    class Server(ThreadingHTTPServer):
+        """Of the address's family."""
+
+        address_family = AF_INET6 if own.version == 6 else AF_INET
+        daemon_threads = True
+
+    return Server((str(own), number), Handler)

@@ -78,7 +78,7 @@ def describe(found: "Health") -> str:
         waited = ", its reply is awaited" if int(node) in found.waiting else ""
         lines.append(f"node {node}: {where}{waited}; {hosted} clients: {who or 'not known yet'}")
     lines += [f"missing in the last round: client {client}, {why}" for client, why in found.absent[:20]]
-    lines += [f"and {len(found.absent) - 20} more"] * (len(found.absent) > 20)
+    lines += [f"and {found.missing - 20} more"] * (found.missing > 20)
     lines += [f"rejected so far: {count} for {reason}" for reason, count in sorted(found.rejected.items())]
     lines += [f"in quarantine: client {client}, {said}" for client, said in sorted(found.quarantine.items())]
     if found.abandoned:

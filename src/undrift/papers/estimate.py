@@ -91,7 +91,7 @@ class Steps:
         self.file = file or cache.root() / "steps.json"
         self.known: dict[str, float | None] = {}
         if self.file.is_file():
-            self.known = json.loads(self.file.read_text(encoding="utf-8"))
+            self.known = _without_none(json.loads(self.file.read_text(encoding="utf-8")))
 
     def seconds(self, config: Config) -> float:
         """Seconds of a gradient on one batch of a run; nan if the model cannot be built here."""
@@ -99,9 +99,14 @@ class Steps:
         if key not in self.known:
             self.known[key] = _measured(config)
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            write(self.file, json.dumps(self.known, indent=1) + "\n")
+            write(self.file, json.dumps(_without_none(self.known), indent=1) + "\n")
         each = self.known[key]
         return float("nan") if each is None else each * config.local.batch_size
+
+
+def _without_none(known: dict[str, float | None]) -> dict[str, float | None]:
+    """Measured steps only: a library that is missing now may be installed later."""
+    return {key: seconds for key, seconds in known.items() if seconds is not None}
 
 
 def _measured(config: Config) -> float | None:

@@ -74,7 +74,10 @@ def perform(
     write(folder / f"{name}.md", f"# {title}\n\n{markdown(headings, rows)}\n")
     figures: list[Path] = []
     for drawing in item.figures:
-        chosen = [folder / trial.name for trial in built.trials() if drawing.shows(trial.setting, trial.label)]
+        shown = [folder / trial.name for trial in built.trials() if drawing.shows(trial.setting, trial.label)]
+        chosen = [run for run in shown if (run / "config.toml").is_file()]  # a run that could not start has no folder
+        if not chosen:
+            continue
         target, options = folder / f"figures-{paper.key(item)}", drawing.options
         draw = draw_sweep if drawing.kind == "sweep" else partial(draw_kind, drawing.kind)
         figures += draw(chosen, target, **options)
