@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from undrift.cli import app
+from undrift.cli.app import stoppable
+from undrift.experiment.strict import read_toml
 
 RUN = ("run", "fedavg")
 BAD = [
@@ -93,6 +96,43 @@ BAD = [
         (*RUN, "--workers", "many"),
         "undrift run: engine.workers must be a whole number from 1 to 4096, or \"auto\", got 'many'",
     ),
+    # options without an effect
+    (
+        (*RUN, "--workers", "4"),
+        "undrift run: --workers 4: the local engine has one; add --engine ray, or leave it out",
+    ),
+    (
+        ("tune", "fedprox", "--workers", "4", "--grid", "lr=0.05,0.1"),
+        "undrift tune: --workers 4: the local engine has one; add --engine ray, or leave it out",
+    ),
+    (
+        ("tune", "fedprox", "--set", "method=scaffold"),
+        "undrift tune: --set method=scaffold: it comes from fedprox, the first argument; leave it out",
+    ),
+    (
+        ("doctor", "--method", "fedavg", "--out", "report"),
+        "undrift doctor: --method, --out: only with --device and without --config; leave it out",
+    ),
+    (
+        ("figure", "drift", "run", "--by", "best"),
+        "undrift figure: --by best: only for undrift figure sweep; leave it out or draw a sweep",
+    ),
+    (
+        ("figure", "drift", "run", "--minus", "fedavg"),
+        "undrift figure: --minus fedavg: only for undrift figure sweep; leave it out or draw a sweep",
+    ),
+    (
+        ("paper", "fedfft", "--dry-run"),
+        "undrift paper: --dry-run: name a table or figure, for example undrift paper fedfft table1 --dry-run",
+    ),
+    (
+        ("paper", "fedfft", "table1", "--dry-run", "--engine", "ray", "--json"),
+        "undrift paper: --engine, --json: a dry run trains in this process and keeps nothing; leave it out",
+    ),
+    (
+        ("report", "run", "--out", "."),
+        "undrift report: --out .: a folder; name the HTML file to write, such as report.html",
+    ),
     # keys and arguments
     (
         (*RUN, "--roundz", "5"),
@@ -174,3 +214,15 @@ def test_a_bad_value_is_answered_in_one_line(arguments: tuple[str, ...], line: s
     assert (done.stderr, done.exit_code) == (f"{line}\n", 2)
     assert not done.stdout and isinstance(done.exception, SystemExit)
     assert sorted(folder.rglob("*")) == before  # nothing is left behind
+
+
+@pytest.mark.parametrize(("stored", "line"), [(True, "resume with: undrift resume run"), (False, "nothing was stored")])
+def test_an_interrupted_command_names_what_can_be_resumed(stored: bool, line: str, folder: Path, capsys) -> None:
+    with pytest.raises(typer.Exit) as ended, stoppable("undrift resume run", folder / ("run" if stored else "new")):
+        raise KeyboardInterrupt
+    assert ended.value.exit_code == 130 and capsys.readouterr().err == f"stopped; {line}\n"
+
+
+def test_files_of_windows_with_a_mark_at_their_beginning_are_read(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"\xef\xbb\xbfrounds = 7\r\n")
+    assert read_toml(tmp_path / "run.toml") == {"rounds": 7}

@@ -80,6 +80,9 @@ def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
     result = call(app, ["doctor", "--config", str(tmp_path / "run.toml"), "--json"])
     assert json.loads(result.stdout)["plan"]["workers"] >= 1
     assert "a visit on cpu:" in call(app, ["doctor", "--config", str(tmp_path / "run.toml")]).stdout
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text((tmp_path / "run.toml").read_text())
+    assert "a visit on cpu:" in call(app, ["doctor", "--config", str(tmp_path / "run")]).stdout
     words = ["doctor", "--device", "pretend", "--method", "fedavg", "--method", "scaffold", "--no-measure"]
     result = call(app, [*words, "--out", str(tmp_path / "report")])
     assert result.exit_code == 0 and "2 of 2 methods pass" in result.stdout

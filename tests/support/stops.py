@@ -68,7 +68,8 @@ def begin(folder: Path, engine: str, *, resume: bool = False) -> Any:
     words = ["resume", str(folder)] if resume else ["run", "scaffold", "--out", str(folder), "--engine", engine]
     if not resume:
         words += ["--data", "fashion-mnist", "--partition", "dirichlet:0.5,min_size=4", "--clients", "12"]
-        words += ["--cohort", "4", "--rounds", str(ROUNDS), "--workers", "2"]
+        words += ["--cohort", "4", "--rounds", str(ROUNDS)]
+        words += [] if engine == "local" else ["--workers", "2"]
     if engine == "local":
         return Forked(words)
     with open(os.devnull, "wb") as nowhere:

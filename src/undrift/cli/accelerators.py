@@ -12,7 +12,7 @@ from undrift.engine.device import resolve
 from undrift.engine.probe import choose
 from undrift.experiment.config import Config
 from undrift.experiment.devices import processors
-from undrift.experiment.setup import cohort_size, prepare
+from undrift.experiment.setup import expected_cohort, prepare
 from undrift.testing import check_device
 from undrift.testing.device import MethodCheck
 from undrift.util.files import write
@@ -55,13 +55,13 @@ def examine_run(file: Path, device: str | None, as_json: bool) -> None:
     """Measure one visit of a run on a device and print how many workers fit there.
 
     Args:
-        file: the run's TOML file.
+        file: a run's folder, or its TOML file.
         device: the device's name; None takes the run's.
         as_json: print an object.
     """
-    setup = prepare(Config.read(file))
+    setup = prepare(Config.read(file / "config.toml" if file.is_dir() else file))
     where = resolve(device or setup.config.engine.device)
-    cohort = cohort_size(setup.config.cohort, setup.task.population)
+    cohort = expected_cohort(setup.config, setup.task.population)
     plan, probe = choose(replace(setup.job, device=where), cohort, processors())
     if as_json:
         typer.echo(json.dumps({"probe": asdict(probe), "plan": plan.row()}, indent=2))

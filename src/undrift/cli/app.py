@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from traceback import walk_tb
 from typing import Annotated, Any
 
@@ -187,8 +188,13 @@ def plainly(command: str) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(command: str) -> Iterator[None]:
-    """On an interrupt, print one line with the command that resumes, and exit with code 130."""
+def stoppable(command: str, folder: Path | None = None) -> Iterator[None]:
+    """On an interrupt, print one line with the command that resumes, and exit with code 130.
+
+    Args:
+        command: resumes.
+        folder: of the run, if there is nothing to resume before it has its settings; None always names the command.
+    """
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -197,7 +203,8 @@ def stoppable(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"stopped; resume with: {command}", err=True)
+        stored = folder is None or (folder / "config.toml").is_file()
+        typer.echo(f"stopped; resume with: {command}" if stored else "stopped; nothing was stored", err=True)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)

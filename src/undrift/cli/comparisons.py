@@ -7,7 +7,7 @@ import typer
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.names import check_spelling, completing, methods
-from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
 from undrift.cli.runs import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
 from undrift.util.jsonable import to_json
 
@@ -51,6 +51,7 @@ def compare_methods(
         folder = out or Path("runs") / file.stem
         given = placed(engine, workers, device, gpus, deterministic)
         trials = comparison.trials(given)
+        check_workers(workers, *(trial.config.engine.name for trial in trials))
         with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
             table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
     if as_json:
@@ -120,7 +121,10 @@ def tune_method(
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
         given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}
-        base = merged(merged(read_toml(config) if config else {}, given), settings(setting or []))
+        chosen = settings(setting or [])
+        if "method" in chosen:
+            raise ValueError(f"--set method={chosen['method']}: it comes from {what}, the first argument; leave it out")
+        base = merged(merged(read_toml(config) if config else {}, given), chosen)
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
         base.pop("method", None)
@@ -128,6 +132,7 @@ def tune_method(
         tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
+        check_workers(workers, first.engine.name)
         with stoppable("the same command"), Progress(None) as progress:
             summary = tune(tuning, folder, Watching(progress, first, folder).tuning)
     if as_json:

@@ -1,6 +1,5 @@
 """The papers' tables and figures: `undrift paper`."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -9,7 +8,8 @@ import typer
 
 from undrift.cli.app import app, reported, stoppable
 from undrift.cli.comparisons import AsJson
-from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.util.jsonable import to_json
 
 if TYPE_CHECKING:
     from undrift.experiment.config import Config
@@ -52,6 +52,10 @@ def run_paper(
         if scale not in _SCALES:
             raise ValueError(f"--scale must be {' or '.join(_SCALES)}, got {scale!r}")
         chosen_scale = cast(Scale, scale)
+        if dry_run:
+            given: dict[str, object] = {"--out": out, "--engine": engine, "--workers": workers, "--device": device}
+            given |= {"--gpus": gpus, "--deterministic": deterministic, "--json": as_json or None}
+            _check_dry(item, [option for option, value in given.items() if value is not None])
         if name == "list" or item is None:
             _list(papers() if name == "list" else (name,), chosen_scale, as_json)
             return
@@ -62,12 +66,13 @@ def run_paper(
             _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
-        given = placed(engine, workers, device, gpus, deterministic)
-        rounds = sum(trial.config.rounds for trial in built.trials(given))
+        place = placed(engine, workers, device, gpus, deterministic)
+        check_workers(workers, *(trial.config.engine.name for trial in built.trials(place)))
+        rounds = sum(trial.config.rounds for trial in built.trials(place))
         with stoppable("the same command"), Progress(rounds) as progress:
-            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, given)
+            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, place)
     if as_json:
-        typer.echo(json.dumps([asdict(line) for line in lines], indent=1))
+        typer.echo(to_json([asdict(line) for line in lines], 1))
     else:
         from undrift.papers import texts
 
@@ -81,6 +86,14 @@ def run_paper(
         typer.echo(f"undrift paper: {failure['run']}: {failure['error']}", err=True)
     if table["failures"]:
         raise typer.Exit(1)
+
+
+def _check_dry(item: str | None, ignored: list[str]) -> None:
+    """Raise if a dry run has no item, or options that it does not use."""
+    if item is None:
+        raise ValueError("--dry-run: name a table or figure, for example undrift paper fedfft table1 --dry-run")
+    if ignored:
+        raise ValueError(f"{', '.join(ignored)}: a dry run trains in this process and keeps nothing; leave it out")
 
 
 def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
@@ -102,7 +115,7 @@ def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: boo
             hours = "-" if costs.hours is None or costs.hours != costs.hours else f"{costs.hours:,.1f}"
             rows.append([name, key, item.about + same, str(costs.runs), f"{costs.gradients:.1e}", hours, data])
     if as_json:
-        typer.echo(json.dumps(records, indent=1))
+        typer.echo(to_json(records, 1))
         return
     show_rows(
         f"Experiments of the papers, {scale} scale",

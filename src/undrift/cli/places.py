@@ -47,3 +47,14 @@ def placed(
     """
     count = int(workers) if workers is not None and workers.isdecimal() else workers
     return {"name": engine, "workers": count, "device": device, "gpus": gpus, "deterministic": deterministic}
+
+
+def check_workers(workers: str | None, *engines: str) -> None:
+    """Raise if workers are given to runs that all use the local engine, which has one.
+
+    Args:
+        workers: a number or "auto".
+        engines: the names of the runs' engines.
+    """
+    if workers not in (None, "1", "auto") and set(engines) == {"local"}:
+        raise ValueError(f"--workers {workers}: the local engine has one; add --engine ray, or leave it out")

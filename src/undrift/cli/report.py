@@ -36,6 +36,8 @@ def write_report(
     from undrift.report import collect, is_collection, sections, write_each, write_index, write_page, write_prints
 
     with reported("report"):
+        if out.is_dir():
+            raise ValueError(f"--out {out}: a folder; name the HTML file to write, such as {out / 'report.html'}")
         if index or each or (index is None and figures is None and len(runs) == 1 and is_collection(runs[0])):
             if figures is not None:
                 raise ValueError("--figures: an index has none; name the runs, for example undrift report runs/*")
@@ -93,8 +95,9 @@ def draw_figure(
         return
     with reported("figure", RunError, CheckpointError):
         at, given = parse_round(round), runs or []
-        if over and kind != "sweep":
-            raise ValueError(f"--over {over}: only for undrift figure sweep; leave it out or draw a sweep")
+        for option, value in {"--over": over, "--by": by if by != "last" else "", "--minus": minus}.items():
+            if value and kind != "sweep":
+                raise ValueError(f"{option} {value}: only for undrift figure sweep; leave it out or draw a sweep")
         if over and at is None:
             paths = draw_sweep(given, out, over=over, by=by, minus=minus, together=together)
         else:

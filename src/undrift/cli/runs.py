@@ -11,7 +11,7 @@ import typer
 from undrift.cli import names
 from undrift.cli.app import app, plainly, reported, stoppable
 from undrift.cli.names import PARTITIONS, completing, methods, models
-from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, placed
+from undrift.cli.places import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
 from undrift.util.jsonable import to_json
 from undrift.util.shell import as_argument
 
@@ -149,7 +149,8 @@ def run(
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
-        with stoppable(f"undrift resume {as_argument(folder)}"), Progress(built.rounds) as progress:
+        check_workers(workers, built.engine.name)
+        with stoppable(f"undrift resume {as_argument(folder)}", folder), Progress(built.rounds) as progress:
             outcome = start(built, folder, progress.of(built, folder))
     _print_outcome(outcome, as_json)
 
@@ -182,6 +183,7 @@ def resume_run(
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")
+        check_workers(workers, engine or config.engine.name)
         with Progress(None) as progress:
             outcome = resume(folder, progress.of(config, folder), **changes)
     if not outcome.trained:

@@ -80,7 +80,9 @@ def doctor(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", help="Measure the training of one client of this run and show how many workers fit."
+            "--config",
+            "-c",
+            help="A run or its TOML file: measure one client and show how many workers fit.",
         ),
     ] = None,
     out: Annotated[
@@ -97,6 +99,12 @@ def doctor(
 
     Example: undrift doctor --device cuda
     """
+    with reported("doctor"):
+        if device is None or config is not None:
+            given = {"--method": method, "--deterministic": deterministic, "--out": out}
+            ignored = [option for option, value in given.items() if value]
+            if ignored:
+                raise ValueError(f"{', '.join(ignored)}: only with --device and without --config; leave it out")
     from undrift.cli.machine import examine, show_machine
 
     if measure and config is None and device is None:

@@ -9,7 +9,7 @@ from undrift.engine.backend import Backend, InProcess
 from undrift.engine.simulation import Simulation
 from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers, engine_record, plan_of, states_root
-from undrift.experiment.setup import Setup, cohort_size
+from undrift.experiment.setup import Setup, cohort_size, expected_cohort
 
 
 def runs_behind(config: Config) -> bool:
@@ -35,8 +35,7 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
     config = setup.config
     size = cohort_size(config.cohort, setup.task.population)
     with ExitStack() as stack:
-        expected = size if config.probability is None else max(1, round(config.probability * setup.task.population))
-        plan, probe = plan_of(config.engine, setup.job, expected)
+        plan, probe = plan_of(config.engine, setup.job, expected_cohort(config, setup.task.population))
         if note is not None:
             note(engine_record(config.engine, plan, probe))
         backend: Backend

@@ -16,7 +16,7 @@ from undrift.experiment.constants import DEFAULTS, Constants
 from undrift.experiment.devices import processors
 from undrift.experiment.method_size import MethodSize, method_size
 from undrift.experiment.round_cost import RoundSize, fixed_seconds
-from undrift.experiment.setup import cohort_size, prepare
+from undrift.experiment.setup import expected_cohort, prepare
 
 _LOOK = 1000  # clients whose examples are counted
 
@@ -92,14 +92,10 @@ def of_run(config: Config, constants: Constants = DEFAULTS, **changed: Any) -> t
     setup = prepare(config)
     config = setup.config
     job = replace(setup.job, device=resolve(config.engine.device))
-    population = setup.task.population
-    cohort = cohort_size(config.cohort, population)
-    if config.probability is not None:
-        cohort = max(1, round(config.probability * population))
     workers = processors() if config.engine.workers == "auto" else config.engine.workers
     size, method = job_size(
         job,
-        cohort=cohort,
+        cohort=expected_cohort(config, setup.task.population),
         workers=1 if config.engine.name == "local" else workers,
         engine=config.engine.name,
         checkpoint_every=config.output.checkpoint_every,

@@ -222,6 +222,22 @@ def cohort_size(cohort: float | None, clients: int) -> int:
     return min(COHORT, clients) if cohort is None else cohort
 
 
+def expected_cohort(config: Config, clients: int) -> int:
+    """How many clients take part in a round, on average if each does with a probability.
+
+    Args:
+        config: the settings of a run.
+        clients: how many clients there are.
+
+    Example:
+        >>> expected_cohort(Config(probability=0.25), 80), expected_cohort(Config(cohort=0.5), 80)
+        (20, 40)
+    """
+    if config.probability is None:
+        return cohort_size(config.cohort, clients)
+    return max(1, round(config.probability * clients))
+
+
 def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     """A function that builds the model of a run, with its initial weights and its frozen parts."""
     return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)

@@ -102,7 +102,7 @@ def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 def read_toml(path: Path) -> dict[str, Any]:
     """The contents of a TOML file; raises `ConfigError` if it cannot be read."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         others = [other.name for other in path.parent.glob("*.toml")]
         advice = f"; {suggest(path.name, others)}" if others else ""

@@ -84,7 +84,7 @@ class Hosts:
         """The list in a TOML file."""
         path = Path(path)
         try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise HostsError(f"{path}: cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
