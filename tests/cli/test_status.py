@@ -211,11 +211,11 @@ def test_all_absent_clients_are_counted_although_a_hundred_are_named(tmp_path: P
 
 
 def test_an_address_of_ipv6(tmp_path: Path) -> None:
-    with socket(AF_INET6) as probe:
-        try:
+    try:
+        with socket(AF_INET6) as probe:
             probe.bind(("::1", 0))
-        except OSError:
-            pytest.skip("this machine has no IPv6")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
     with listen([tmp_path], "[::1]:0") as server:
         assert server.server_address[0] == "::1"
 

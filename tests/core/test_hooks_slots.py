@@ -22,6 +22,8 @@ T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])
 class Towards(Perturbation):
     """FedSOL's ascent: along the gradient of another loss than the data's, here the squared distance to the origin."""
 
+    gradients = 1
+
     def begin(self, sent, kept, start):
         return start.module
 
@@ -72,6 +74,7 @@ class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
     """FedSMOO's perturbation: its own state on client and server, changed at every step."""
 
     rho: float = 0.1
+    gradients = 1
 
     def init_server(self, w):
         return Dual(torch.zeros_like(w))

@@ -120,6 +120,8 @@ class Forgetful(Correction[None, Memory]):
 class Divider(Perturbation):
     """Divides by a norm that may be zero."""
 
+    gradients = 1
+
     def perturb(self, state, step):
         gradient = step.gradient()
         return 0.1 * gradient / torch.linalg.vector_norm(gradient)
@@ -151,6 +153,8 @@ class _Kept:
 @dataclass(frozen=True)
 class KeepsGradient(Perturbation[None, None, None, None, _Kept]):
     """Keeps step.gradient() without a clone until the next gradient has overwritten it."""
+
+    gradients = 1
 
     def begin(self, sent, kept, start):
         return _Kept()
@@ -202,6 +206,41 @@ class WritesDecorated(Correction):
     def correct(self, grad, state, step):
         step.w.sub_(grad, alpha=0.01)
         return grad
+
+
+@dataclass(frozen=True)
+class KeepsModel(Correction[None, Memory]):
+    """Keeps the worker's model instead of a copy."""
+
+    def init_client(self, w):
+        return Memory(w.clone())
+
+    def finish(self, state, end):
+        return None, Memory(end.w)
+
+
+@dataclass(frozen=True)
+class KeepsDelta(KeepsModel):
+    """Keeps the worker's displacement instead of a copy."""
+
+    def finish(self, state, end):
+        return None, Memory(end.delta)
+
+
+@dataclass(frozen=True)
+class SendsModel(Correction[None, None, None, Memory]):
+    """Uploads the worker's model instead of a copy."""
+
+    def finish(self, state, end):
+        return Memory(end.w), None
+
+
+@dataclass(frozen=True)
+class UncountedSAM(Perturbation):
+    """Computes a gradient that it does not declare."""
+
+    def perturb(self, state, step):
+        return 0.1 * step.gradient()
 
 
 @dataclass(frozen=True)
@@ -370,6 +409,10 @@ class ReportsWhileGathering(Robust):
         (KeepsDirection(), "drift", "drift=KeepsDirection keeps a gradient or a direction .*: clone what you keep"),
         (WritesModel(), "drift", r"WritesModel.correct changed step.w: the loop moves the model; return a direction"),
         (WritesDecorated(), "drift", r"WritesDecorated.correct changed step.w: the loop moves the model"),
+        (KeepsModel(), "drift", r"KeepsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
+        (KeepsDelta(), "drift", r"KeepsDelta.finish returns end.delta itself, .*: return end.delta.clone\(\)"),
+        (SendsModel(), "drift", r"SendsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
+        (UncountedSAM(), None, r"perturb computes 1 gradients in a step and declares 0, .* gradients return 1"),
         (WritesDelta(), "drift", r"WritesDelta.finish changed end.delta: the upload is the loop's"),
         (ChangesRate(), "drift", "'lr': a view is frozen; settings are the loop's; scale the gradient instead"),
         (ForcesRate(), "drift", r"ForcesRate.correct changed step.lr: settings are the loop's; scale the gradient"),

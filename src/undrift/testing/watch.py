@@ -23,7 +23,7 @@ from undrift.core.block import AnyBlock, Block
 from undrift.core.oracle import Oracle
 from undrift.core.report import declared
 from undrift.core.samples import Samples
-from undrift.core.view import Gathered, View
+from undrift.core.view import End, Gathered, Step, View
 from undrift.core.watched import with_hooks
 
 GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
@@ -89,7 +89,7 @@ def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
     def watched(self: AnyBlock, *args: Any) -> Any:
         args = tuple(_restricted(x, block, where) if isinstance(x, View) else x for x in args)
         before = list(_held(self, hook, names, args))
-        streams = _streams()
+        streams, computed = _streams(), _gradients(args)
         try:
             out = call(self, *args)
         except FrozenInstanceError as error:
@@ -102,6 +102,9 @@ def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
             if old != new:
                 raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
         _declared(where, block, hook, out)
+        _counted(where, block, hook, _gradients(args) - computed)
+        if hook == "finish":
+            _apart_from(where, args[1], out)
         report = out if hook in ("report", "report_server") else {}
         for view in (x for x in args if isinstance(x, Gathered)):
             report = view._reported
@@ -155,6 +158,32 @@ def _declared(where: str, block: AnyBlock, hook: str, out: Any) -> None:
     """A model of a client's own comes only from a block that declares to personalize."""
     if hook == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
         raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
+
+
+def _gradients(args: tuple[Any, ...]) -> int:
+    """How many gradients the client of a view has computed so far."""
+    return sum(x._oracle.gradients for x in args if isinstance(x, Step))
+
+
+def _counted(where: str, block: AnyBlock, hook: str, count: int) -> None:
+    """A perturbation declares the gradients that it computes."""
+    if hook == "perturb" and count > block.gradients:
+        raise ContractError(
+            f"{where} computes {count} gradients in a step and declares {block.gradients}, so that costs are wrong: "
+            f"let the property gradients return {count}"
+        )
+
+
+def _apart_from(where: str, end: End, out: Any) -> None:
+    """What finish returns is no memory that the next client overwrites; an upload is summed before that."""
+    up, kept = out if isinstance(out, tuple) and len(out) == 2 else (None, None)
+    for tree, name, given in ((kept, "w", end.w), (kept, "delta", end.delta), (up, "w", end.w)):
+        memory = given.untyped_storage().data_ptr()
+        for x in tree if isinstance(tree, tuple) else ():
+            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() == memory:
+                raise ContractError(
+                    f"{where} returns end.{name} itself, which the next client overwrites: return end.{name}.clone()"
+                )
 
 
 def _reported(where: str, block: AnyBlock, report: Any) -> None:
