@@ -84,6 +84,10 @@ def train(
         "_label_counts": label_counts,
     }
     start = Start(**common)
+
+    def share(v: Vector) -> Vector:
+        return algorithm.personalization.share(v, model.layout)
+
     try:
         for slot, block in blocks.items():
             states[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), start)
@@ -91,8 +95,7 @@ def train(
         if entered is not None:
             model.w.copy_(entered)
         descend(algorithm, oracle, states, Step(**common, w=model.w), batches)
-        delta = algorithm.personalization.share(torch.sub(model.w, w0, out=out), model.layout)
-        end = End(**common, w=model.w, delta=delta)
+        end = End(**common, w=model.w, delta=share(torch.sub(model.w, w0, out=out)), _share=share)
         return finished(algorithm, oracle, states, end, client, reported)
     except Exception as error:
         raise failed(blocks, error, broadcast.round, client, oracle.step) from error

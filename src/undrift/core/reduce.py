@@ -170,7 +170,9 @@ class Total:
             paced = self.common.value("paced").to(dtype)
             moved = delta if total is None else total
             tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
-            steep = slope(paced, moved, w0, tail, self.local.weight_decay, gathered.cohort.size)
+            # Displacements are zero on a private part, where the decay is none of the shared model's either.
+            start = a.personalization.share(w0, gathered.layout)
+            steep = slope(paced, moved, start, tail, self.local.weight_decay, gathered.cohort.size)
         buffers = self.common.value("buffers") / (self.weight() or 1.0)
         assert self.counts is not None
         return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts), kept

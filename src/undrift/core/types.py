@@ -195,7 +195,7 @@ def slope(paced: Vector, delta: Vector, w0: Vector, tail: Vector, weight_decay: 
     Args:
         paced: delta / (steps * lr), or its sum over clients.
         delta: the displacement, or its sum over clients.
-        w0: where the clients started.
+        w0: where the clients started, zero on a private part.
         tail: delta / steps, or its sum over clients.
         weight_decay: the L2 coefficient of the local steps.
         count: how many clients the sums hold.

@@ -142,6 +142,11 @@ class End(View):
 
     w: Vector
     delta: Vector
+    _share: Callable[[Vector], Vector] | None = None
+
+    def share(self, v: Vector) -> Vector:
+        """What is shared of a vector: zero where the model is private."""
+        return v if self._share is None else self._share(v)
 
     @property
     def losses(self) -> list[Tensor]:
@@ -149,11 +154,11 @@ class End(View):
         return self._oracle.losses
 
     def slope(self) -> Vector:
-        """The mean direction descended in this visit: see `types.slope`."""
+        """The mean direction that the shared part descended in this visit: see `types.slope`."""
         paced = self.delta / (self.local.factors(self.steps) * self.lr)
         even = self.local.step_schedule is None
         tail = self.lr * paced if even else self.delta * self.local.share(self.steps)
-        return slope(paced, self.delta, self.w0, tail, self.local.weight_decay)
+        return slope(paced, self.delta, self.share(self.w0), tail, self.local.weight_decay)
 
 
 @dataclass(frozen=True, eq=False)

@@ -106,6 +106,7 @@ class ScaffoldI(_ControlVariates[Variate]):
         gradient = end.mean_gradient_at(end.w0)
         if end.local.clip is not None:
             gradient = clipped(gradient, end.local.clip)
+        gradient = end.share(gradient)
         return Variate(gradient - state.c_i), Variate(gradient)
 
     def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:
