@@ -149,7 +149,6 @@ BLOCKS: dict[str, list[Block]] = {
         QuantileClip(0.1),
         GeometricMedian(),
         Normalized(),
-        Normalized(0.5, 0.3),
         QFair(1.0),
         QFair(0.0),
         ByLoss(),

@@ -31,6 +31,11 @@ def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
 
 
+def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
+    """Its rule is refused without them."""
+    check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm_keeps_the_contract(name: str) -> None:
     check_algorithm(ALGORITHMS[name]())

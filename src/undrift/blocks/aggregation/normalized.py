@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from undrift.blocks.drift.feddyn import FedDyn
+from undrift.blocks.momentum.local_momentum import LocalMomentum
 from undrift.blocks.objective.proximal import Proximal
 from undrift.core.aggregation import Summing
 from undrift.core.block import Needs
@@ -67,11 +69,23 @@ class Normalized(Summing[None, None, None, Reach]):
         )
 
     def refuses(self, others: Mapping[str, object]) -> str:
-        """Another proximal term than that whose reach it computes; `LocalMomentum` refuses another momentum."""
-        term = others["objective"]
-        if not isinstance(term, Proximal) or term.mu in (0, self.mu):
-            return ""
-        return f"is for a proximal term of mu {self.mu}, found {term!r}; write normalized(rho={self.rho}, mu={term.mu})"
+        """Steps with another momentum or proximal term than those whose reach it computes."""
+        corrections, term = (others["drift"], others["momentum"]), others["objective"]
+        if any(isinstance(block, FedDyn) for block in corrections):
+            return "does not know the reach of FedDyn's proximal term; use drift:scaffold, or feddyn without fednova"
+        rho = next((block.rho for block in corrections if isinstance(block, LocalMomentum) and block.rho), 0)
+        mu = term.mu if isinstance(term, Proximal) and term.mu else 0
+        if rho != self.rho:
+            return (
+                f"is for steps with a local momentum of {self.rho}, found {rho}; add local-momentum({self.rho}) "
+                f"or write normalized(rho={rho}, mu={self.mu})"
+            )
+        if mu != self.mu:
+            return (
+                f"is for steps with a proximal term of {self.mu}, found {mu}; add proximal({self.mu}) or write "
+                f"normalized(rho={self.rho}, mu={mu})"
+            )
+        return ""
 
     def finish(self, state: None, end: End) -> tuple[Reach, None]:
         """The reach in this round, at its learning rate."""
