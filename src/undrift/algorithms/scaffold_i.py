@@ -32,7 +32,7 @@ def scaffold_i() -> Algorithm:
     Note:
         The variates start at zero; ports start them from random networks or from the model itself. Weight decay stays
         out of them, as in our option II, though the paper's F_i would hold it: it is the same for all clients. A
-        filter, a perturbation or a contrast acts on the steps and not on the full gradient; clipping acts on both.
-        Batch normalisation takes the statistics of each batch in the extra pass.
+        perturbation or a contrast acts on the steps and not on the full gradient; a filter on gradients and clipping
+        act on both. Batch normalisation takes the statistics of each batch in the extra pass.
     """
     return Algorithm(drift=ScaffoldI(), aggregation=Uniform())

@@ -1,11 +1,13 @@
 """SCAFFOLD's control variates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction, Needs
+from undrift.blocks.spectral.filters import Filtering, Filters
+from undrift.core.block import Correction, Needs, Spectral
 from undrift.core.samples import clipped
 from undrift.core.types import Cohort, Summed, UpT
 from undrift.core.vector import Vector
@@ -96,14 +98,35 @@ class ScaffoldI(_ControlVariates[Variate]):
     """client:  g <- g - c_i + c;   at the end c_i <- grad F_i(w0), over all its data, without decay or penalty
     server:  c <- c + 1/N sum_i (new c_i - old c_i)
 
-    If steps are clipped (`Local.clip`), so is c_i: a longer one would outweigh what it corrects.
+    If gradients are filtered or clipped (`Local.clip`), so is c_i: it would move what the filter removes, or outweigh
+    what it corrects.
     """
 
     vectorises = True
 
+    @property
+    def needs(self) -> Needs:
+        """The filter on gradients, if there is one."""
+        return Needs(reads=("spectral",))
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """What changes gradients by the inputs or the batch of a step."""
+        spectral = others["spectral"]
+        filters = getattr(type(spectral), "filter_gradient", None)
+        if isinstance(spectral, Filters) or filters is Spectral.filter_gradient:
+            return ""
+        return (
+            f"takes its variates over all data, where spectral={type(spectral).__name__} has no inputs of a step; use "
+            "drift:scaffold, or a filter such as gradient:high-pass"
+        )
+
     def finish(self, state: Variates, end: End) -> tuple[Variate, Variate]:
         """One pass over the data at the received model; the change travels, which the displacement does not show."""
         gradient = end.mean_gradient_at(end.w0)
+        filtering = end.peer("spectral", Filtering)
+        if filtering is not None:
+            private = gradient - end.share(gradient)
+            gradient = end.share(filtering.apply_(gradient, end.layout)) + private
         if end.local.clip is not None:
             gradient = clipped(gradient, end.local.clip)
         gradient = end.share(gradient)

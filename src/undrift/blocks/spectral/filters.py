@@ -7,20 +7,38 @@ from torch import Generator
 
 from undrift.blocks.spectral.filter import Filter
 from undrift.core.block import Needs, Spectral
-from undrift.core.vector import Vector
+from undrift.core.vector import Layout, Vector
 from undrift.core.view import Start, Step
 
 
 @dataclass
-class _Visit:
-    """The stream of filters that draw, and the memory of the filtered offset, which every step uses again."""
+class Filtering:
+    """The filter on gradients, the stream of filters that draw, and the memory of the filtered offset.
 
+    Args:
+        gradient: the filter on the data gradient; None filters nothing.
+        random: the stream.
+        offset: the memory, which every step uses again.
+    """
+
+    gradient: Filter | None
     random: Generator
     offset: Vector | None = None
 
+    def apply_(self, grad: Vector, layout: Layout) -> Vector:
+        """Filter a gradient in place.
+
+        Args:
+            grad: the gradient.
+            layout: the names and shapes of its tensors.
+        """
+        if self.gradient is not None:
+            self.gradient.apply_(grad, layout, self.random)
+        return grad
+
 
 @dataclass(frozen=True)
-class Filters(Spectral[None, None, None, None, _Visit]):
+class Filters(Spectral[None, None, None, None, Filtering]):
     """client:  offset <- perturbation(offset);   g <- gradient(g), of the data gradient only
 
     Args:
@@ -48,11 +66,11 @@ class Filters(Spectral[None, None, None, None, _Visit]):
             f"Add one, as perturbation=SAM(0.1); to filter the gradient write Filters(gradient={self.perturbation!r})"
         )
 
-    def begin(self, sent: None, kept: None, start: Start) -> _Visit:
+    def begin(self, sent: None, kept: None, start: Start) -> Filtering:
         """The stream of filters that draw."""
-        return _Visit(start.random("filter"))
+        return Filtering(self.gradient, start.random("filter"))
 
-    def filter_offset(self, offset: Vector, state: _Visit, step: Step) -> Vector:
+    def filter_offset(self, offset: Vector, state: Filtering, step: Step) -> Vector:
         """Filter a copy of the offset; the next step overwrites it."""
         if self.perturbation is None:
             return offset
@@ -61,8 +79,6 @@ class Filters(Spectral[None, None, None, None, _Visit]):
         self.perturbation.apply_(state.offset.copy_(offset), step.layout, state.random)
         return state.offset
 
-    def filter_gradient(self, grad: Vector, state: _Visit, step: Step) -> Vector:
+    def filter_gradient(self, grad: Vector, state: Filtering, step: Step) -> Vector:
         """Filter the data gradient, in place."""
-        if self.gradient is not None:
-            self.gradient.apply_(grad, step.layout, state.random)
-        return grad
+        return state.apply_(grad, step.layout)
