@@ -64,6 +64,11 @@ def run(method: str, together: int, rounds: int = 2, of: TensorTask | None = Non
         "fedasam",
         "fednova",
         "fedadam",
+        "q-fedavg",
+        "fedscam-wa",
+        "fedavg + dampened",
+        "fedlw",
+        "feddisco",
     ],
 )
 def test_equals_one_after_the_other(method: str) -> None:

@@ -229,6 +229,7 @@ def descend_together(
     template = {
         slot: _stack(f"{slot}={type(block).__name__}", [s[slot] for s in states], count, shared, leaves)
         for slot, block in algorithm.slots()
+        if slot in _STEPPING  # the others wait for `finish`, with states of any kind
     }
     bound, longest = rows.model, max(rows.steps)
     fields = {name: x for name, x in common.items() if name != "shared"}
