@@ -1,11 +1,19 @@
 """What blocks compute beside blocks of other slots."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import pytest
 import torch
+from torch import Generator, Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from undrift import Local, Simulation
+from undrift import Algorithm, Local, Simulation
 from undrift.blocks import high_pass
 from undrift.compose.grammar import parse
+from undrift.core import TensorTask
+from undrift.core.block import Needs, Objective
+from undrift.core.view import Start
 from undrift.testing import Quadratics, check_algorithm
 
 TASK = Quadratics.random(6, sizes=[5] * 6)
@@ -34,7 +42,7 @@ def test_what_a_gradient_filter_removes_is_never_moved(method: str) -> None:
     start = simulation.start()
     moved = simulation.run(10, start).params - start.params
     kept = moved.clone()
-    high_pass(0.3).apply_(kept, simulation.worker.model.layout, torch.Generator())
+    high_pass(0.3).apply_(kept, simulation.worker.model.layout, Generator())
     assert torch.linalg.vector_norm(kept) > 0.1 and torch.linalg.vector_norm(moved - kept) < 1e-9
 
 
@@ -47,7 +55,7 @@ def test_filtered_then_clipped_variates_leave_the_private_part_to_the_norm() -> 
     private = layout.mask(lambda name, _: name in ("fc_weight", "bias"))
     gradient = TASK.curvatures[0] @ (state.params - TASK.optima[0])
     filtered = gradient.clone()
-    high_pass(0.3).apply_(filtered, layout, torch.Generator())
+    high_pass(0.3).apply_(filtered, layout, Generator())
     whole = torch.where(private, gradient, filtered)
     expected = torch.where(private, 0.0, whole * min(1.0, 0.5 / float(torch.linalg.vector_norm(whole))))
     simulation.round(state)
@@ -56,3 +64,53 @@ def test_filtered_then_clipped_variates_leave_the_private_part_to_the_norm() -> 
 
 def test_filters_that_draw_keep_the_contract_beside_scaffold_i() -> None:
     check_algorithm(parse("scaffold-i + gradient:random-stop(0.2)"))
+
+
+def normed() -> nn.Module:
+    """A network with batch normalisation."""
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold-i", "q-fedavg", "fedala(sample=1.0)", "fedscam"])
+def test_passes_beside_training_leave_out_a_short_last_batch(method: str) -> None:
+    """Nine examples in batches of four: the last batch has one, which batch normalisation does not take."""
+    inputs = torch.randn(18, 3, generator=Generator().manual_seed(0))
+    task = TensorTask(normed, inputs, torch.arange(18) % 2, [torch.arange(9), torch.arange(9, 18)])
+    local = Local(lr=0.1, batch_size=4, drop_last=True)
+    assert Simulation(parse(method), task, local, failures="raise").run(3).round == 3
+
+
+class Plain:
+    """One client with nine examples, and a task that does not count its labels."""
+
+    population = 1
+    model = staticmethod(normed)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return cross_entropy(model(batch[0]), batch[1])
+
+    def examples(self, client: int) -> int:
+        return 9
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(9, generator=generator)
+        yield from zip(torch.split(torch.ones(9, 3), size), torch.split(order % 2, size), strict=True)
+
+
+def test_labels_are_counted_in_all_batches() -> None:
+    """The short last batch, too, which other passes leave out."""
+    seen: list[tuple[int, int]] = []
+
+    @dataclass(frozen=True)
+    class Counting(Objective):
+        """Counts labels and batches."""
+
+        needs = Needs(labels=True)
+
+        def begin(self, sent: None, kept: None, start: Start) -> None:
+            counts = start.label_counts()
+            assert counts is not None
+            seen.append((int(counts.sum()), len(list(start.data("mine")))))
+
+    Simulation(Algorithm(objective=Counting()), Plain(), Local(batch_size=4, drop_last=True)).run(1)
+    assert seen == [(9, 2)]

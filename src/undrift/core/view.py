@@ -4,8 +4,9 @@ The loop owns what changes. A block gets values and a view for the phase it is i
 hooks of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -58,6 +59,15 @@ class View(Samples):
         state = self._states.get(slot)
         return state if isinstance(state, kind) else None
 
+    def data(self, purpose: str) -> Iterator[Any]:
+        """One more epoch of the client's batches, without a short last one if `Local.drop_last` leaves it out.
+
+        Args:
+            purpose: each has an order of its own, the same at every call; "batches" gives training's first epoch again.
+        """
+        batches = super().data(purpose)
+        return islice(batches, self.epoch_steps) if self.local.drop_last else batches
+
     @property
     def knows_classes(self) -> bool:
         """Whether the task itself counts labels, and so knows how many classes there are."""
@@ -71,7 +81,7 @@ class View(Samples):
         """
         if self._label_counts is not None:
             return self._label_counts()
-        pairs = [batch if isinstance(batch, tuple | list) else () for batch in self.data("labels")]
+        pairs = [batch if isinstance(batch, tuple | list) else () for batch in super().data("labels")]
         second = [pair[1] if len(pair) > 1 else None for pair in pairs]
         labels = [x for x in second if isinstance(x, Tensor) and x.dim() == 1 and x.dtype == torch.int64]
         return torch.bincount(torch.cat(labels).cpu()) if labels and len(labels) == len(second) else None
