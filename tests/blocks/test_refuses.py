@@ -28,6 +28,8 @@ REFUSED = {
     "fedrep + fedcm": "but momentum=ServerMomentum divides",
     "fedrep + fednova": "but aggregation=Normalized divides",
     "fedala + scaffold": "starts from a mixture, which drift=Scaffold would take for gradient steps",
+    "fedala + fednova": "starts from a mixture, which aggregation=Normalized would take for gradient steps",
+    "fedala + q-fedavg": "starts from a mixture, which aggregation=QFair would take for gradient steps",
     "fedlaw + fedper": "untrained private part, but aggregation=ByProxy tries whole models on proxy data",
     "pfedme + high-pass(0.05)": r"no perturbation to filter; write gradient:high_pass\(r=0.05\)",
 }
@@ -44,6 +46,8 @@ ALLOWED = (
     "fedrep + scaffold-i",
     "fedala + feddyn",
     "fedala(rate=0) + scaffold",
+    "fedala(rate=0) + fednova",
+    "fedala + q-fedavg(q=0)",
     "fedlaw + ditto",
     "pfedme + gradient:high-pass(0.05)",
 )

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from undrift.blocks.aggregation.fair import QFair
+from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.block import Block, Personalization
 from undrift.core.samples import examples_of, mean_of
@@ -63,10 +65,11 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that read the displacement as gradient steps: it contains the mixture, too."""
         for slot, other in others.items():
-            if isinstance(other, Block) and "slope" in other.uses and self.rate:
+            reads = isinstance(other, Normalized) or (isinstance(other, QFair) and other.q > 0)
+            if self.rate and (reads or (isinstance(other, Block) and "slope" in other.uses)):
                 return (
                     f"starts from a mixture, which {slot}={type(other).__name__} would take for gradient steps; use "
-                    "drift:scaffold-i or drift:feddyn"
+                    "drift:scaffold-i or drift:feddyn, or weights such as fedlw"
                 )
         return ""
 
