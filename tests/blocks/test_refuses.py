@@ -90,7 +90,9 @@ def test_clipped_steps_are_corrected_by_clipped_gradients() -> None:
 
 def test_a_rule_that_does_not_protect_a_correction_says_so(caplog: pytest.LogCaptureFixture) -> None:
     assert parse("median").unprotected == parse("median + sam(0.1)").unprotected == parse("feddyn").unprotected == ()
-    assert parse("feddyn + krum").unprotected == ("drift",)
+    for rule in ("krum", "norm-clip", "norm-clip(1.0)", "norm-clip(1.0, q=0.5)"):
+        assert parse(f"feddyn + {rule}").unprotected == ("drift",)
+    assert parse("fedavg + norm-clip(1.0)").unprotected == ()
     assert parse("fedcm + scaffold-i + median").unprotected == ("drift", "momentum")
     with caplog.at_level(logging.WARNING, logger="undrift"):
         final("median", LOCAL, rounds=1)

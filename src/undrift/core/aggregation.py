@@ -131,12 +131,11 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
 
     def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
         """The rule's mean of the sums, rounded once to double precision."""
-        names = self.rule.extra
         sums = WeightedSums(
             delta=self.sums.value("delta"),
             weight=weight,
-            extra={name: self.sums.value(f"extra.{name}") for name in names},
-            weights={name: self.sums.number(f"weights.{name}") for name in names},
+            extra={name: self.sums.value(f"extra.{name}") for name in self.rule.extra},
+            weights={name: self.sums.number(f"weights.{name}") for name in self.rule.extra},
             up=up,
         )
         return self.rule.mean(sums, gathered.cohort), gathered.server
@@ -195,8 +194,7 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
             prefix, _, rest = name.partition("/")
             if prefix.startswith("upload"):
                 numbered.setdefault(prefix, {})[rest] = x
-        for upload in map(read, numbered.values()):
-            self.entries.append((upload, cast(UpT, upload.parts.get("aggregation"))))
+        self.entries += [(one, cast(UpT, one.parts.get("aggregation"))) for one in map(read, numbered.values())]
 
     def unweighted_sum(self) -> Tensor:
         """Summed beside the uploads."""
@@ -220,6 +218,8 @@ class Aggregation(Block[ServerT, ClientT, SentT, UpT, StateT]):
     """How uploads become one displacement: `Summing` or `Gathering`."""
 
     home = "aggregation"
+    guards: ClassVar[bool] = False
+    """Whether it limits what one bad upload does to the model, which other blocks may undo: `Algorithm.unprotected`."""
 
     def weigh(self, upload: Upload, up: UpT) -> float:
         """The weight of an upload: finite, not negative, known to the client itself; `up` is the rule's own part.
@@ -286,6 +286,8 @@ class Gathering(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
 @dataclass(frozen=True)
 class Robust(Gathering[ServerT, ClientT, SentT, UpT, StateT]):
     """A rule that needs the uploads alone, and bears with some that are bad."""
+
+    guards = True
 
     def combine(self, uploads: Sequence[Upload]) -> Vector:
         """The displacement of the round from all uploads, sorted by client."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from undrift.core.aggregation import Aggregation, Gathering, Robust
+from undrift.core.aggregation import Aggregation, Gathering
 from undrift.core.block import (
     AnyBlock,
     Correction,
@@ -145,8 +145,8 @@ class Algorithm:
 
     @cached_property
     def unprotected(self) -> tuple[str, ...]:
-        """Slots whose blocks take every upload as it is although the aggregation is robust; empty if it is not."""
-        if not isinstance(self.aggregation, Robust):
+        """Slots whose blocks take every upload as it is although the aggregation guards against some; empty if not."""
+        if not self.aggregation.guards:
             return ()
         takes = [slot for slot, block in self.slots() if block.uses or vectors(block.Up)]
         return tuple(slot for slot in takes if slot != "aggregation")

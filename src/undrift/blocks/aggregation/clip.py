@@ -26,6 +26,7 @@ class NormClip(Summing):
         c: the largest norm that is left alone; infinity gives Uniform.
     """
 
+    guards = True
     reports = ("clipped",)
 
     c: float = 1.0
@@ -72,6 +73,7 @@ class QuantileClip(Gathering[Radius]):
         lr: how fast; 0 gives NormClip.
     """
 
+    guards = True
     reports = ("clipped", "bound")
 
     c: float = 0.1
