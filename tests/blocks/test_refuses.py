@@ -30,6 +30,10 @@ REFUSED = {
     "fedala + scaffold": "starts from a mixture, which drift=Scaffold would take for gradient steps",
     "fedala + fednova": "starts from a mixture, which aggregation=Normalized would take for gradient steps",
     "fedala + q-fedavg": "starts from a mixture, which aggregation=QFair would take for gradient steps",
+    "ditto + calibrated-logits(1.0)": "learns v by the data loss alone, without the term of objective=CalibratedLogits",
+    "ditto + moon": "without the term of objective=Contrast; use personalization:latest, fedavg-ft or fedper",
+    "apfl + restricted-logits": "learns v by the data loss alone, without the term of objective=RestrictedLogits",
+    "fedala + common-representation(3, 4)": "learns W by the data loss alone",
     "fedlaw + fedper": "untrained private part, but aggregation=ByProxy tries whole models on proxy data",
     "pfedme + high-pass(0.05)": r"no perturbation to filter; write gradient:high_pass\(r=0.05\)",
 }
@@ -49,6 +53,10 @@ ALLOWED = (
     "fedala(rate=0) + fednova",
     "fedala + q-fedavg(q=0)",
     "fedlaw + ditto",
+    "ditto + fedprox(0.1)",
+    "apfl(alpha=0) + moon",
+    "fedala(rate=0) + moon",
+    "latest + moon",
     "pfedme + gradient:high-pass(0.05)",
 )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.personalization.ditto import without_penalty
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.block import Block, Personalization
 from undrift.core.samples import examples_of, mean_of
@@ -63,7 +64,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
         epochs("AdaptiveAggregation", "tuned", self.tuned)
 
     def refuses(self, others: Mapping[str, object]) -> str:
-        """Blocks that read the displacement as gradient steps: it contains the mixture, too."""
+        """Blocks that read the displacement as gradient steps, which it is not alone; a term that W would not have."""
         for slot, other in others.items():
             reads = isinstance(other, Normalized) or (isinstance(other, QFair) and other.q > 0)
             if self.rate and (reads or (isinstance(other, Block) and "slope" in other.uses)):
@@ -71,7 +72,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
                     f"starts from a mixture, which {slot}={type(other).__name__} would take for gradient steps; use "
                     "drift:scaffold-i or drift:feddyn, or weights such as fedlw"
                 )
-        return ""
+        return without_penalty(others["objective"], "W") if self.rate else ""
 
     @property
     def tuning(self) -> int:

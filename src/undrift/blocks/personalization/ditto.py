@@ -1,9 +1,10 @@
 """Ditto: a second model that a client trains beside the global one, on the same batches."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from undrift.core.block import Needs, Personalization
+from undrift.core.block import Needs, Objective, Personalization
 from undrift.core.samples import clipped
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step, View
@@ -42,6 +43,10 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
             plain_sgd="" if self.lr else "v takes SGD steps with the rate of the global model; give it a rate: lr=0.1"
         )
 
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """A term of the loss that v would not have."""
+        return without_penalty(others["objective"], "v")
+
     @property
     def gradients(self) -> int:
         """One more, at v."""
@@ -69,8 +74,23 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
         return kept.v
 
 
+def without_penalty(objective: object, what: str) -> str:
+    """Why something is not learned beside an objective whose term only the steps of the model have; "" if it is.
+
+    Args:
+        objective: the block of the objective slot.
+        what: what is learned by the data loss alone.
+    """
+    if not isinstance(objective, Objective) or type(objective).penalty is Objective.penalty:
+        return ""
+    return (
+        f"learns {what} by the data loss alone, without the term of objective={type(objective).__name__}; use "
+        "personalization:latest, fedavg-ft or fedper, which train one model, or leave the term out"
+    )
+
+
 def gradient(point: Vector, batch: Any, view: View) -> Vector:
-    """The gradient at a point beside the model as the loop treats its own: the data part clipped, then weight decay."""
+    """The gradient of the data loss at a point beside the model, clipped and with weight decay as in the loop."""
     grad = view.gradient_at(point, batch)
     if view.local.clip is not None:
         clipped(grad, view.local.clip)

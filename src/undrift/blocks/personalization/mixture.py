@@ -1,11 +1,12 @@
 """APFL: a mixture of the client's own model and the global one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from undrift.blocks.personalization.ditto import gradient
+from undrift.blocks.personalization.ditto import gradient, without_penalty
 from undrift.core.block import Needs, Personalization
 from undrift.core.vector import Layout, Vector
 from undrift.core.view import End, Start, Step
@@ -50,6 +51,10 @@ class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
     def needs(self) -> Needs:
         """A rate that fits SGD, if v is trained."""
         return Needs(plain_sgd="v and alpha take SGD steps with the rate of the global model" if self.gradients else "")
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """A term of the loss that v would not have, if v is trained."""
+        return without_penalty(others["objective"], "v") if self.gradients else ""
 
     @property
     def gradients(self) -> int:
