@@ -193,7 +193,7 @@ def test_fedfft_example(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_detrending_kernels_at_the_cut_off() -> None:
     # A circulant operator scales every wave: 400 elements hold bin 10 at frequency 0.025 = r/2.
     window, sigma, frequency = 25, 0.3748 / 0.05, 0.025
-    assert moving_average(0.05).window == window
+    assert moving_average(0.05).window == window and moving_average(0.6).window == 3
     rounds_to(sigma, "7.5")
     box = 1 - sin(pi * window * frequency) / (window * sin(pi * frequency))
     bell = {j: exp(-0.5 * (j / sigma) ** 2) for j in range(-30, 31)}

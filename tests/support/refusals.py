@@ -198,6 +198,7 @@ BAD = [
     Bad(low_pass, (float("nan"),), "low_pass: r must be"),
     Bad(random_stop, (1.0,), "random_stop: r must be"),
     Bad(moving_average, (1.0,), "moving_average: r must be"),
+    Bad(moving_average, (0.61,), "moving_average: r must be 0.6 or less, got 0.61: the window of 1 that is nearest"),
     Bad(gaussian, (2.0,), "gaussian: r must be"),
     Bad(lap_d, (4,), "lap_d: window must be an odd whole number of 3 or more, got 4"),
     Bad(lap_d, (1,), "lap_d: window must be an odd whole number of 3 or more, got 1"),

@@ -111,8 +111,16 @@ class moving_average(_Matched):  # noqa: N801
     """LAP-D by its cut-off: `lap_d` with the odd window nearest to 1.2067/r.
 
     Args:
-        r: the share of `high_pass` whose cut-off it matches; 0 removes nothing.
+        r: the share of `high_pass` whose cut-off it matches, 0.6 at most, with a window of 3; 0 removes nothing.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.r > 0.6:
+            raise ValueError(
+                f"moving_average: r must be 0.6 or less, got {self.r}: the window of 1 that is nearest would remove "
+                "everything; use high_pass or gaussian"
+            )
 
     @property
     def window(self) -> int:
