@@ -9,7 +9,8 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import high_pass
+from undrift.algorithms import fedfft, specgrad
+from undrift.blocks import Filters, Whiten, high_pass
 from undrift.compose.grammar import parse
 from undrift.core import TensorTask
 from undrift.core.block import Needs, Objective
@@ -114,3 +115,11 @@ def test_labels_are_counted_in_all_batches() -> None:
 
     Simulation(Algorithm(objective=Counting()), Plain(), Local(batch_size=4, drop_last=True)).run(1)
     assert seen == [(9, 2)]
+
+
+def test_specgrad_takes_nothing_away_from_its_host() -> None:
+    assert specgrad(0.1, fedfft(r=0.02)).spectral == Filters(high_pass(0.02), high_pass(0.1))
+    for spectral in (Whiten(0.1), Filters(gradient=high_pass(0.2))):
+        with pytest.raises(ValueError, match="specgrad: host must not change its gradients already, got spectral="):
+            specgrad(0.1, Algorithm(spectral=spectral))
+        assert specgrad(0.0, Algorithm(spectral=spectral)) == Algorithm(spectral=spectral)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from undrift.algorithms.uniform import uniform
 from undrift.blocks import Filter, Filters, high_pass
 from undrift.core.algorithm import Algorithm
+from undrift.core.block import Spectral
 
 
 def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:
@@ -22,7 +23,7 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
 
     Args:
         r: share of the spectrum removed; in the paper similar results from 0.01 to 0.1; 0 gives the method unfiltered.
-        host: the method to filter; None is FedAvg with equal weights.
+        host: the method to filter, whose gradients are not filtered yet; None is FedAvg with equal weights.
         filter: a filter instead of high_pass(r), such as lap_d(window) or gd(sigma).
 
     Limits:
@@ -44,5 +45,12 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
         moving_average(r) and gaussian(r) choose them so.
     """
     host = uniform() if host is None else host
-    before = host.spectral.perturbation if isinstance(host.spectral, Filters) else None
-    return replace(host, spectral=Filters(before, filter or high_pass(r)))
+    found = Filters() if type(host.spectral) is Spectral else host.spectral
+    if not isinstance(found, Filters) or found.gradient is not None:
+        if r == 0 and filter is None:
+            return host
+        raise ValueError(
+            f"specgrad: host must not change its gradients already, got spectral={found!r}; use that host as it is, or "
+            "one without it"
+        )
+    return replace(host, spectral=Filters(found.perturbation, filter or high_pass(r)))
