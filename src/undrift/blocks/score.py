@@ -1,5 +1,6 @@
 """FedSCAM's score of a client: how steep its loss is where it starts, and how well it follows the last global step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from undrift.core.block import Block
+from undrift.core.block import Block, Correction, ServerOptimizer
+from undrift.core.defaults import Average
 from undrift.core.types import Array, Cohort, Summed, UpT
 from undrift.core.vector import Vector, unit
 from undrift.core.view import Start
@@ -64,6 +66,23 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """Refuse a strength that is not a finite number of 0 or more."""
         if not 0 <= value < float("inf"):
             raise ValueError(f"{type(self).__name__}: {name} must be 0 or more and finite, got {value}")
+
+    @property
+    def follows(self) -> bool:
+        """Whether the agreement with the last global step counts."""
+        return self.kappa > 0
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Blocks after which the global step is another than the mean displacement, whose direction u has."""
+        for slot, other in others.items():
+            settles = isinstance(other, Correction) and type(other).settle is not Correction.settle
+            turns = isinstance(other, ServerOptimizer) and type(other).step not in (ServerOptimizer.step, Average.step)
+            if self.follows and (settles or turns):
+                return (
+                    f"compares clients with the mean displacement of the last round, but {slot}={type(other).__name__} "
+                    "takes the global step in another direction; leave it out, or agreement: beta=0 and kappa=0"
+                )
+        return ""
 
     def init_server(self, w: Vector) -> Compass:
         """Zero: in round 0 all clients agree alike."""

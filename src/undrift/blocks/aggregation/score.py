@@ -32,6 +32,11 @@ class _Scored(Scoring[Score, Score]):
         self.positive("beta", self.beta)
 
     @property
+    def follows(self) -> bool:
+        """In the weight itself, or through the steepness."""
+        return self.beta > 0 or (self.gamma > 0 and self.kappa > 0)
+
+    @property
     def needs(self) -> Needs:
         """A perturbation may have taken the score."""
         return Needs(reads=("perturbation",))

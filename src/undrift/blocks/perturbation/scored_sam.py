@@ -40,6 +40,11 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
         self.positive("alpha", self.alpha)
 
     @property
+    def follows(self) -> bool:
+        """Through the steepness."""
+        return self.rho > 0 and self.alpha > 0 and self.kappa > 0
+
+    @property
     def gradients(self) -> int:
         """One more, unless the radius is zero."""
         return int(self.rho > 0)
