@@ -14,6 +14,7 @@ from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum
 from undrift.blocks.aggregation.score import cluster, losers
+from undrift.blocks.momentum.adaptive import Blend
 from undrift.blocks.score import Compass, Score, sketch
 from undrift.core.types import Upload
 from undrift.core.view import Gathered, Samples
@@ -66,6 +67,23 @@ def test_the_share_follows_how_far_clients_turn() -> None:
         turns = [1 - float(torch.cosine_similarity(-u.delta, old.m, dim=0)) for u in frame.uploads.values()]
         wanted = sum(turns) / 3 if old.m.any() else 0.0
         close(new, old.a / 2 + min(max(wanted, 0.1), 0.9) / 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates", "walked"),
+    [("cosine", (0.4, 0.2, 0.1), (0.4, 0.6)), (None, (0.4, 0.4, 0.4), (0.4, 0.8))],
+)
+def test_a_paced_path_is_as_long_as_the_steps_before(schedule: str | None, rates: Any, walked: Any) -> None:
+    """w0 - w = (1, 0) and m = (0, 1), so the offset has the direction (1, the sum of the rates before)."""
+    blend = Blend(torch.tensor([0.0, 1.0]), 0.5)
+    block, local = MomentumPath(1.0, paced=True), Local(step_schedule=schedule)
+    state, offsets = block.begin(None, None, None), []
+    for b, lr in enumerate(rates):
+        known = {"w0": torch.tensor([1.0, 0.0]), "w": torch.zeros(2), "local": local}
+        step = SimpleNamespace(step=b, lr=lr, peer=lambda slot, kind: blend if kind is Blend else None, **known)
+        offsets.append(block.perturb(state, step))
+    assert offsets[0] is None
+    close([offset[1] / offset[0] for offset in offsets[1:]], walked, 1e-6)
 
 
 def test_variates_and_momentum_of_fedwmsam(monkeypatch: pytest.MonkeyPatch) -> None:

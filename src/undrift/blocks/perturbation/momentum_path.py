@@ -11,9 +11,10 @@ from undrift.core.view import Start, Step
 
 
 class _Path:
-    """The direction of the path, known once all blocks have begun."""
+    """The direction of the path, known once all blocks have begun, and the sum of the rates of all steps before."""
 
     pull: Vector | None = None
+    walked: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
 
     Args:
         rho: the radius; 0 switches the perturbation off.
-        paced: walk the path in steps of the learning rate, b lr M_i, which has the units of a model.
+        paced: walk the path in steps of the learning rate, b lr M_i, which has the units of a model; with rates of the
+            steps' own, their sum over the steps before in place of b lr.
     """
 
     rho: float = 0.01
@@ -45,6 +47,7 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
 
     def perturb(self, state: _Path, step: Step) -> Vector | None:
         """From where the client is to where its momentum leads, uphill."""
+        before, state.walked = state.walked, state.walked + step.lr
         if self.rho == 0 or step.step == 0:
             return None
         blend = step.peer("momentum", Blend)
@@ -52,6 +55,8 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
         if state.pull is None:
             state.pull = _pull(blend, step)
         walked = step.step * (step.lr if self.paced else 1.0)
+        if self.paced and step.local.step_schedule is not None:
+            walked = before
         ahead = (step.w0 - step.w).mul_(1 - blend.a).add_(state.pull, alpha=walked)
         return unit(ahead).mul_(self.rho)
 
