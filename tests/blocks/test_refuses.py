@@ -121,3 +121,14 @@ def test_weights_too_small_to_be_added_are_noticed(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, logger="undrift"):
         final("fedlw(rule='softmax', temperature=0.001)", LOCAL, rounds=1)
     assert "round 1: all weights of ByLoss(rule='softmax', temperature=0.001) are 0" in caplog.text
+
+
+def test_fedscam_without_weights_goes_by_examples_and_does_not_say_zero(caplog: pytest.LogCaptureFixture) -> None:
+    """The first step goes beyond the optimum, so that in round 2 both clients turn back and have no weight."""
+    task, local = Quadratics.scalar([1, 1], [1, 1], 0.0, [1, 3]), Local(lr=1.9, batch_size=1, steps=1)
+    simulation = Simulation(parse("fedscam(beta=2.0)"), task, local)
+    first, _ = simulation.round(simulation.start())
+    with caplog.at_level(logging.WARNING, logger="undrift"):
+        second, record = simulation.round(first)
+    assert not caplog.messages and not record.rejections
+    assert abs(float(second.params - first.params)) > 0.1

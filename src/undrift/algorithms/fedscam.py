@@ -69,7 +69,8 @@ def fedscam(
         text calls a variance of gradients, h_i, is a mean norm in its formula. The pseudo-code dampens before it
         weighs, so the factor acts on the displacement and the weights keep their sum. The radius of v_i uses h_i
         itself. The scores take batches + 1 gradients a round (batches without a radius) and leave running statistics
-        alone; training sees the same batches again. With clusters the server needs each upload separately.
+        alone; training sees the same batches again. With clusters the server needs each upload separately. Running
+        statistics are averaged by S_i, and stay as they are in a round in which all S_i are zero.
     """
     shared: dict[str, Any] = {"kappa": kappa, "batches": batches, "length": length}
     return Algorithm(

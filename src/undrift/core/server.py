@@ -80,7 +80,7 @@ def close(
     kept = dict(state.parts)
     gathered = Gathered(broadcast.params, layout, kept.get("aggregation"), cohort, proxy)
     summed, kept["aggregation"] = total.close(gathered)
-    if total.weight() == 0:
+    if total.weight() == 0 and not bool(summed.delta.any()):  # a rule may have a mean of its own for this case
         _log.warning(
             "round %d: all weights of %r are 0, or too small to be added: the mean of the uploads is taken as zero",
             state.round + 1,
