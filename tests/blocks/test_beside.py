@@ -123,3 +123,15 @@ def test_specgrad_takes_nothing_away_from_its_host() -> None:
         with pytest.raises(ValueError, match="specgrad: host must not change its gradients already, got spectral="):
             specgrad(0.1, Algorithm(spectral=spectral))
         assert specgrad(0.0, Algorithm(spectral=spectral)) == Algorithm(spectral=spectral)
+
+
+def test_purely_local_training_shares_no_running_statistics() -> None:
+    inputs = torch.randn(16, 3, generator=Generator().manual_seed(0)) + torch.arange(16)[:, None]
+    task = TensorTask(normed, inputs, torch.arange(16) % 2, [torch.arange(8), torch.arange(8, 16)])
+    simulation = Simulation(parse("fedper('all')"), task, Local(lr=0.1, batch_size=4))
+    start = simulation.start()
+    state = simulation.run(2, start)
+    assert torch.equal(state.buffers, start.buffers) and torch.equal(state.params, start.params)
+    own = [simulation.personal(state, client).state_dict()["1.running_mean"].clone() for client in (0, 1)]
+    assert not torch.allclose(own[0], own[1]) and own[0].any() and own[1].any()
+    assert not parse("fedper").keeps_buffers(Local()) and parse("fedrep(head='all')").keeps_buffers(Local())

@@ -36,6 +36,7 @@ def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:
         Parameters are mixed, as in the paper; the authors' library mixes the outputs of two networks and adds 0.02
         alpha to alpha's gradient. The factor alpha in v_i's step is the chain rule's; some ports drop it, one weighs
         both models by alpha, another trains v_i on its own loss and folds the mixture back. m_i holds w before its
-        step. v_i starts from the first model a client receives. Weights are by examples.
+        step. v_i starts from the first model a client receives. Weights are by examples. With batch norm set
+        local.buffers = "keep": else the mixture is evaluated with running statistics averaged over all clients.
     """
     return Algorithm(personalization=Mixture(alpha, adaptive))

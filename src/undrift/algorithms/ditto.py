@@ -33,9 +33,10 @@ def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:
         Li et al., Ditto: fair and robust federated learning through personalization, ICML 2021.
 
     Note:
-        The anchor is the received model, not the one just trained. Both models see the same batches, clip and
-        weight decay. v_i starts from the first model a client receives. Weights are by examples under uniform
-        sampling; the authors' code samples by size and averages uniformly. Its choice of lam by validation loss is not
-        built in: lam from 0.1 to 2 is what it tries. lr_p lam above 2 diverges.
+        The anchor is the received model, not the one just trained. Both models see the same batches, clip and weight
+        decay. v_i starts from the first model a client receives. Weights are by examples under uniform sampling; the
+        authors' code samples by size and averages uniformly. Its choice of lam by validation loss is not built in: lam
+        from 0.1 to 2 is what it tries. lr_p lam above 2 diverges. With batch norm set local.buffers = "keep": else v_i
+        is evaluated with running statistics averaged over all clients.
     """
     return Algorithm(personalization=Ditto(lam, lr))

@@ -42,12 +42,13 @@ def fedala(
         Zhang et al., FedALA: adaptive local aggregation for personalized federated learning, AAAI 2023.
 
     Note:
-        The code counts tensors where the paper counts layers (p = 2 tensors is the last linear layer); its threshold
-        is 0.1, the paper's 0.01. It finds the first round by a difference that sums to zero; here a counter is kept.
-        Its loss of an epoch is that of the last batch; here the mean. It mixes on all clients in every round, here
-        those that take part do, which is the same if all do. Its sample is a contiguous slice at a random place; here
-        it is the start of a random order, in whole batches, the same in all epochs of a round. The authors evaluate
-        after they have learned W once more; here a client is evaluated with the newest global model, its last model
-        and the W of its last round. FedFSA compares it after one round of tuning the head: tuned=10.
+        The code counts tensors where the paper counts layers (p = 2 tensors is the last linear layer); its threshold is
+        0.1, the paper's 0.01. It finds the first round by a difference that sums to zero; here a counter is kept. Its
+        loss of an epoch is that of the last batch; here the mean. It mixes on all clients in every round, here those
+        that take part do, which is the same if all do. Its sample is a contiguous slice at a random place; here it is
+        the start of a random order, in whole batches, the same in all epochs of a round. The authors evaluate after
+        they have learned W once more; here a client is evaluated with the newest global model, its last model and the W
+        of its last round. FedFSA compares it after one round of tuning the head: tuned=10. With batch norm set
+        local.buffers = "keep": else the mixture is evaluated with running statistics averaged over all clients.
     """
     return Algorithm(personalization=AdaptiveAggregation(rate, sample, layers, threshold, tuned))

@@ -21,7 +21,7 @@ def fedper(head: Part = "last") -> Algorithm:
 
     Limits:
         head=() gives FedAvg.
-        head="all" is purely local training: nothing is shared.
+        head="all" is purely local training: nothing is shared, not even running statistics.
 
     Example:
         >>> fedper()

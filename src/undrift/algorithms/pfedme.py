@@ -38,8 +38,9 @@ def pfedme(lam: float = 15.0, inner: int = 5, lr: float = 0.09, beta: float = 1.
     Note:
         Keep lr lam below 1 and lr_p (lam + curvature) below 2: with lam = 15 the local rate must be below 0.067, the
         authors take 0.005 to 0.01. Only the cohort trains; in the code all clients do. Its hidden 0.001 theta in the
-        inner gradient is omitted: weight decay acts on w, with its step, and clipping on lam (w - theta). Its
-        personal model is by mistake the live w_i, as in several ports; here theta is kept. Weights are by examples, as
-        in the code; the paper's are uniform. A client that never took part is evaluated with the global model.
+        inner gradient is omitted: weight decay acts on w, with its step, and clipping on lam (w - theta). Its personal
+        model is by mistake the live w_i, as in several ports; here theta is kept. Weights are by examples, as in the
+        code; the paper's are uniform. A client that never took part is evaluated with the global model. With batch norm
+        set local.buffers = "keep": else theta is evaluated with running statistics averaged over all clients.
     """
     return Algorithm(perturbation=Moreau(lam, inner, lr), server_optimizer=Average(beta))

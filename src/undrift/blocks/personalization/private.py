@@ -71,7 +71,7 @@ class Private(Kept):
 
     Args:
         names: the private tensors: name patterns such as ("head.*",), "last" for those of the last module, "all" for
-            purely local training; () shares everything.
+            purely local training, running statistics included; () shares everything.
         tuned: epochs in which the private part alone is trained before a client is evaluated; 0 evaluates as it is.
     """
 
@@ -83,6 +83,8 @@ class Private(Kept):
     def __post_init__(self) -> None:
         check(type(self).__name__, self.names)
         epochs(type(self).__name__, "tuned", self.tuned)
+        if self.names == "all":
+            object.__setattr__(self, "keeps_buffers", True)
 
     def own(self, layout: Layout) -> Tensor | None:
         """The tensors named."""
