@@ -32,6 +32,7 @@ def fednolowe() -> Algorithm:
     Note:
         The server needs two sums, with weights 1 and L_i, not each upload separately. The released code keeps
         a client's optimizer, momentum included, over all rounds; here it is fresh in every round. It divides by zero
-        for one client; here that client counts. Losses below zero are rejected.
+        for one client; here that client counts. Losses below zero are rejected. Running statistics are averaged with
+        equal weights.
     """
     return Algorithm(aggregation=LossComplement())
