@@ -135,16 +135,10 @@ def finished(config: Config, folder: Path) -> bool:
     there = Config.read(folder / "config.toml")
     left = {name: getattr(there, name) for name in ("clients", "model") if getattr(config, name) is None}
     left |= {"goal": there.goal} if config.goal is None else {}
-    if isinstance(config.cohort, float):
+    if config.probability is None and not isinstance(config.cohort, int):
         left["cohort"] = cohort_size(config.cohort, there.clients or CLIENTS)
-    elif config.cohort is None and config.probability is None:
-        left["cohort"] = there.cohort
     given = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
-    if given.identity() != there.identity():
-        raise RunError(
-            f"{folder} contains a run with other settings ({', '.join(_changes(there, given))}); "
-            "name another folder with --out, or move this one away to run it again"
-        )
+    _check_same(folder, there, given)
     done = read_summary(folder)
     return done is not None and bool(done["rounds"] >= config.rounds)
 
@@ -193,6 +187,15 @@ def _settled(config: Config) -> Config:
     return config.model_copy(update={"engine": settled(config.engine)})
 
 
+def _check_same(folder: Path, there: Config, given: Config) -> None:
+    """Raise if the run in a folder has other settings."""
+    if given.identity() != there.identity():
+        raise RunError(
+            f"{folder} contains a run with other settings ({', '.join(_changes(there, given))}); "
+            "name another folder with --out, or move this one away to run it again"
+        )
+
+
 def _changes(there: Config, given: Config) -> list[str]:
     """The settings in which two runs differ, with both values."""
     differences = []
@@ -208,6 +211,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
     """Train until the last round."""
     config = _settled(setup.config)
     setup = replace(setup, config=config)
+    _check_same(run.path, run.config, config)  # before anything is written: defaults that were left out may differ
     torch.set_num_threads(1)
     if setup.partition is None:
         same_task(run.path, task_record(setup.task, config.subject))
