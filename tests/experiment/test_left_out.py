@@ -1,14 +1,19 @@
-"""Settings that a second call leaves out: a run of other settings is refused and stays as it is."""
+"""Settings that a second call leaves out, and data that have changed: nothing is overwritten and nothing mixed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from undrift.experiment import resume, start
+from undrift.core.modules import plain_copy
+from undrift.experiment import Comparison, Config, ConfigError, compare, resume, start
+from undrift.experiment.alike import check_alike, check_default_model, check_shared
 from undrift.experiment.folder import RunError
+from undrift.experiment.setup import prepare
 from undrift.experiment.verify import verify
+from undrift.models import build
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -42,3 +47,90 @@ def test_a_run_is_not_resumed_with_a_setting_left_out(given: dict[str, Any], dif
     assert (folder / "config.toml").read_bytes() == before and not verify(folder).problems
     whole = start(folder=tmp_path / "whole", **left | given)
     assert resume(folder).sha256 == whole.sha256
+
+
+def comparison(base: dict[str, Any], *rows: str, **more: Any) -> Comparison:
+    return Comparison.build({"seeds": [0], "base": base, "methods": [{"method": row} for row in rows], **more})
+
+
+def labels(table: dict[str, Any]) -> list[str]:
+    return [row["label"] for row in table["rows"]]
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_comparison_without_its_cohort_is_refused(tmp_path: Path) -> None:
+    compare(comparison(without() | {"cohort": 3}, "fedavg"), tmp_path)
+    before = files(tmp_path)
+    with pytest.raises(RunError, match=r"other settings \(cohort: 3 there, 8 given\)"):
+        compare(comparison(without("cohort"), "fedavg", "fedprox"), tmp_path)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(("key", "value", "new"), [("clients", 5, 6), ("model", "mlp", "small-cnn")])
+def test_a_new_row_is_not_added_to_rows_of_another_default(key: str, value: Any, new: Any, tmp_path: Path) -> None:
+    base = without("cohort", "clients", "model")
+    compare(comparison(base | {key: value}, "fedavg"), tmp_path)
+    table = compare(comparison(base, "fedavg", "fedprox"), tmp_path)
+    (failure,) = table["failures"]
+    assert f"({key}: {value!r} in fedavg/seed-0, {new!r} in the next run): write in [base]" in failure["error"]
+    assert labels(table) == ["fedavg"] and not (tmp_path / "fedprox").exists()
+
+
+def test_rows_that_are_mixed_already_are_refused(tmp_path: Path) -> None:
+    base = without("model")
+    compare(comparison(base, "fedavg"), tmp_path)
+    start(Config.build({**base, "method": "fedprox", "model": "mlp"}), tmp_path / "fedprox/seed-0")
+    before, both = files(tmp_path), comparison(base, "fedavg", "fedprox")
+    with pytest.raises(RunError, match="model: 'small-cnn' in fedavg/seed-0, 'mlp' in fedprox/seed-0") as refused:
+        compare(both, tmp_path)
+    assert files(tmp_path) == before and "name another folder with --out" in str(refused.value)
+    with pytest.raises(RunError, match="have other settings"):
+        check_alike(both.trials(), tmp_path)
+
+
+@pytest.mark.parametrize("rows", [("fedavg", "fedcr"), ("fedcr", "fedavg")])
+def test_a_default_model_does_not_depend_on_the_order_of_rows(rows: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"fedcr needs a variational model and fedavg does not, .* write model = "):
+        comparison(without("model"), *rows)
+    given = {"seeds": [0], "base": without("model"), "methods": [{"method": row} for row in rows]}
+    assert len(Comparison.build(given, check=False).trials(check=False)) == 2, "finished ones can be read"
+    check_default_model(comparison(without("model"), "fedcr").trials())
+    check_default_model(comparison(without() | {"model": "variational-cnn"}, *rows).trials())
+
+
+def test_changed_data_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
+    lines = [f"{n % 7},{n % 5},{n % 2}" for n in range(80)]
+    Path("own.csv").write_text("\n".join(["a,b,label", *lines]))
+    base = without("model", "partition") | {"data": "own.csv(target='label')", "partition": "iid"}
+    compare(comparison(base, "fedavg"), tmp_path / "out")
+    Path("own.csv").write_text("\n".join(["a,b,label", "9,9,0", *lines[1:]]))
+    for seeds, failed in (([0], ["fedprox/seed-0"]), ([0, 1], ["fedprox/seed-0", "fedavg/seed-1", "fedprox/seed-1"])):
+        table = compare(comparison(base, "fedavg", "fedprox", seeds=seeds), tmp_path / "out")
+        assert [failure["run"] for failure in table["failures"]] == failed and labels(table) == ["fedavg"]
+        assert "data: own.csv: it has changed; restore it or start a new run" in table["failures"][0]["error"]
+    Path("own.csv").write_text("\n".join(["a,b,label", *lines]))
+    assert not compare(comparison(base, "fedavg", "fedprox"), tmp_path / "out")["failures"]
+
+
+def test_changed_initial_weights_and_partitions_are_not_mixed(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    weights = {key: x.clone() for key, x in plain_copy(build("small-cnn", classes=10, channels=1, image=28)).items()}
+    save_file(weights, tmp_path / "w.safetensors")
+    base = without() | {"init": str(tmp_path / "w.safetensors")}
+    compare(comparison(base, "fedavg"), tmp_path / "out")
+    save_file({key: x + 1 for key, x in weights.items()}, tmp_path / "w.safetensors")
+    table = compare(comparison(base, "fedavg", "fedprox"), tmp_path / "out")
+    assert "has changed since the run was started" in table["failures"][0]["error"] and labels(table) == ["fedavg"]
+    save_file(weights, tmp_path / "w.safetensors")
+    trials, setup = comparison(base, "fedavg").trials(), prepare(Config.build(base))
+    check_shared(trials, tmp_path / "out", setup)
+    noted = tmp_path / "out/fedavg/seed-0/partition.json"
+    noted.write_text(json.dumps({**json.loads(noted.read_text()), "sha256": "0" * 64}))
+    with pytest.raises(RunError, match="the clients' data are not the run's"):
+        check_shared(trials, tmp_path / "out", setup)

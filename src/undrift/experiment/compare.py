@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 import tomli_w
 from pydantic import Field, model_validator
 
+from undrift.experiment.alike import check_alike, check_default_model, check_shared
 from undrift.experiment.config import Config
 from undrift.experiment.devices import Workers
 from undrift.experiment.expand import expand, value_name
@@ -137,12 +138,15 @@ class Comparison(Strict):
             source: what to call the comparison in errors.
             check: as for `build`.
         """
-        return [
+        trials = [
             self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source, check)
             for setting in self.settings or [""]
             for seed in self.seeds
             for entry in self._rows(setting)
         ]
+        if check:
+            check_default_model(trials, source)
+        return trials
 
     def _trial(
         self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str, check: bool
@@ -175,7 +179,8 @@ def compare(
 ) -> dict[str, Any]:
     """Run what is not finished yet and return the table; it lists a run that fails, and the other runs continue.
 
-    A folder that contains a run with other settings is refused before anything is written.
+    A folder that contains a run with other settings is refused before anything is written; a run fails if the finished
+    ones of its part have other data.
 
     Args:
         comparison: the comparison.
@@ -188,6 +193,7 @@ def compare(
     sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
     notify = watch or (lambda *_: None)
     sheet.read(trials)  # finished runs first, so that the table never loses a row
+    check_alike([trial for trial in trials if trial.name in sheet.results], out)
     make_private(out)
     write(out / "compare.toml", comparison.toml())
     missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
@@ -201,21 +207,22 @@ def compare(
             trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
             return replace(prepare(trial.config), pool=pool)
 
+        def ready(trial: Trial) -> Setup:
+            setup = shared(trial.setting, trial.config.seed)
+            check_shared(
+                [one for one in trials if one.setting == trial.setting and one.name in sheet.results], out, setup
+            )
+            return variant(setup, trial.config)
+
         for trial in missing:
             tell_trial(trials.index(trial) + 1, len(trials), trial.name)
             with sheet.recording(trial):
-                ready = partial(_variant, partial(shared, trial.setting, trial.config.seed), trial.config)
-                complete(trial.config, out / trial.name, ready, partial(notify, trial))
+                complete(trial.config, out / trial.name, partial(ready, trial), partial(notify, trial))
                 sheet.add(trial)
             sheet.save()
             notify(trial, None)
     sheet.read(sheet.locked())
     return sheet.save()
-
-
-def _variant(shared: Callable[[], Setup], config: Config) -> Setup:
-    """The shared data with the method of one run."""
-    return variant(shared(), config)
 
 
 def named(name: str) -> str:

@@ -130,8 +130,18 @@ def keep(folder: Path, found: Iterable[Recorded]) -> None:
         if new:
             write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n", follow=False)
         return
+    same_references(folder, new)
+
+
+def same_references(folder: Path, found: Iterable[Recorded]) -> None:
+    """Raise a `RunError` if a run has used something else under the same name.
+
+    Args:
+        folder: the run's folder.
+        found: as for `keep`.
+    """
     before = {(one.setting, one.text, one.kind): one.sha256 for one in _read(folder)}
-    for one in new:
+    for one in found:
         if one.sha256 != before.get((one.setting, one.text, one.kind), one.sha256):
             _refuse(folder, one, f"{one.text}: it has changed")
 

@@ -1,0 +1,98 @@
+"""Whether the runs of a comparison can be compared: the same clients, model, data and initial weights.
+
+A comparison may leave settings out, and data may change between two calls. So the finished runs of a part and a seed
+are checked against each other, and against the next of these runs before it starts.
+"""
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+from undrift.experiment.config import Config
+from undrift.experiment.folder import RunError, same_data, same_init
+from undrift.experiment.initial import describe_init
+from undrift.experiment.recorded import same_references, used
+from undrift.experiment.setup import Setup
+from undrift.experiment.sheet import Trial
+from undrift.experiment.strict import ConfigError
+from undrift.experiment.tasks import RECORD, same_task, task_record
+from undrift.models import KINDS
+
+_LEFT = ("clients", "model")  # settings whose defaults depend on the data; that of the cohort depends on the clients
+
+
+def check_default_model(trials: Sequence[Trial], source: str = "the comparison") -> None:
+    """Raise a `ConfigError` if rows without a model need different kinds: their default would depend on their order.
+
+    Args:
+        trials: all runs.
+        source: what to call the comparison in errors.
+    """
+    needs: dict[str, dict[str, str]] = {}  # of each part, the kinds of model with a row that needs each
+    for trial in trials:
+        if trial.config.model is None and trial.config.task is None:
+            needs.setdefault(trial.setting, {}).setdefault(trial.config.algorithm().needs.model, trial.label)
+    for kinds in needs.values():
+        for kind, label in kinds.items():
+            if kind and len(kinds) > 1:
+                other = next(row for need, row in kinds.items() if need != kind)
+                known = next((name for name in KINDS if KINDS[name] == kind), "...")
+                raise ConfigError(
+                    f"{source}: model: {label} needs a {kind} model and {other} does not, so that there is no default "
+                    f'for all rows: write model = "{known}" in [base], which every method can train, or '
+                    "own_model = true at the top, the others' model in [base], and a model in this row"
+                )
+
+
+def check_alike(trials: Sequence[Trial], out: Path, setup: Setup | None = None) -> None:
+    """Raise a `RunError` if finished runs of one part and seed differ in a setting that the comparison leaves out.
+
+    Args:
+        trials: the finished runs.
+        out: the folder of the comparison.
+        setup: of the next run, if they are of its part and seed; None compares only the runs.
+    """
+    groups: dict[tuple[str, int], list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.setting, trial.config.seed), []).append(trial)
+    for runs in groups.values():
+        differences = []
+        for key in _LEFT:
+            found: dict[Hashable, str] = {}
+            for trial in runs:
+                if getattr(trial.config, key) is None:
+                    found.setdefault(getattr(Config.read(out / trial.name / "config.toml"), key), trial.name)
+            if setup is not None and found:
+                found.setdefault(getattr(setup.config, key), "the next run")
+            values = ", ".join(f"{value!r} in {name}" for value, name in found.items())
+            differences += [f"{key}: {values}"] if len(found) > 1 else []
+        if differences:
+            raise RunError(
+                f"{out}: runs that are compared have other settings ({'; '.join(differences)}): write in [base] what "
+                "the finished runs have, or name another folder with --out"
+            )
+
+
+def check_shared(trials: Sequence[Trial], out: Path, setup: Setup) -> None:
+    """Raise a `RunError` if finished runs have other settings, data or initial weights than the next run.
+
+    Args:
+        trials: the finished runs of its part.
+        out: the folder of the comparison.
+        setup: of the next run, whose data and partition the runs of its seed share.
+    """
+    config, dataset = setup.config, getattr(setup.task, "dataset", None)
+    check_alike([trial for trial in trials if trial.config.seed == config.seed], out, setup)
+    data = [one for one in used(config, dataset) if one.kind == "data"]
+    record = task_record(setup.task, config.subject) if trials and setup.partition is None else None
+    begun = describe_init(getattr(setup.task, "make", None), config.init)
+    for trial in trials:
+        folder = out / trial.name
+        same_references(folder, data)
+        if record is not None and (folder / RECORD).exists():
+            same_task(folder, record)
+        if trial.config.seed != config.seed:
+            continue
+        if setup.partition is not None:
+            same_data(folder, setup.partition)
+        if trial.config.model in (None, config.model):
+            same_init(folder, begun)
