@@ -26,7 +26,7 @@ RESTORE = "restore the run's folder from a backup, or start a new run"
 _FIRST = "0" * 64
 _SHORTEST = 16
 _LONGEST = 2000
-_SYNCED = ("start", "begin", "resume", "commit", "best", "end")
+_SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end")
 _PASSING = ("reject", "absent")
 
 

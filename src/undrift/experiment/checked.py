@@ -72,10 +72,10 @@ def check_rows(folder: Path, log: Log) -> int:
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
     sealed, last, limit = _committed(log)
-    if sealed is not None:
-        start = data[: sealed["bytes"]]
-        if sha256(start).hexdigest() != sealed["sha256"]:
-            what = "rows are missing" if len(data) < sealed["bytes"] else "rows were changed"
+    if sealed:
+        start = next((start for one in sealed if (start := _sealed(data, one)) is not None), None)
+        if start is None:
+            what = "rows are missing" if len(data) < sealed[0]["bytes"] else "rows were changed"
             raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
         try:
             found = [json.loads(line)["round"] for line in data[len(start) :].split(b"\n")[:-1]]
@@ -90,21 +90,33 @@ def check_rows(folder: Path, log: Log) -> int:
     return data.count(b"\n")
 
 
-def _committed(log: Log) -> tuple[dict[str, Any] | None, int, int | None]:
-    """What the last commit says of the rows, the last round that was ever committed, and how many may follow it."""
-    commits, kind = dict[int, dict[str, Any]](), ""
+def _sealed(data: bytes, seal: dict[str, Any]) -> bytes | None:
+    """The rows that a seal is of; None if they are others."""
+    start = data[: seal["bytes"]]
+    return start if sha256(start).hexdigest() == seal["sha256"] else None
+
+
+def _committed(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
+    """What the last commit says of the rows, the last round that was ever committed, and how many may follow it.
+
+    A last round that was measured after its commit has the rows of either event: a kill may come between.
+    """
+    commits, kind = dict[int, list[dict[str, Any]]](), ""
     last, limit, every = 0, 0, True
     for event in log.events.values():
         kind, round = str(event.get("event")), round_of(event)
         if kind == "commit":
-            commits[round] = event
+            commits[round] = [event]
             last = max(last, round)
+        elif kind == "measured" and round in commits:
+            commits[round].append(event)
         elif kind in ("begin", "resume"):  # later rounds are run again
             commits = {other: one for other, one in commits.items() if other <= round}
             every &= "every" in event
             limit = max(limit, event.get("every", 0))
-    newest = commits[max(commits)] if commits else {}
-    return newest.get("rows"), last, (0 if kind == "end" else limit) if every else None
+    newest = commits[max(commits)] if commits else []
+    seals = [event["rows"] for event in newest] if all("rows" in event for event in newest) else []
+    return seals, last, (0 if kind == "end" else limit) if every else None
 
 
 def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> str | None:

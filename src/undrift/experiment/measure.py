@@ -49,8 +49,12 @@ class Measure:
 
     def row(self, state: ServerState, record: Record, seconds: float) -> dict[str, Any]:
         """The row of a round that has just ended in `state`."""
+        return {**self.training(record), "seconds": round(seconds, 4), **self.evaluation(state)}
+
+    def evaluation(self, state: ServerState) -> dict[str, Any]:
+        """The numbers of the models after a round, as far as they are due, and the time that they took."""
         every, last = self.setup.config.output.evaluate_every, state.round == self.setup.config.rounds
-        row = {**self.training(record), "seconds": round(seconds, 4)}
+        row: dict[str, Any] = {}
         begun = perf_counter()
         if last or state.round % every == 0:
             row.update(self.test(state))

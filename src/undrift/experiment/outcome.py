@@ -8,11 +8,12 @@ from safetensors.torch import save
 from undrift.core.types import ServerState
 from undrift.core.wire import fingerprint
 from undrift.engine.record import Record
+from undrift.experiment.best import KeepBest
 from undrift.experiment.checkpoint import CheckpointError, Checkpoints
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunFolder, as_json
 from undrift.experiment.judge import best as best_of
-from undrift.experiment.judge import rounds_to
+from undrift.experiment.judge import evaluated, measured, rounds_to
 from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
 from undrift.experiment.saved import Outcome
@@ -59,9 +60,31 @@ def commit(
         run.commit(kept, state, clients=len(record.visits))
 
 
-def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState) -> Outcome:
+def measure_last(run: RunFolder, measure: Measure, state: ServerState) -> None:
+    """Evaluate the last round if that was not due when it was stored: the run had more rounds to go then.
+
+    Args:
+        run: its folder.
+        measure: measures its rounds.
+        state: the state after the last round.
+    """
+    row = next(reversed(run.metrics.rows()), {})
+    done = evaluated(row) and (not measure.has_personal or measured([row], measure.judged_by))
+    if done or row.get("round") != state.round or "evaluate_seconds" not in row:
+        return
+    names = list(row)
+    before, after = names[: names.index("seconds") + 1], names[names.index("evaluate_seconds") + 1 :]
+    found = {name: row[name] for name in before} | measure.evaluation(state) | {name: row[name] for name in after}
+    if found.keys() != row.keys():
+        run.metrics.amend(found, lambda seal: run.audit.write("measured", round=state.round, rows=seal))
+
+
+def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, best: KeepBest | None = None) -> Outcome:
     """Write the result: the final model, the table of rounds and the summary."""
+    measure_last(run, measure, state)
     rows = run.metrics.rows()
+    if best is not None and rows and rows[-1]["round"] == state.round:
+        best.after(state, rows[-1], partial(run.commit, event="best"))
     own = measure.personal(state) if measure.has_personal else measure.own(state)
     clients = {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]}
     target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)

@@ -274,4 +274,4 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
                 else:
                     store(state, record, measure.row(state, record, seconds) | live.after(state, record))
                 begun = perf_counter()
-        return finish(run, setup, measure, state)
+        return finish(run, setup, measure, state, best)

@@ -1,7 +1,7 @@
 """One row per round: JSON lines during a run, and a Parquet file for analysis."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,19 @@ class Metrics:
         """Delete the rows after this round, because these rounds will be run again."""
         kept = [row for row in self.rows() if row["round"] <= round]
         write(self.path, "".join(json.dumps(row) + "\n" for row in kept), follow=False)
+        self._bytes = None
+
+    def amend(self, row: Mapping[str, Any], before: Callable[[dict[str, Any]], object]) -> None:
+        """Replace the row of the last round.
+
+        Args:
+            row: its numbers.
+            before: called, before the file is replaced, with what `seal` will return.
+        """
+        rows = [*self.rows()[:-1], row]
+        data = "".join(json.dumps(one) + "\n" for one in rows).encode()
+        before({"bytes": len(data), "sha256": sha256(data).hexdigest()})
+        write(self.path, data, follow=False)
         self._bytes = None
 
     def parquet(self) -> bytes:
