@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import load_run
 from undrift.cli import app
-from undrift.experiment import Config, Outcome, export, start
+from undrift.experiment import Config, Outcome, export, resume, start
 from undrift.experiment.folder import RunError
 from undrift.experiment.setup import prepare
 from undrift.models import build
@@ -46,6 +46,23 @@ def test_a_run_is_read(run: Outcome) -> None:
     assert run._repr_html_() == saved._repr_html_() and "dirichlet:1" in saved._repr_html_()
     with pytest.raises(RunError, match="is not a run"):
         load_run(run.folder.parent)
+
+
+def test_the_last_model_of_a_run_that_is_extended(tmp_path: Path) -> None:
+    """Not that of its first end, which is still in its file."""
+
+    def stop(row: dict[str, object]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    folder = start(Config.build({**RUN, "rounds": 1}), tmp_path / "run").folder
+    with pytest.raises(KeyboardInterrupt):
+        resume(folder, stop, rounds=3)
+    last, second = load_run(folder).weights(), load_run(folder).weights(round=2)
+    assert all(last[name].equal(second[name]) for name in second)
+    assert any(not last[name].equal(x) for name, x in load_file(folder / "model.safetensors").items())
+    done = resume(folder).folder
+    assert all(load_run(done).weights()[name].equal(x) for name, x in load_file(done / "model.safetensors").items())
 
 
 def test_a_run_in_progress_is_read(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def open_state(
     """
     check_run(folder)
     refuse_deployed(
-        folder, "see its metrics with undrift report, and its final model with undrift export, without --round"
+        folder,
+        "see its metrics with undrift report and, once it has ended, its final model with undrift export, without --round",
     )
     check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"), task=task)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from undrift.core.modules import load_plain, plain_copy
 from undrift.core.task import Task
 from undrift.experiment.best import Round, chosen_round
+from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, check_run, read_summary
 from undrift.experiment.inspect import open_state
@@ -64,7 +65,7 @@ class SavedRun:
             round: after how many rounds, if that checkpoint was kept, or "best", if the run keeps its best round
                 (`output.keep_best`); None takes the last.
         """
-        if client is None and round is None and (self.folder / MODEL).is_file() and self.summary is not None:
+        if client is None and round is None and self._has_last():
             weights: dict[str, Tensor] = load_file(self.folder / MODEL)
             return weights
         if client is not None and not has_personal(self.config.algorithm(), self.config.local.local()):
@@ -76,6 +77,11 @@ class SavedRun:
                 raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
             module = simulation.module(state) if client is None else simulation.personal(state, client)
             return plain_copy(module)
+
+    def _has_last(self) -> bool:
+        """Whether the file of the final model is there and of the last round; it is not while a run is extended."""
+        summary = self.summary if (self.folder / MODEL).is_file() else None
+        return summary is not None and summary["rounds"] >= max(kept_rounds(self.folder / "checkpoints"), default=0)
 
     def model(self, task: Task | None = None, *, client: int | None = None, round: Round | None = None) -> nn.Module:
         """A model of the run, ready to evaluate.
