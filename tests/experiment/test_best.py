@@ -113,6 +113,55 @@ def test_the_lens_measures_clients_as_they_were(tmp_path: Path) -> None:
         assert scene.updates.equal(there.updates)
 
 
+def stopped(folder: Path, after: int, **changes: Any) -> Path:
+    """A run that was stopped after a round."""
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(settings(**changes), folder, stop)
+    return folder
+
+
+def again(folder: Path, **changes: Any) -> dict[str, Any]:
+    """The result of a run that goes on with other settings."""
+    return start(folder=folder, resume=True, **{**RUN, "rounds": 5, "output": OUTPUT, **changes}).summary
+
+
+@pytest.mark.usefixtures("early")
+def test_a_best_round_from_before_it_was_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The state of the last checkpoint can be kept; for another the run warns, and nothing else is called the best."""
+    off = {"output": {**OUTPUT, "keep_best": False}}
+    folder = stopped(tmp_path / "now", 2, **off)
+    assert again(folder)["best_round"] == 2 == chosen_round(folder, "best") and "was not kept" not in caplog.text
+    folder = stopped(tmp_path / "late", 3, **off)
+    assert again(folder)["best_round"] == 2 and kept_rounds(folder / "best") == [4]
+    assert "the best round so far (2) was not kept; the best of the next rounds will be" in caplog.text
+    with pytest.raises(
+        RunError, match=r"its best round \(2\) was not kept, as keep_best .* later; round 4 was: --round 4"
+    ):
+        chosen_round(folder, "best")
+
+
+def test_a_best_round_by_another_goal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, scores = Measure.row, {"accuracy": (0.1, 0.9, 0.2, 0.3, 0.4), "test_loss": (0.9, 0.8, 0.1, 0.5, 0.5)}
+
+    def ranked(self: Measure, state: Any, *rest: Any) -> dict[str, Any]:
+        return row(self, state, *rest) | {name: values[state.round - 1] for name, values in scores.items()}
+
+    monkeypatch.setattr(Measure, "row", ranked)
+    folder = stopped(tmp_path / "run", 4, goal="test_loss")
+    assert kept_rounds(folder / "best") == [3] and chosen_round(folder, "best") == 3
+    assert again(folder, goal="accuracy")["best_round"] == 2 and kept_rounds(folder / "best") == [5]
+    assert "the best round so far (2) was not kept" in caplog.text
+    with pytest.raises(RunError, match=r"its best round \(2\) was not kept, .*; round 5 was: --round 5"):
+        chosen_round(folder, "best")
+
+
 def test_the_commands(tmp_path: Path) -> None:
     run = start(settings(rounds=2), tmp_path / "run").folder
     cli = CliRunner()

@@ -17,11 +17,15 @@ from undrift.core.types import ServerState
 from undrift.engine.object_store import download_states
 from undrift.engine.store import copy_states
 from undrift.experiment.checkpoint import Checkpoints, kept_rounds
+from undrift.experiment.config import Config
 from undrift.experiment.devices import states_root
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import measured
+from undrift.experiment.judge import best as best_of
+from undrift.experiment.judge import measured, run_judged_by
 from undrift.experiment.strict import ConfigError
+from undrift.util.metrics import Metrics
+from undrift.util.steps import warn
 
 Round = int | Literal["best"]
 
@@ -40,11 +44,29 @@ class KeepBest:
 
     def __init__(self, kept: Checkpoints, clients: Path, column: str, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         self.kept, self.clients, self.column = kept, clients, Column(column)
-        before = [row[column] for row in measured(rows, column)]
-        self.top = (min if self.column.minimised else max)(before, default=None)
-        done = rows[-1]["round"] if rows else 0
+        before, done = measured(rows, column), rows[-1]["round"] if rows else 0
+        self.so_far = (min if self.column.minimised else max)(before, key=lambda row: row[column], default=None)
+        there = next((row for row in before if row["round"] in kept.rounds()), None)
+        if any(round > done for round in kept.rounds()):  # it took the place of the best of these rows
+            there = self.so_far
+        self.top = None if there is None else there[column]
         self.kept.rewind(done)
         self._delete_states(lambda there: there > done)
+
+    def resumed(self, state: ServerState, save: Callable[[Checkpoints, ServerState], None] | None = None) -> None:
+        """Keep the state from which a run is resumed if it is the best so far and was not kept; warn if another one is.
+
+        Args:
+            state: the server's.
+            save: as for `after`.
+        """
+        best = self.so_far
+        if best is None or (self.top is not None and not self.column.better(best[self.column], self.top)):
+            return
+        if best["round"] == state.round:
+            self.after(state, best, save)
+        else:
+            warn("the best round so far (%d) was not kept; the best of the next rounds will be", best["round"])
 
     def after(
         self, state: ServerState, row: Mapping[str, Any], save: Callable[[Checkpoints, ServerState], None] | None = None
@@ -106,8 +128,19 @@ def chosen_round(folder: Path, round: Round) -> int:
     if round != BEST:
         return round
     rounds = kept_rounds(folder / BEST)
-    if not rounds:
+    config = Config.read(folder / "config.toml")
+    if not rounds and not config.output.keep_best:
         raise RunError(f"{folder}: its best round was not kept; set output.keep_best = true in the run's file")
+    column, rows = run_judged_by(folder, config), Metrics(folder / "metrics.jsonl").rows()
+    found = {row["round"]: row[column] for row in measured(rows, column)}
+    if not found and not rounds:
+        raise RunError(f"{folder}: no round has been evaluated yet; try it again after the first one")
+    if rounds and rounds[-1] not in found:  # it is being written
+        return rounds[-1]
+    top = best_of(rows, column)["best_round"]
+    if not rounds or column.better(found[top], found[rounds[-1]]):
+        kept = f"; round {rounds[-1]} was: --round {rounds[-1]}" if rounds else "; give a kept round: --round N"
+        raise RunError(f"{folder}: its best round ({top}) was not kept, as keep_best or goal was changed later{kept}")
     return rounds[-1]
 
 

@@ -111,7 +111,7 @@ def open_state(
     check_run(folder)
     refuse_deployed(
         folder,
-        "see its metrics with undrift report and, once it has ended, its final model with undrift export, without --round",
+        "see its metrics with undrift report and, at its end, its final model with undrift export, without --round",
     )
     check_references(folder)
     setup = prepare(Config.read(folder / "config.toml"), task=task)

@@ -247,6 +247,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
         if output.keep_best:
             only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
             best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
+            best.resumed(state, partial(run.commit, event="best"))
         idle = 0
 
         def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:
