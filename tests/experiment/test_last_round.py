@@ -1,4 +1,4 @@
-"""A run that is ended at a round it has already: its last round is evaluated before the result is written."""
+"""A run that is ended at a round it has already evaluates it first, and one that has ended can be judged again."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ import pytest
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.experiment import Config, resume, start
 from undrift.experiment.checkpoint import kept_rounds
+from undrift.experiment.folder import RunError
+from undrift.experiment.outcome import judged_again
 from undrift.experiment.verify import verify
 from undrift.util.metrics import Metrics
 
@@ -73,3 +75,23 @@ def test_a_kill_around_the_new_row_is_survived(written: bool, tmp_path: Path, mo
     path = folder / "metrics.jsonl"
     path.write_text(path.read_text().replace('"accuracy": 0.', '"accuracy": 0.9'))
     assert "rows were changed" in verify(folder).problems[0]
+
+
+def test_a_run_that_has_ended_is_judged_by_the_goal_and_target_of_the_call(tmp_path: Path) -> None:
+    folder = start(settings(rounds=2, output={"lens_every": 0}), tmp_path / "run").folder
+    before = (folder / "summary.json").read_bytes()
+    rows = Metrics(folder / "metrics.jsonl").rows()
+
+    def again(**changes: Any) -> dict[str, Any]:
+        return start(folder=folder, resume=True, **{**RUN, "output": {"lens_every": 0}, **changes}).summary
+
+    assert again() == again(goal="accuracy") == json.loads(before)
+    assert again(target=(0.01, 1.0))["rounds_to_target"] == [1, None]
+    losses = [row["test_loss"] for row in rows]
+    new = again(goal="test_loss", target=max(losses))
+    assert (new["judged_by"], new["direction"], new["best"]) == ("test_loss", "min", min(losses))
+    assert "best_accuracy" not in new and new["target"] == max(losses) and new["sha256"] == json.loads(before)["sha256"]
+    assert new["rounds_to_target"] == 1
+    with pytest.raises(RunError, match="goal: the run has ended and did not measure 'mae'; leave the goal out"):
+        judged_again(folder, settings(goal="mae"))
+    assert (folder / "summary.json").read_bytes() == before

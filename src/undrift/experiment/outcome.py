@@ -1,6 +1,8 @@
 """What a run stores: its latest state to resume from, every round, and the result at its end."""
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
@@ -11,13 +13,15 @@ from undrift.engine.record import Record
 from undrift.experiment.best import KeepBest
 from undrift.experiment.checkpoint import CheckpointError, Checkpoints
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunFolder, as_json
+from undrift.experiment.folder import RunError, RunFolder, as_json, read_summary
+from undrift.experiment.goals import Column, GoalText
+from undrift.experiment.judge import Row, evaluated, has_personal, measured, rounds_to, run_judged_by
 from undrift.experiment.judge import best as best_of
-from undrift.experiment.judge import evaluated, measured, rounds_to
 from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import Setup
+from undrift.util.metrics import Metrics
 from undrift.util.steps import warn
 
 
@@ -87,7 +91,6 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         best.after(state, rows[-1], partial(run.commit, event="best"))
     own = measure.personal(state) if measure.has_personal else measure.own(state)
     clients = {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]}
-    target, first = setup.config.target, partial(rounds_to, rows, judged_by=measure.judged_by)
     summary = {
         "method": setup.config.method,
         "arguments": setup.config.arguments,
@@ -96,8 +99,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         "parameters": len(state.params),
         "identity": setup.config.identity(),
         **best_of(rows, measure.judged_by),
-        "target": list(target) if isinstance(target, tuple) else target,
-        "rounds_to_target": [first(goal) for goal in target] if isinstance(target, tuple) else first(target),
+        **_targets(rows, setup.config.target, measure.judged_by),
         "traffic": measure.traffic,
         "sha256": fingerprint(state),
     }
@@ -109,3 +111,38 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
     }
     run.end(files, str(summary["sha256"]))
     return Outcome(run.path, summary)
+
+
+def judged_again(folder: Path, config: Config) -> dict[str, Any]:
+    """The summary of a finished run by another goal or target, from its rows; summary.json stays as it is.
+
+    Args:
+        folder: the run's folder.
+        config: the settings; a goal or a target that is None is that of the run.
+    """
+    summary, before = read_summary(folder) or {}, run_judged_by(folder, config)
+    rows, column = Metrics(folder / "metrics.jsonl").rows()[: summary["rounds"]], before
+    if config.goal is not None:
+        goal, personal = GoalText.parse(config.goal), has_personal(config.algorithm(), config.local.local())
+        known = [one for one in (goal.column(personal), goal.column(False)) if one == before or measured(rows, one)]
+        if not known:
+            raise RunError(
+                f"{folder}: goal: the run has ended and did not measure {goal.metric!r}; leave the goal out, or name "
+                "another folder to run it again"
+            )
+        column = known[0]
+    if config.target is None and (column, column.direction) == (before, before.direction):
+        return summary
+    there = summary.get("target")
+    stored = tuple(there) if isinstance(there, list) else there
+    target = stored if config.target is None else config.target
+    others = {key: value for key, value in summary.items() if key not in best_of(rows, before)}
+    return others | best_of(rows, column) | _targets(rows, target, column)
+
+
+def _targets(rows: Sequence[Row], target: float | tuple[float, ...] | None, column: Column) -> dict[str, Any]:
+    """What a summary says of targets."""
+    first = partial(rounds_to, rows, judged_by=column)
+    if isinstance(target, tuple):
+        return {"target": list(target), "rounds_to_target": [first(one) for one in target]}
+    return {"target": target, "rounds_to_target": first(target)}

@@ -25,7 +25,7 @@ from undrift.experiment.engines import engine, runs_behind
 from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
 from undrift.experiment.initial import describe_init
 from undrift.experiment.measure import Measure
-from undrift.experiment.outcome import commit, finish, reopen
+from undrift.experiment.outcome import commit, finish, judged_again, reopen
 from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
@@ -124,7 +124,7 @@ def _again(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watc
         check_open(folder, read_log(folder / "audit.jsonl", audit_key()))
     else:
         complete(config, folder, ready, watch)
-    return Outcome(folder, read_summary(folder) or {}, trained=not ended)
+    return Outcome(folder, judged_again(folder, config), trained=not ended)
 
 
 def finished(config: Config, folder: Path) -> bool:

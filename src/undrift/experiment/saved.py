@@ -138,7 +138,8 @@ class Outcome:
 
     Args:
         folder: its folder.
-        summary: the content of summary.json, which has the SHA-256 of the server's final state.
+        summary: the content of summary.json, which has the SHA-256 of the server's final state; if the run had ended
+            already, by the goal and the target that were given.
         trained: whether there was a round left to train.
     """
 
