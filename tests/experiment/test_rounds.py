@@ -13,7 +13,7 @@ from undrift.cli import app
 from undrift.cli.runs import settings as settings_of
 from undrift.experiment import Comparison, Config, compare, resume, start
 from undrift.experiment.folder import RunError
-from undrift.experiment.stalled import StalledError, stalled
+from undrift.experiment.stalled import StalledError, idle_rounds, stalled
 from undrift.experiment.tune import Tuning, tune
 from undrift.util.metrics import Metrics
 
@@ -88,6 +88,21 @@ def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Pa
 def test_the_advice_fits_the_reason(reason: str, advice: str, tmp_path: Path) -> None:
     text = str(stalled(tmp_path, [reason], 3))
     assert f"({reason})" in text and advice in text
+
+
+def test_a_stop_does_not_renew_the_patience(tmp_path: Path) -> None:
+    values = {**RUN, "rounds": 9, "bound": 1e-9, "output": {"patience": 3}}
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start(Config.build(values), tmp_path / "run", stop)
+    assert idle_rounds(Metrics(tmp_path / "run" / "metrics.jsonl")) == 2
+    with pytest.raises(StalledError, match="in the last 3 rounds"):
+        start(folder=tmp_path / "run", resume=True, **values)
+    assert len(rows(tmp_path / "run" / "metrics.jsonl")) == 3
 
 
 def test_a_comparison_that_stalled_fails_again_and_one_with_idle_rounds_says_so(tmp_path: Path) -> None:

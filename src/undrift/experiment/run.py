@@ -30,7 +30,7 @@ from undrift.experiment.quarantined import past_rejections
 from undrift.experiment.recorded import check_references, keep, used
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import CLIENTS, Setup, cohort_size, environment, prepare
-from undrift.experiment.stalled import check_stalled, rejected_for, stalled, stop_recorded
+from undrift.experiment.stalled import check_stalled, idle_rounds, rejected_for, stalled, stop_recorded
 from undrift.experiment.strict import ConfigError
 from undrift.experiment.tasks import named_config, same_task, task_record
 from undrift.experiment.tracking import trackers
@@ -167,7 +167,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
                 f"{folder}: {why}, so that its bits would not be those of an uninterrupted run; leave the device as it "
                 f"was, or accept it with: undrift resume {as_argument(folder)} --device {config.engine.device}"
             )
-        _go(run, setup, watch)
+        _go(run, setup, watch, True)
 
 
 def check_rounds(folder: Path, rounds: int) -> None:
@@ -207,8 +207,15 @@ def _changes(there: Config, given: Config) -> list[str]:
     return differences
 
 
-def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
-    """Train until the last round."""
+def _go(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) -> Outcome:
+    """Train until the last round.
+
+    Args:
+        run: the folder.
+        setup: what to train.
+        watch: called with every row.
+        again: whether idle rounds before count for `patience`, as if the run had not stopped.
+    """
     config = _settled(setup.config)
     setup = replace(setup, config=config)
     _check_same(run.path, run.config, config)  # before anything is written: defaults that were left out may differ
@@ -248,7 +255,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
             best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
             best.resumed(state, partial(run.commit, event="best"))
-        idle = 0
+        idle = idle_rounds(run.metrics) if again else 0
 
         def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:
             """Keep a round and its row."""
@@ -260,7 +267,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None) -> Outcome:
             if watch is not None:
                 watch(row)
             idle = 0 if record.visits else idle + 1
-            if idle == output.patience:
+            if idle >= output.patience:
                 raise stalled(run.path, rejected_for(record), idle)
 
         apart = runs_behind(config) and best is None

@@ -48,6 +48,15 @@ def stalled(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
     )
 
 
+def idle_rounds(metrics: Metrics) -> int:
+    """How many rounds at the end of a run, so far, had no accepted upload.
+
+    Args:
+        metrics: the run's rows.
+    """
+    return len(list(takewhile(lambda row: row.get("clients") == 0, reversed(metrics.rows()))))
+
+
 def check_stalled(folder: Path, patience: int) -> None:
     """Raise if a run ended because no upload was accepted; `undrift resume` tries it again.
 
@@ -55,8 +64,7 @@ def check_stalled(folder: Path, patience: int) -> None:
         folder: the run's, new or not.
         patience: after how many such rounds it ended.
     """
-    rows = Metrics(folder / "metrics.jsonl").rows()
-    idle = len(list(takewhile(lambda row: row.get("clients") == 0, reversed(rows))))
+    idle = idle_rounds(Metrics(folder / "metrics.jsonl"))
     if idle >= patience:
         raise stalled(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
 
