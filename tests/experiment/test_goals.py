@@ -142,8 +142,11 @@ def test_the_best_round_is_kept_by_its_direction(tmp_path: Any) -> None:
         def save(self, state: Any) -> None:
             self.saved.append(state.round)
 
+        def rounds(self) -> list[int]:
+            return [1]
+
         def rewind(self, round: int) -> None:
-            """Nothing is kept yet."""
+            """No later round is kept."""
 
     class State:
         accepted = None

@@ -92,6 +92,6 @@ def test_a_run_that_has_ended_is_judged_by_the_goal_and_target_of_the_call(tmp_p
     assert (new["judged_by"], new["direction"], new["best"]) == ("test_loss", "min", min(losses))
     assert "best_accuracy" not in new and new["target"] == max(losses) and new["sha256"] == json.loads(before)["sha256"]
     assert new["rounds_to_target"] == 1
-    with pytest.raises(RunError, match="goal: the run has ended and did not measure 'mae'; leave the goal out"):
+    with pytest.raises(RunError, match="did not measure mae, by which its settings judge it now"):
         judged_again(folder, settings(goal="mae"))
     assert (folder / "summary.json").read_bytes() == before

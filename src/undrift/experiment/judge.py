@@ -15,6 +15,7 @@ from undrift.core.local import Local
 from undrift.experiment.config import Config
 from undrift.experiment.folder import RunError, read_summary
 from undrift.experiment.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
+from undrift.util.metrics import Metrics
 
 Row = Mapping[str, Any]
 
@@ -59,12 +60,19 @@ def config_judged_by(config: Config) -> Column:
 def run_judged_by(folder: Path, config: Config) -> Column:
     """The same for a run in a folder: by the goal of the settings; without one by what its summary says.
 
-    Summaries without the key `judged_by` are of runs that were judged by the global model.
+    Summaries without the key `judged_by` are of runs that were judged by the global model. A run whose clients have no
+    tests was judged by the global model, although its method is personal.
     """
-    summary = read_summary(folder)
-    if summary is None or config.goal is not None:
-        return config_judged_by(config)
-    return Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
+    summary, wanted = read_summary(folder), config_judged_by(config)
+    if summary is None:
+        return wanted
+    there = Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
+    if config.goal is None:
+        return there
+    alike = (there.metric, there.direction) == (wanted.metric, wanted.direction)
+    if alike and not any(wanted in row for row in Metrics(folder / "metrics.jsonl").rows()):
+        return there
+    return wanted
 
 
 def check_measured(folder: Path, rows: Sequence[Row], column: Column) -> None:

@@ -13,9 +13,10 @@ from undrift.engine.record import Record
 from undrift.experiment.best import KeepBest
 from undrift.experiment.checkpoint import CheckpointError, Checkpoints
 from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError, RunFolder, as_json, read_summary
-from undrift.experiment.goals import Column, GoalText
-from undrift.experiment.judge import Row, evaluated, has_personal, measured, rounds_to, run_judged_by
+from undrift.experiment.costs import judge_of
+from undrift.experiment.folder import RunFolder, as_json, read_summary
+from undrift.experiment.goals import Column
+from undrift.experiment.judge import Row, check_measured, evaluated, measured, rounds_to, run_judged_by
 from undrift.experiment.judge import best as best_of
 from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
@@ -120,17 +121,9 @@ def judged_again(folder: Path, config: Config) -> dict[str, Any]:
         folder: the run's folder.
         config: the settings; a goal or a target that is None is that of the run.
     """
-    summary, before = read_summary(folder) or {}, run_judged_by(folder, config)
-    rows, column = Metrics(folder / "metrics.jsonl").rows()[: summary["rounds"]], before
-    if config.goal is not None:
-        goal, personal = GoalText.parse(config.goal), has_personal(config.algorithm(), config.local.local())
-        known = [one for one in (goal.column(personal), goal.column(False)) if one == before or measured(rows, one)]
-        if not known:
-            raise RunError(
-                f"{folder}: goal: the run has ended and did not measure {goal.metric!r}; leave the goal out, or name "
-                "another folder to run it again"
-            )
-        column = known[0]
+    summary, column = read_summary(folder) or {}, run_judged_by(folder, config)
+    rows, before = Metrics(folder / "metrics.jsonl").rows()[: summary["rounds"]], judge_of(summary)
+    check_measured(folder, rows, column)
     if config.target is None and (column, column.direction) == (before, before.direction):
         return summary
     there = summary.get("target")
