@@ -40,8 +40,8 @@ def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0)
     Note:
         The weight formula, the radius and the epoch that is measured are ours: FedSCAM states only that rho is fixed
         and that FedLW's weights are used, and FedLW's formula is not public (see fedlw). FedLW measures all epochs of a
-        round, this method the last one. The numbers of examples are not used. With "complement" running statistics are averaged
-        with equal weights, as in FedNolowe.
+        round, this method the last one. The numbers of examples are not used. With "complement" running
+        statistics are averaged with equal weights, as in FedNolowe.
     """
     return Algorithm(
         perturbation=SAM(rho),
