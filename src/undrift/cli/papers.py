@@ -67,8 +67,9 @@ def run_paper(
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
         place = placed(engine, workers, device, gpus, deterministic)
-        check_workers(workers, *(trial.config.engine.name for trial in built.trials(place)))
-        rounds = sum(trial.config.rounds for trial in built.trials(place))
+        configs = [trial.config for trial in built.trials(place)]
+        check_workers(workers, *(config.engine.name for config in configs))
+        rounds = sum(config.rounds for config in configs)
         with stoppable("the same command"), Progress(rounds) as progress:
             lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, place)
     if as_json:

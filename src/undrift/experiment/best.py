@@ -46,8 +46,9 @@ class KeepBest:
         self.kept, self.clients, self.column = kept, clients, Column(column)
         before, done = measured(rows, column), rows[-1]["round"] if rows else 0
         self.so_far = (min if self.column.minimised else max)(before, key=lambda row: row[column], default=None)
-        there = next((row for row in before if row["round"] in kept.rounds()), None)
-        if any(round > done for round in kept.rounds()):  # it took the place of the best of these rows
+        rounds = kept.rounds()
+        there = next((row for row in before if row["round"] in rounds), None)
+        if any(round > done for round in rounds):  # it took the place of the best of these rows
             there = self.so_far
         self.top = None if there is None else there[column]
         self.kept.rewind(done)

@@ -205,14 +205,12 @@ def compare(
         @lru_cache(maxsize=1)
         def shared(setting: str, seed: int) -> Setup:
             trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
-            return replace(prepare(trial.config), pool=pool)
+            setup = prepare(trial.config)
+            check_shared([one for one in trials if one.setting == setting and one.name in sheet.results], out, setup)
+            return replace(setup, pool=pool)
 
         def ready(trial: Trial) -> Setup:
-            setup = shared(trial.setting, trial.config.seed)
-            check_shared(
-                [one for one in trials if one.setting == trial.setting and one.name in sheet.results], out, setup
-            )
-            return variant(setup, trial.config)
+            return variant(shared(trial.setting, trial.config.seed), trial.config)
 
         for trial in missing:
             tell_trial(trials.index(trial) + 1, len(trials), trial.name)

@@ -75,19 +75,21 @@ def run_judged_by(folder: Path, config: Config) -> Column:
     return wanted
 
 
-def check_measured(folder: Path, rows: Sequence[Row], column: Column) -> None:
-    """Raise if a run never measured the column by which it is to be judged.
+def judged_rows(folder: Path, config: Config) -> tuple[list[Row], Column]:
+    """All rows of a run and the column by which they are judged; raises if the run never measured it.
 
     Args:
         folder: the run's.
-        rows: of all its rounds.
-        column: by which it is to be judged.
+        config: the settings, as for `run_judged_by`.
     """
+    rows: list[Row] = [*Metrics(folder / "metrics.jsonl").rows()]
+    column = run_judged_by(folder, config)
     if rows and not any(column in row for row in rows):
         raise RunError(
             f"{folder}: the run did not measure {column}, by which its settings judge it now; set goal as it was, "
             "or run it again in another folder"
         )
+    return rows, column
 
 
 def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:

@@ -161,6 +161,7 @@ class WatchedGrid:
     def __init__(self, grid: Any, status: LiveStatus) -> None:
         self._grid, self._status = grid, status
         self._types: dict[str, tuple[str, int]] = {}
+        self._newest: dict[tuple[str, int], str] = {}  # an older message of a kind to a node is not answered any more
         self._looked = monotonic()
 
     def __getattr__(self, name: str) -> Any:
@@ -185,8 +186,8 @@ class WatchedGrid:
         for key, message in zip(keys, sent, strict=False):
             kind, node = message.metadata.message_type, message.metadata.dst_node_id
             if key:
-                others = {k: asked for k, asked in self._types.items() if asked != (kind, node)}
-                self._types = {**others, key: (kind, node)}  # an older one is not answered any more
+                self._types.pop(self._newest.get((kind, node), ""), None)
+                self._types[key], self._newest[kind, node] = (kind, node), key
                 if kind.startswith("train"):
                     self._status.asked([node])
         return keys

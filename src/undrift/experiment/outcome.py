@@ -16,13 +16,12 @@ from undrift.experiment.config import Config
 from undrift.experiment.costs import judge_of
 from undrift.experiment.folder import RunFolder, as_json, read_summary
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import Row, check_measured, evaluated, measured, rounds_to, run_judged_by
+from undrift.experiment.judge import Row, evaluated, judged_rows, measured, rounds_to
 from undrift.experiment.judge import best as best_of
 from undrift.experiment.measure import Measure
 from undrift.experiment.quarantined import write_outcomes
 from undrift.experiment.saved import Outcome
 from undrift.experiment.setup import Setup
-from undrift.util.metrics import Metrics
 from undrift.util.steps import warn
 
 
@@ -121,9 +120,8 @@ def judged_again(folder: Path, config: Config) -> dict[str, Any]:
         folder: the run's folder.
         config: the settings; a goal or a target that is None is that of the run.
     """
-    summary, column = read_summary(folder) or {}, run_judged_by(folder, config)
-    rows, before = Metrics(folder / "metrics.jsonl").rows()[: summary["rounds"]], judge_of(summary)
-    check_measured(folder, rows, column)
+    summary, (rows, column) = read_summary(folder) or {}, judged_rows(folder, config)
+    rows, before = rows[: summary["rounds"]], judge_of(summary)
     if config.target is None and (column, column.direction) == (before, before.direction):
         return summary
     there = summary.get("target")

@@ -6,10 +6,9 @@ from pathlib import Path
 from undrift.experiment.config import Config
 from undrift.experiment.costs import curve
 from undrift.experiment.folder import read_summary
-from undrift.experiment.judge import best, check_measured, rounds_to, run_judged_by
+from undrift.experiment.judge import best, judged_rows, rounds_to
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target, read_targets
-from undrift.util.metrics import Metrics
 
 
 def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
@@ -20,9 +19,7 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
         config: its settings, with the rounds of the comparison and the targets that are numbers.
         relative: the targets that depend on the baseline.
     """
-    rows = Metrics(folder / "metrics.jsonl").rows()
-    column = run_judged_by(folder, config)
-    check_measured(folder, rows, column)
+    rows, column = judged_rows(folder, config)
     rows = rows[: config.rounds]
     summary = best(rows, column)
     target = config.target[0] if isinstance(config.target, tuple) else config.target

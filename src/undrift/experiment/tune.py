@@ -25,7 +25,7 @@ from undrift.experiment.config import Config, Scalar
 from undrift.experiment.devices import Workers
 from undrift.experiment.folder import RunError
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, check_measured, run_judged_by
+from undrift.experiment.judge import GLOBAL, judged_rows
 from undrift.experiment.run import complete
 from undrift.experiment.score import diverged, score
 from undrift.experiment.setup import Setup, prepare, variant
@@ -235,9 +235,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         except StalledError:
             if not diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
                 raise
-        rows = Metrics(folder / "metrics.jsonl").rows()
-        judges[:] = [run_judged_by(folder, config if config.goal else Config.read(folder / "config.toml"))]
-        check_measured(folder, rows, judges[0])
+        rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder / "config.toml"))
         return score(rows[: config.rounds], tuning.by, judges[0])
 
     make_private(out)
