@@ -12,6 +12,7 @@ from undrift.experiment import Comparison, Config, ConfigError, compare, resume,
 from undrift.experiment.alike import check_alike, check_default_model, check_shared
 from undrift.experiment.folder import RunError
 from undrift.experiment.setup import prepare
+from undrift.experiment.tune import Tuning, tune
 from undrift.experiment.verify import verify
 from undrift.models import build
 
@@ -88,7 +89,7 @@ def test_rows_that_are_mixed_already_are_refused(tmp_path: Path) -> None:
         compare(both, tmp_path)
     assert files(tmp_path) == before and "name another folder with --out" in str(refused.value)
     with pytest.raises(RunError, match="have other settings"):
-        check_alike(both.trials(), tmp_path)
+        check_alike({trial.name: trial.config for trial in both.trials()}, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [("fedavg", "fedcr"), ("fedcr", "fedavg")])
@@ -128,9 +129,27 @@ def test_changed_initial_weights_and_partitions_are_not_mixed(tmp_path: Path) ->
     table = compare(comparison(base, "fedavg", "fedprox"), tmp_path / "out")
     assert "has changed since the run was started" in table["failures"][0]["error"] and labels(table) == ["fedavg"]
     save_file(weights, tmp_path / "w.safetensors")
-    trials, setup = comparison(base, "fedavg").trials(), prepare(Config.build(base))
-    check_shared(trials, tmp_path / "out", setup)
+    (trial,), setup = comparison(base, "fedavg").trials(), prepare(Config.build(base))
+    runs = {trial.name: trial.config}
+    check_shared(runs, tmp_path / "out", setup)
     noted = tmp_path / "out/fedavg/seed-0/partition.json"
     noted.write_text(json.dumps({**json.loads(noted.read_text()), "sha256": "0" * 64}))
     with pytest.raises(RunError, match="the clients' data are not the run's"):
-        check_shared(trials, tmp_path / "out", setup)
+        check_shared(runs, tmp_path / "out", setup)
+
+
+@pytest.mark.parametrize(("key", "value", "new"), [("clients", 5, 6), ("model", "mlp", "small-cnn")])
+@pytest.mark.parametrize("rates", [[0.1, 0.2, 0.3], [0.05, 0.1, 0.2]])
+def test_a_search_does_not_mix_trials_of_another_default(
+    key: str, value: Any, new: Any, rates: list[float], tmp_path: Path
+) -> None:
+    base = without("cohort", "clients", "model", "method", "local")
+
+    def searched(rates: list[float], **given: Any) -> dict[str, Any]:
+        values = {"method": "fedavg", "grid": {"lr": rates}, "widenings": 0, "base": base | given}
+        return tune(Tuning.build(values), tmp_path)
+
+    searched([0.1, 0.2], **{key: value})
+    with pytest.raises(RunError, match=rf"{key}: .*{new!r} in .*write in \[base\] what the finished runs have"):
+        searched(rates)
+    searched([0.1, 0.2], **{key: value})

@@ -1,10 +1,10 @@
-"""Whether the runs of a comparison can be compared: the same clients, model, data and initial weights.
+"""Whether runs can be compared: the same clients, model, data and initial weights.
 
-A comparison may leave settings out, and data may change between two calls. So the finished runs of a part and a seed
-are checked against each other, and against the next of these runs before it starts.
+A comparison or a search may leave settings out, and data may change between two calls. So its finished runs are checked
+against each other, and against the next of them before it starts.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
 from undrift.experiment.config import Config
@@ -43,24 +43,21 @@ def check_default_model(trials: Sequence[Trial], source: str = "the comparison")
                 )
 
 
-def check_alike(trials: Sequence[Trial], out: Path, setup: Setup | None = None) -> None:
-    """Raise a `RunError` if finished runs of one part and seed differ in a setting that the comparison leaves out.
+def check_alike(runs: Mapping[str, Config], out: Path, setup: Setup | None = None) -> None:
+    """Raise a `RunError` if finished runs of one seed differ in a setting that was left out.
 
     Args:
-        trials: the finished runs.
-        out: the folder of the comparison.
-        setup: of the next run, if they are of its part and seed; None compares only the runs.
+        runs: the folder of each finished run, below `out`, and the settings that were given for it.
+        out: the folder of all.
+        setup: of the next run, if they are of its seed; None compares only the runs.
     """
-    groups: dict[tuple[str, int], list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault((trial.setting, trial.config.seed), []).append(trial)
-    for runs in groups.values():
+    for seed in {config.seed for config in runs.values()}:
         differences = []
         for key in _LEFT:
             found: dict[Hashable, str] = {}
-            for trial in runs:
-                if getattr(trial.config, key) is None:
-                    found.setdefault(getattr(Config.read(out / trial.name / "config.toml"), key), trial.name)
+            for name, config in runs.items():
+                if config.seed == seed and getattr(config, key) is None:
+                    found.setdefault(getattr(Config.read(out / name / "config.toml"), key), name)
             if setup is not None and found:
                 found.setdefault(getattr(setup.config, key), "the next run")
             values = ", ".join(f"{value!r} in {name}" for value, name in found.items())
@@ -72,27 +69,27 @@ def check_alike(trials: Sequence[Trial], out: Path, setup: Setup | None = None) 
             )
 
 
-def check_shared(trials: Sequence[Trial], out: Path, setup: Setup) -> None:
+def check_shared(runs: Mapping[str, Config], out: Path, setup: Setup) -> None:
     """Raise a `RunError` if finished runs have other settings, data or initial weights than the next run.
 
     Args:
-        trials: the finished runs of its part.
-        out: the folder of the comparison.
+        runs: the folder of each finished run, below `out`, and the settings that were given for it.
+        out: the folder of all.
         setup: of the next run, whose data and partition the runs of its seed share.
     """
     config, dataset = setup.config, getattr(setup.task, "dataset", None)
-    check_alike([trial for trial in trials if trial.config.seed == config.seed], out, setup)
+    check_alike({name: given for name, given in runs.items() if given.seed == config.seed}, out, setup)
     data = [one for one in used(config, dataset) if one.kind == "data"]
-    record = task_record(setup.task, config.subject) if trials and setup.partition is None else None
+    record = task_record(setup.task, config.subject) if runs and setup.partition is None else None
     begun = describe_init(getattr(setup.task, "make", None), config.init)
-    for trial in trials:
-        folder = out / trial.name
+    for name, given in runs.items():
+        folder = out / name
         same_references(folder, data)
         if record is not None and (folder / RECORD).exists():
             same_task(folder, record)
-        if trial.config.seed != config.seed:
+        if given.seed != config.seed:
             continue
         if setup.partition is not None:
             same_data(folder, setup.partition)
-        if trial.config.model in (None, config.model):
+        if given.model in (None, config.model):
             same_init(folder, begun)

@@ -193,7 +193,8 @@ def compare(
     sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
     notify = watch or (lambda *_: None)
     sheet.read(trials)  # finished runs first, so that the table never loses a row
-    check_alike([trial for trial in trials if trial.name in sheet.results], out)
+    for setting in comparison.settings or [""]:
+        check_alike(sheet.ended(setting), out)
     make_private(out)
     write(out / "compare.toml", comparison.toml())
     missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
@@ -206,7 +207,7 @@ def compare(
         def shared(setting: str, seed: int) -> Setup:
             trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
             setup = prepare(trial.config)
-            check_shared([one for one in trials if one.setting == setting and one.name in sheet.results], out, setup)
+            check_shared(sheet.ended(setting), out, setup)
             return replace(setup, pool=pool)
 
         def ready(trial: Trial) -> Setup:

@@ -56,6 +56,15 @@ class Sheet:
         """Whether a run is finished or has failed."""
         return trial.name in self.results or trial.name in self.failures
 
+    def ended(self, setting: str) -> dict[str, Config]:
+        """The folders of the finished runs of a part, and their settings as given.
+
+        Args:
+            setting: the name of the part.
+        """
+        runs = [trial for trial in self.trials if trial.setting == setting and trial.name in self.results]
+        return {trial.name: trial.config for trial in runs}
+
     def add(self, trial: Trial) -> None:
         """Take over a run that is finished."""
         self.results[trial.name] = result(self.out / trial.name, trial.config, trial.relative)

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from undrift.experiment.alike import check_alike, check_shared
 from undrift.experiment.amounts import Axes
 from undrift.experiment.config import Config, Scalar
 from undrift.experiment.devices import Workers
@@ -209,6 +210,8 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         watch: called with the name of a trial and each of its rows.
     """
     shared: dict[int, Setup] = {}
+    ended: dict[str, Config] = {}
+    trials = out / "trials"
     judges = [GLOBAL]  # known once a trial has been prepared
     number, first = count(1), prod(len(set(values)) for values in tuning.grid.values()) * max(1, len(tuning.seeds))
     pool = Workers()
@@ -227,21 +230,27 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         def ready() -> Setup:
             if config.seed not in shared:
                 shared[config.seed] = replace(prepare(config), pool=pool)
+                check_shared(ended, trials, shared[config.seed])
             return variant(shared[config.seed], config)
 
-        folder = out / "trials" / name
+        folder = trials / name
         try:
             complete(config, folder, ready, None if watch is None else lambda row: watch(name, row))
         except StalledError:
             if not diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
                 raise
+        ended[name] = config
         rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder / "config.toml"))
         return score(rows[: config.rounds], tuning.by, judges[0])
 
     make_private(out)
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
     with pool:
-        return _write(tuning, out, search(grid, evaluate, tuning.widenings), judges[0])
+        found = search(grid, evaluate, tuning.widenings)
+    check_alike(ended, trials)  # finished trials may follow new ones in the grid
+    for setup in shared.values():
+        check_shared(ended, trials, setup)
+    return _write(tuning, out, found, judges[0])
 
 
 def _name(tuning: Tuning, point: Point) -> str:
