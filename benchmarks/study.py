@@ -3,7 +3,8 @@
     python benchmarks/study.py benchmarks/here/skew-fashion.toml [setting ...] [--rows label ...]
 
 The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
-of the trials and how often the grid may be widened. Trials are scored on examples held out from the clients. Without
+of the trials and how often the grid may be widened. `rows` in it has the rates of rows whose optimizer has another
+scale, as many as the others have. Trials are scored on examples held out from the clients. Without
 this table every row has the learning rate that the file gives it, and the key `about` says where it comes from. A table
 `[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
 resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
@@ -148,13 +149,15 @@ def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any]
         out: where the trials of the setting are stored.
     """
     label = row.get("label", row["method"])
+    if len(budget.get("rows", {}).get(label, budget["lr"])) != len(budget["lr"]):
+        raise SystemExit(f"tune.rows.{label}: give {len(budget['lr'])} learning rates, as the other rows have")
     folder = out / label
     if not (folder / "tune.json").exists():
         base = {key: value for key, value in base.items() if key != "rows"}
         search = {
             "method": row["method"],
             "arguments": row.get("arguments", {}),
-            "grid": {"lr": budget["lr"]},
+            "grid": {"lr": budget.get("rows", {}).get(label, budget["lr"])},
             "by": "best",
             "widenings": budget["widenings"],
             "base": merged(base, {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}),

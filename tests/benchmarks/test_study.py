@@ -81,3 +81,16 @@ def test_a_study_with_given_learning_rates(study: Any, tmp_path: Path, monkeypat
     study.study(tmp_path / "given.toml", tmp_path / "runs", ["even"])
     assert {(x["label"], x["lr"]) for x in study.read("given")} == {("fedavg", 0.3), ("center", 0.1)}
     assert study.settings("given", "even/fedavg/1").local.lr == 0.3
+
+
+def test_a_row_may_have_rates_of_its_own(study: Any, tmp_path: Path) -> None:
+    whole = STUDY.replace("widenings = 0 }", "widenings = 0, rows = { center = [0.01, 0.02] } }")
+    (tmp_path / "own.toml").write_text(whole)
+    study.study(tmp_path / "own.toml", tmp_path / "runs", ["even"])
+    rates = {
+        x["label"]: [lr for lr, _ in x["rates"]] for x in import_module("rates").read_rates(tmp_path / "results", "own")
+    }
+    assert rates == {"fedavg": [0.05, 0.1], "center": [0.01, 0.02]}
+    (tmp_path / "more.toml").write_text(whole.replace("[0.01, 0.02]", "[0.01, 0.02, 0.04]"))
+    with pytest.raises(SystemExit, match="tune.rows.center: give 2 learning rates, as the other rows have"):
+        study.study(tmp_path / "more.toml", tmp_path / "runs", ["even"])
