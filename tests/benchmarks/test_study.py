@@ -92,5 +92,5 @@ def test_a_row_may_have_rates_of_its_own(study: Any, tmp_path: Path) -> None:
     }
     assert rates == {"fedavg": [0.05, 0.1], "center": [0.01, 0.02]}
     (tmp_path / "more.toml").write_text(whole.replace("[0.01, 0.02]", "[0.01, 0.02, 0.04]"))
-    with pytest.raises(SystemExit, match="tune.rows.center: give 2 learning rates, as the other rows have"):
+    with pytest.raises(SystemExit, match=r"tune\.rows\.center: give 2 learning rates, as the other rows have"):
         study.study(tmp_path / "more.toml", tmp_path / "runs", ["even"])
