@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from undrift.data import DataError, load
-from undrift.data.columns import hold_out
 from undrift.data.given import convert
 from undrift.data.loader import argument_types
 from undrift.data.own import is_path
@@ -306,12 +305,3 @@ def test_functions_that_fail() -> None:
         convert((images, torch.zeros(4).long()), "mine")
     with pytest.raises(DataError, match="as many inputs as targets, got 4, 3"):
         convert(((images, torch.zeros(3)), (images, torch.zeros(4))), "mine")
-
-
-def test_a_test_set_is_held_out_evenly() -> None:
-    owners = np.repeat(np.arange(10), 10)
-    held = hold_out(
-        {"train-inputs": np.arange(100), "train-targets": np.arange(100) % 2, "train-owners": owners}, 0.1, ""
-    )
-    assert np.bincount(held["test-owners"]).tolist() == [1] * 10 and len(held["train-inputs"]) == 90
-    assert set(held["train-inputs"]) | set(held["test-inputs"]) == set(range(100))

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undrift.core.random import derive
 from undrift.data.dataset import DataError, Dataset, Split
+from undrift.data.held_out import Arrays, hold_out
 from undrift.data.images import MODES, SizeError, channel_statistics, channels_last, decode, opened, rows
 from undrift.data.tables import Columns, is_encoded
 
@@ -19,8 +19,6 @@ TARGETS = ("label", "target", "class", "y", "labels", "targets")
 
 MANY = 20
 """With more different whole numbers than this, and fewer than two examples of each, a target is hardly a class."""
-
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -132,23 +130,6 @@ def dataset(name: str, title: str, arrays: Mapping[str, NDArray[Any]], made: Mad
     title = f"{title} ({', '.join(made.notes)})" if made.notes else title
     mean, std = tuple(made.mean), tuple(made.std)
     return Dataset(name, made.kind, train, test, made.classes, mean, std, title, sha256=digest, owner=owner)
-
-
-def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
-    """Split a test set off: the same share of every owner and class, drawn at random, the same every time."""
-    targets, owners = arrays["train-targets"], arrays.get("train-owners")
-    count = len(targets)
-    classes = np.zeros(count) if targets.dtype.kind == "f" else targets
-    order = np.random.default_rng(derive(0, "test")).permutation(count)
-    order = order[np.lexsort((classes[order], np.zeros(count) if owners is None else owners[order]))]
-    ends = np.floor(np.arange(count + 1) * share + 0.5)
-    test = np.zeros(count, bool)
-    test[order] = np.diff(ends) > 0
-    if not test.any() or test.all():
-        raise DataError(f"{source}: {count} examples are too few to hold out a test set of {share:g}; give test=0.5")
-    parts = [key.removeprefix("train-") for key in arrays]
-    masks = {"train": ~test, "test": test}
-    return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}
 
 
 def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], list[str], list[str]]:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.data.columns import Arrays, Made, Reading, dataset, hold_out, make, put
+from undrift.data.columns import Made, Reading, dataset, make, put
 from undrift.data.dataset import DataError, Dataset
+from undrift.data.held_out import Arrays, hold_out
 from undrift.data.images import channel_statistics
 from undrift.data.own_files import from_hub
 

@@ -16,7 +16,7 @@ from undrift.data.own_files import find_files
 from undrift.data.tables import SUFFIXES
 from undrift.util.references import Reference
 
-VERSION = 2
+VERSION = 3
 """Part of every cache key: increase it when files are read in another way."""
 
 _SCALAR = bool | int | float | str | None
