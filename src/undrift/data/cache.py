@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,18 @@ def root() -> Path:
     return Path(os.environ.get("UNDRIFT_CACHE") or Path(user, "undrift")).expanduser()
 
 
-def entry(name: str, files: Sequence[Path], *options: object) -> Path:
-    """The cache folder of a data set: its name, and a hash of the options and of each file's path, size and time.
+def entry(name: str, files: Iterable[tuple[str, Path]], *options: object) -> Path:
+    """The cache folder of a data set: its name, and a hash of the options and of each file's role, size and time.
 
-    Of a path the last three names count: the folders of an image say its class and its domain.
+    Args:
+        name: of the data set.
+        files: all files that the content depends on, each with all that its place means: split, domain and class.
+        options: everything else that the content depends on.
     """
     known = [repr(options)]
-    for path in files:
+    for role, path in files:
         stat = path.stat()
-        known.append(f"{'/'.join(path.parts[-3:])} {stat.st_size} {stat.st_mtime_ns}")
+        known.append(f"{role!r} {stat.st_size} {stat.st_mtime_ns}")
     return root() / f"{name}-{sha256(chr(10).join(known).encode()).hexdigest()[:16]}"
 
 

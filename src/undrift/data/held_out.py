@@ -46,8 +46,8 @@ def _balanced(
 ) -> NDArray[np.bool_]:
     """Whether each example is held out: of an owner's class the share, rounded up or down.
 
-    Owners are visited by their most frequent class, in random order, and get their quota along the way; it is rounded up
-    in the classes of which least was taken so far, so that position and class are not tied to each other.
+    Owners are visited by their most frequent class, in random order, and get their quota along the way. It is rounded
+    up in the classes of which least was taken so far, so that position and class are not tied to each other.
     """
     owner, kind = (np.unique(x, return_inverse=True)[1].reshape(-1) for x in (owners, targets))
     kinds = int(kind.max()) + 1

@@ -145,7 +145,7 @@ def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Data
 
 def _stored(source: DataSource, place: Location, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
     """The arrays from the cache, or decoded and stored there."""
-    entry = cache.entry(source.name, place.files, VERSION, source, stride)
+    entry = cache.entry(source.name, place.named(), VERSION, source, stride)
     held = cache.read(entry) if keep else None
     if held is None:
         arrays, note = _FORMS[source.form](source, place, stride)

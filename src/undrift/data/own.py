@@ -77,7 +77,7 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     """The data set in a path, from the cache or read and stored there."""
     found = find_files(name)
     path = found.root.resolve()
-    entry = cache.entry(f"own-{path.stem}", found.files, VERSION, str(path), reading)
+    entry = cache.entry(f"own-{path.stem}", found.named(), VERSION, str(path), reading)
     held = cache.read(entry) if keep else None
     if held is None:
         arrays, made = make(found.read(), reading, name)

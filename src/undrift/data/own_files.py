@@ -20,6 +20,8 @@ SPLITS = ("train", "test")
 TESTS = ("test", "validation", "valid", "val")
 """The names of a test split, in the order of preference."""
 
+_LIKE_A_SPLIT = re.compile(r"train|test|valid|val(?=s?$|set|data|im|split)", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class OwnFiles:
@@ -35,11 +37,15 @@ class OwnFiles:
     files: tuple[Path, ...]
     read: Callable[[], Mapping[str, Columns]]
 
+    def named(self) -> list[tuple[str, Path]]:
+        """The files, each with its path inside the folder, which decides its split, owner and class."""
+        return [(str(path.relative_to(self.root)) if path != self.root else "", path) for path in self.files]
+
     def sha256(self) -> str:
         """The hash of the content and of the paths inside the folder, read piece by piece."""
         digest = sha256()
-        for path in self.files:
-            digest.update(f"{path.relative_to(self.root) if path != self.root else ''}\0".encode())
+        for name, path in self.named():
+            digest.update(f"{name}\0".encode())
             with open(path, "rb") as file:
                 digest.update(file_digest(file, "sha256").digest())
         return digest.hexdigest()
@@ -76,10 +82,11 @@ def find_files(name: str) -> OwnFiles:
 def _tables(root: Path, files: Mapping[str, list[Path]]) -> OwnFiles:
     """Tables, one or more for each split; an archive may have both splits."""
     every = [path for paths in files.values() for path in paths]
-    if suffix(every[0]) == ARCHIVE:
+    if any(suffix(path) == ARCHIVE for path in every):
         if len(every) > 1:
             raise DataError(
-                f"{root}: give one {ARCHIVE} file, with arrays train_inputs, train_targets, test_inputs, ..."
+                f"{root}: give one {ARCHIVE} file, with arrays train_inputs, train_targets, test_inputs, ..., or tables "
+                "only"
             )
         return OwnFiles(root, tuple(every), lambda: read_archive(every[0]))
     return OwnFiles(root, tuple(every), lambda: {split: read_tables(paths) for split, paths in files.items()})
@@ -109,35 +116,41 @@ def from_hub(held: Any, source: str) -> dict[str, Columns]:
 
 
 def _named_tables(folder: Path) -> OwnFiles | None:
-    """Tables with the split as a word in their names, in the folder or its `data`; or one table."""
-    near = sorted(path for path in (*folder.glob("*"), *folder.glob("data/*")) if path.is_file() and suffix(path))
+    """Tables with the split as a word in their names, in the folder or else its `data`; or one table."""
+    places = (
+        sorted(path for path in folder.glob(where) if path.is_file() and suffix(path)) for where in ("*", "data/*")
+    )
+    near = next((found for found in places if found), [])
     stems: dict[str, Path] = {}
     for path in near:
         other = stems.setdefault(str(path).lower().removesuffix(suffix(path)), path)
         if other is not path:
             raise DataError(f"{folder}: {other.name} and {path.name} would be read as different rows; move one away")
-    train = _with_word(near, "train")
-    if train:
-        test = next((found for word in TESTS if (found := _with_word(near, word))), None)
-        return _tables(folder, {"train": train} | ({"test": test} if test else {}))
+    splits = _by_word(near)
+    if "train" in splits:
+        return _tables(folder, splits)
     if len(near) > 1:
         names = ", ".join(path.name for path in near[:5])
         raise DataError(f"{folder}: several data files ({names}); give the path of one, or name them train and test")
     return _tables(folder, {"train": near}) if near else None
 
 
-def _with_word(files: Sequence[Path], word: str) -> list[Path]:
-    """The files that have a word in their names."""
-    pattern = re.compile(rf"(?<![a-z]){word}(?![a-z])", re.IGNORECASE)
-    return [path for path in files if pattern.search(path.name)]
+def _by_word(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files or folders of each split, by a word in their names; of several words for a test the first counts."""
+    words: dict[str, list[Path]] = {}
+    for path in paths:
+        own = [w for w in ("train", *TESTS) if re.search(rf"(?<![a-z]){w}(?![a-z])", path.name, re.IGNORECASE)]
+        if len(own) > 1 and own[0] == "train":
+            raise DataError(f"{path}: its name has train and {own[1]}; rename it to have one of them")
+        for word in own:
+            words.setdefault(word, []).append(path)
+    test = next((words[word] for word in TESTS if word in words), None)
+    return ({"train": words["train"]} if "train" in words else {}) | ({"test": test} if test else {})
 
 
 def _folders(folder: Path) -> OwnFiles | None:
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/`; a folder above the classes names owners."""
-    test = next((name for name in TESTS if (folder / name).is_dir()), None)
-    roots = {"train": folder / "train"} if (folder / "train").is_dir() else {"train": folder}
-    if test and roots["train"] != folder:
-        roots["test"] = folder / test
+    roots = _split_folders(folder)
     images = {split: _images(root) for split, root in roots.items()}
     if not images["train"]:
         return None
@@ -148,6 +161,34 @@ def _folders(folder: Path) -> OwnFiles | None:
     if not images.get("test", True):
         raise DataError(f"{roots['test']}: there are no images; leave the folder out to hold examples of train out")
     return OwnFiles(folder, every, lambda: {split: _image_columns(roots[split], own) for split, own in images.items()})
+
+
+def _split_folders(folder: Path) -> dict[str, Path]:
+    """The folder of each split, by a word in its name, or the whole folder for training.
+
+    Folders with images right in them are classes unless one is for training: "test" may be one, and "valley".
+    """
+    near = sorted(path for path in folder.glob("*") if path.is_dir() and not path.name.startswith("."))
+    found = _by_word(near)
+    for split, several in found.items():
+        if len(several) > 1 and "train" in found:
+            names = " and ".join(path.name for path in several)
+            what = "training" if split == "train" else "the test"
+            raise DataError(f"{folder}: several folders for {what}, {names}; put their images into one")
+    for path in near:
+        if not _by_word([path]) and _LIKE_A_SPLIT.match(path.name) and _above_classes(path):
+            raise DataError(f"{path}: is this a split? name such folders train and test, or move it away")
+    if "train" in found:
+        return {split: paths[0] for split, paths in found.items()}
+    if "test" in found and _above_classes(found["test"][0]):
+        name = found["test"][0].name
+        raise DataError(f"{folder}: there is a folder {name} and none for training; name that train, or move it away")
+    return {"train": folder}
+
+
+def _above_classes(folder: Path) -> bool:
+    """Whether images are in folders of a folder, as those of a split are in its classes."""
+    return any(path.parent != folder for path in _images(folder))
 
 
 def _images(root: Path) -> list[Path]:

@@ -23,15 +23,20 @@ class Location:
 
     Args:
         where: its name to print.
-        files: all files that the content depends on.
+        files: the files of each split, on which the content depends.
         read: returns the columns of a split.
         splits: the names of its training and its test split; the latter is empty if it has none.
     """
 
     where: str
-    files: tuple[Path, ...]
+    files: Mapping[str, Sequence[Path]]
     read: Callable[[str], Columns]
     splits: tuple[str, str]
+
+    def named(self) -> list[tuple[str, Path]]:
+        """The files, each with its split and the last three names of its path: those of an image's domain and class."""
+        pairs = ((split, path) for split, paths in self.files.items() for path in paths)
+        return [(f"{split} {'/'.join(path.parts[-3:])}", path) for split, path in pairs]
 
 
 class Availability(NamedTuple):
@@ -53,7 +58,7 @@ def find(source: DataSource, where: Where | None = None) -> Location | None:
     if isinstance(where, Mapping):
         return _given(source, where)
     if source.name == INCLUDED and where is None:
-        return Location("in the package", (digits.FILE,), digits.read_digits, source.splits)
+        return Location("in the package", {"": [digits.FILE]}, digits.read_digits, source.splits)
     for folder in folders(source, where):
         for format in formats(source):
             for splits in format.splits or [source.splits]:
@@ -85,7 +90,7 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Location:
         held = {split: library.load_dataset(source.hub, split=split) for split in source.splits if split}
     except (ImportError, OSError, ValueError, RuntimeError) as error:  # without a network the hub raises any of these
         raise missing(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
-    files = tuple(Path(part["filename"]) for split in held.values() for part in split.cache_files)
+    files = {name: [Path(part["filename"]) for part in split.cache_files] for name, split in held.items()}
     return Location(f"hub {source.hub}", files, lambda split: table(source, held[split]), source.splits)
 
 
@@ -118,8 +123,7 @@ def _place(
     source: DataSource, format: Format, where: str, files: Mapping[str, list[Path]], splits: tuple[str, str]
 ) -> Location:
     """A location on this machine."""
-    every = tuple(path for paths in files.values() for path in paths)
-    return Location(where, every, lambda split: format.read(source, split, files[split]), splits)
+    return Location(where, files, lambda split: format.read(source, split, files[split]), splits)
 
 
 def _given(source: DataSource, where: Mapping[str, Any]) -> Location:
