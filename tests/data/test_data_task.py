@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core.metrics import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
-from undrift.data.evaluate import answers, apportion, numbers
+from undrift.data.evaluate import answers, apportion, numbers, owner_tests
 
 CLASSES = 4
 MEAN, STD = (0.5, 0.25), (0.2, 0.1)
@@ -141,6 +141,26 @@ def test_holdout_is_disjoint_and_fixed() -> None:
     lonely = toy(clients=[np.array([7]), np.array([], np.int64)], holdout=0.9)
     assert lonely.examples(0) == 1 and len(lonely.own(0)) == 0 and lonely.examples(1) == 0
     assert epoch(lonely, 1) == []
+
+
+def test_no_client_trains_on_what_another_holds_out() -> None:
+    for clients in ([range(30), range(10, 40), [3]], [range(20)] * 3, [[0, 0, 1, 1, 2, 3], range(4, 40)]):
+        task = toy(clients=clients, holdout=0.3)
+        trained = {int(i) for c in range(task.population) for i in task.training(c)}
+        tested = {int(i) for c in range(task.population) for i in task.own(c)}
+        assert not trained & tested and trained | tested == {i for own in clients for i in own}
+        assert abs(len(tested) - 0.3 * len(trained | tested)) <= 1
+        for client in range(task.population):
+            assert task.examples(client) == len(task.training(client)) >= 1
+    assert toy(clients=[[5], [5]], holdout=0.9).examples(1) == 1
+
+
+def test_an_empty_client_does_not_change_the_tests_of_others() -> None:
+    owned = data(split(40, 0, [i // 20 for i in range(40)]), split(80, 1, [i // 40 for i in range(80)]))
+    task = toy(dataset=owned, clients=[range(20), range(20, 40), []])
+    assert [len(task.own(c)) for c in range(3)] == [40, 40, 0] and torch.equal(task.own(1), torch.arange(40, 80))
+    assert toy(dataset=owned, clients=[[], []]).own(0).tolist() == []
+    assert owner_tests(owned, [torch.arange(10, 30)]) is None
 
 
 def test_histogram() -> None:

@@ -1,4 +1,4 @@
-"""Which files and folders of data of one's own are for training and which for the test, and when they are read again."""
+"""Which files and folders of one's own data are for training and which for the test, and when they are read again."""
 
 import shutil
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Evaluation of a model: one pass over examples, with a result for each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from undrift.core.evaluation import evaluating
 from undrift.core.place import placed_with
 from undrift.core.samples import weighted_sum
-from undrift.data.dataset import Split
+from undrift.data.dataset import Dataset, Split
 
 BATCH = 200
 
@@ -95,3 +95,24 @@ def groups(labels: Tensor, count: int) -> list[Tensor]:
     """The positions of each label from 0 to count - 1, in order."""
     order = torch.argsort(labels, stable=True)
     return list(torch.split(order, torch.bincount(labels, minlength=count).tolist()))
+
+
+def owner_tests(dataset: Dataset, clients: Sequence[Tensor]) -> list[Tensor] | None:
+    """The positions of the test examples of each client's owner; a client without examples has none.
+
+    Args:
+        dataset: the data.
+        clients: the indices of each client's training examples.
+
+    Returns:
+        None if the data have no owners, a client has examples of several, or no client would have a test.
+    """
+    train, test = dataset.train.owners, dataset.test.owners
+    if train is None or test is None:
+        return None
+    owners = [torch.unique(train[own]) for own in clients]
+    if any(len(owner) > 1 for owner in owners):
+        return None
+    grouped = groups(test, int(torch.cat([train, test]).max()) + 1)
+    own = [grouped[int(owner)] if len(owner) else test[:0] for owner in owners]
+    return own if any(map(len, own)) else None

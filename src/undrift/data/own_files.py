@@ -85,8 +85,8 @@ def _tables(root: Path, files: Mapping[str, list[Path]]) -> OwnFiles:
     if any(suffix(path) == ARCHIVE for path in every):
         if len(every) > 1:
             raise DataError(
-                f"{root}: give one {ARCHIVE} file, with arrays train_inputs, train_targets, test_inputs, ..., or tables "
-                "only"
+                f"{root}: give one {ARCHIVE} file, with arrays train_inputs, train_targets, test_inputs, ..., or "
+                "tables only"
             )
         return OwnFiles(root, tuple(every), lambda: read_archive(every[0]))
     return OwnFiles(root, tuple(every), lambda: {split: read_tables(paths) for split, paths in files.items()})

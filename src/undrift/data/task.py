@@ -19,7 +19,8 @@ from undrift.data.augment import Augment
 from undrift.data.by_index import ByIndex
 from undrift.data.corrupt_tests import CorruptTests
 from undrift.data.dataset import Dataset, Split
-from undrift.data.evaluate import BATCH, Evaluation, answers, apportion, groups, numbers
+from undrift.data.evaluate import BATCH, Evaluation, answers, apportion, groups, numbers, owner_tests
+from undrift.data.held_out import held_count, parted, shared_test
 from undrift.data.losses import LOSSES, Criterion, usual
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
@@ -33,7 +34,7 @@ class DataTask(ByIndex):
     """A model, a data set and which training examples each client has.
 
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
-    examples of its owner, if every client has the data of one owner and some of them have any; official test examples
+    examples of its owner, if no client has data of two owners and some of the owners have any; official test examples
     drawn with the label shares of its training data. With `corruptions`, official test examples are under one of the
     client's types. Data whose targets are numbers have no test drawn by labels.
 
@@ -42,7 +43,8 @@ class DataTask(ByIndex):
         clients: the indices of each client's training examples.
         make: builds the model; a module-level function or a `partial` of one, so that it can be sent to workers.
         augment: "none", "flip", "crop" or "flip+crop", for training images; see `Augment` for the arguments.
-        holdout: the share of each client's examples held out from training for its own test; 0 holds out none.
+        holdout: the share of each client's examples held out from training for its own test; 0 holds out none. If
+            clients share examples it is the share of all, so that no client trains on another's test.
         seed: fixes the initial weights, the examples held out and the tests drawn.
         local_tests: the indices of each client's own examples in the official test set.
         reserved: the indices of the training examples that are the server's proxy data; no client should have them.
@@ -102,7 +104,8 @@ class DataTask(ByIndex):
 
     def examples(self, client: int) -> int:
         """How many training examples a client has, without those held out."""
-        return len(self.clients[client]) - self._held(client)
+        count = len(self.clients[client])
+        return count - held_count(count, self.holdout) if self._shared is None else len(self.training(client))
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch of a client's data, shuffled and augmented; the last short batch is kept.
@@ -246,16 +249,8 @@ class DataTask(ByIndex):
 
     @cached_property
     def _by_owner(self) -> list[Tensor] | None:
-        """Each client's test examples by its owner; None unless every client has one owner, or if there are none."""
-        train, test = self.dataset.train.owners, self.dataset.test.owners
-        if train is None or test is None:
-            return None
-        owners = [torch.unique(train[self.training(client)]) for client in range(self.population)]
-        if any(len(owner) != 1 for owner in owners):
-            return None
-        grouped = groups(test, int(max(int(train.max()), int(test.max()))) + 1)
-        own = [grouped[int(owner)] for owner in owners]
-        return own if any(map(len, own)) else None
+        """Each client's test examples by its owner, see `owner_tests`."""
+        return owner_tests(self.dataset, [self.training(client) for client in range(self.population)])
 
     @cached_property
     def _by_class(self) -> list[Tensor]:
@@ -284,17 +279,16 @@ class DataTask(ByIndex):
             return answers(module, self.own_split, self.prepare, places)
         return answers(module, self.corruptions.take(places), self.prepare)
 
-    def _held(self, client: int) -> int:
-        """How many of a client's examples are held out; at least one stays for training."""
-        count = len(self.clients[client])
-        return max(0, min(count - 1, int(self.holdout * count + 0.5)))
+    @cached_property
+    def _shared(self) -> Tensor | None:
+        """Which examples are held out if clients share some; None if they share none, or nothing is held out."""
+        size = len(self.dataset.train)
+        lists = [numbers(own, size, f"client {i}") for i, own in enumerate(self.clients)] if self.holdout else []
+        return shared_test(lists, self.holdout, size, self.seed)
 
     def _parts(self, client: int) -> tuple[Tensor, Tensor]:
         """A client's examples for training and those held out, each in the given order."""
         own = numbers(self.clients[client], len(self.dataset.train), f"client {client}")
-        held = self._held(client)
-        if not held:
-            return own, own[:0]
-        draw = Generator().manual_seed(derive(self.seed, client, "holdout"))
-        order = torch.randperm(len(own), generator=draw)
-        return own[order[held:].sort().values], own[order[:held].sort().values]
+        if self._shared is not None:
+            return own[~self._shared[own]], own[self._shared[own]]
+        return parted(own, self.holdout, derive(self.seed, client, "holdout"))
