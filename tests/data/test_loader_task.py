@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from undrift import LoaderTask, Local, Simulation, TensorTask, make
+from undrift.core.tensor_task import logits
 from undrift.data import by_column, lightning_loss
 from undrift.data.streams import Streams
 
@@ -263,3 +264,27 @@ def test_several_inputs_that_the_model_does_not_take_are_answered_with_advice() 
     own = LoaderTask(net, [named], loss=loss, test=named, metrics=["mae"])
     with pytest.raises(TypeError, match=r"names image, mask.*give predict= .* that returns outputs and targets"):
         own.evaluate(own.model())
+
+
+class Answers(nn.Module):
+    """Returns a dict, with the loss if it is given labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        logits = self.layer(x)
+        return {"logits": logits} | ({} if labels is None else {"loss": nn.functional.cross_entropy(logits, labels)})
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_outputs_in_a_dict(named: bool) -> None:
+    inputs = torch.linspace(-1, 1, 10).view(10, 1)
+    rows = [{"x": x, "labels": i % 2} if named else (x, i % 2) for i, x in enumerate(inputs)]
+    task = LoaderTask(Answers, [rows], test=rows, metrics=["accuracy"])
+    model = task.model()
+    right = float((model.layer(inputs).argmax(1) == torch.arange(10) % 2).double().mean())
+    assert task.evaluate(model)["accuracy"] == pytest.approx(right)
+    assert torch.isfinite(task.loss(model, epoch(task, 0)[0]))
+    assert logits(model(inputs)) is not None and logits(inputs) is None

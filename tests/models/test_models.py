@@ -279,3 +279,19 @@ def test_the_head_can_be_private(name: str) -> None:
 def test_the_page_tells_the_truth(name: str) -> None:
     model = own(name)() if name != "small-cnn" else SmallCNN()
     assert row(name) == (INPUTS[name], f"{size(model):,}", *head(model))
+
+
+class Tied(nn.Module):
+    """Its last layer is known under another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.decoder = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.decoder.weight = self.embed.weight
+
+
+def test_a_head_with_another_name_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"no parameter is named 'decoder.\*'; name the private ones yourself: embed.w"
+    ):
+        head(Tied())

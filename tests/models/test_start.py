@@ -194,3 +194,9 @@ def test_peft_trains_and_sends_the_adapters_only() -> None:
     trained, before = simulation.module(state).state_dict(), first.state_dict()
     moved = {name for name in before if not torch.equal(before[name], trained[name])}
     assert moved and all("lora_" in name for name in moved)
+
+
+def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.save(nn.Linear(1, 1).state_dict(), tmp_path / "w.pt")
+    assert list(read_weights("~/w.pt")) == ["weight", "bias"]

@@ -53,6 +53,11 @@ def test_evaluation_averages_the_same_samples_for_every_example() -> None:
     torch.testing.assert_close(cross_entropy(model(X), labels), cross_entropy(each.mean(0), labels))
 
 
+def test_targets_that_are_no_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match="'variational-cnn' gives log probabilities of classes, and these targets are"):
+        build("variational-cnn", outputs=3, channels=1, image=16)
+
+
 def test_without_samples_it_is_an_ordinary_network() -> None:
     model = small(0)
     mean = model.moments(X.flatten(1))[:, :3]

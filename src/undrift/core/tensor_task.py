@@ -178,9 +178,24 @@ class TensorTask:
 
 
 def called(model: nn.Module, inputs: Any) -> Any:
-    """The model's outputs: of a dict by name; of an object with `logits`, as transformers return, its logits."""
+    """The model's outputs: of a dict by name; of an object or a dict with `logits`, as transformers return, these."""
     outputs = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-    return getattr(outputs, "logits", outputs)
+    found = logits(outputs)
+    return outputs if found is None else found
+
+
+def logits(outputs: Any) -> Any:
+    """The logits among a model's outputs: an attribute, or the value of that name; None if there are none.
+
+    Args:
+        outputs: what the model returned.
+
+    Example:
+        >>> logits({"loss": 0.5, "logits": [1.0]}), logits([1.0])
+        ([1.0], None)
+    """
+    found = outputs.get("logits") if isinstance(outputs, Mapping) else None
+    return getattr(outputs, "logits", None) if found is None else found
 
 
 def rows(inputs: Any, chosen: Tensor) -> Any:

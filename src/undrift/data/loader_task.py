@@ -17,7 +17,7 @@ from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
 from undrift.core.example_losses import criterion_loss
 from undrift.core.making import check_make, initial_model
-from undrift.core.tensor_task import BATCH, called
+from undrift.core.tensor_task import BATCH, called, logits
 from undrift.core.tensors import one_each
 from undrift.data.batching import Collate, Source, check_not_one, common_size, read, source
 
@@ -170,7 +170,7 @@ class LoaderTask:
                     f"LoaderTask: called with {', '.join(map(str, batch))}, {type(model).__name__} returned no loss; "
                     "give labels in the batch, or loss= a function of (model, batch)"
                 )
-            return Judged(loss, getattr(outputs, "logits", None), batch.get("labels"))
+            return Judged(loss, logits(outputs), batch.get("labels"))
         inputs, targets = _pair(batch, "loss")
         outputs = _outputs(model, inputs, "loss")
         return Judged(criterion_loss(self._criterion, outputs, targets), outputs, targets)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -11,7 +12,7 @@ from undrift.data import Dataset, DataTask
 from undrift.experiment.config import Config
 from undrift.experiment.named import parts
 from undrift.experiment.strict import ConfigError
-from undrift.models import INPUTS, KINDS, MODELS, Variational, build
+from undrift.models import INPUTS, KINDS, MODELS, ROWS, Variational, build
 
 TINY = 16
 """Images smaller than this are read by an `mlp` by default: a convolution has nothing to pool."""
@@ -47,7 +48,9 @@ def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
         return partial(call, symbols=dataset.symbols, **arguments)
     if dataset.kind == "table":
         return partial(call, inputs=dataset.shape[0], **arguments)
-    channels, side = dataset.shape[:2]
+    channels, side, width = dataset.shape
+    if width != side and name in ROWS:
+        return partial(call, inputs=prod(dataset.shape), **arguments)
     if name in MODELS and arguments.pop("image", side) != side:
         raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
     return partial(call, **{"channels": channels, "image": side, **arguments})
@@ -111,5 +114,15 @@ def check_fit(model: str, task: DataTask) -> None:
         shape, why = tuple(inputs.shape), str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"model {model!r} does not fit {task.dataset.name}: with inputs of shape {shape} it failed with "
-            f"{type(error).__name__}: {why}"
+            f"{type(error).__name__}: {why}{_not_square(task.dataset)}"
         ) from error
+
+
+def _not_square(dataset: Dataset) -> str:
+    """What to do about images that are not square, which most models take."""
+    if dataset.kind != "image" or dataset.shape[1] == dataset.shape[2]:
+        return ""
+    height, width = dataset.shape[1:]
+    return (
+        f"; the images are {height} x {width}: make them square, [data] resize = {height}, or use model resnet8 or mlp"
+    )

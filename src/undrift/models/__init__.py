@@ -1,6 +1,7 @@
 """Models by name: those used in the field's papers, those of plug-ins, and your own by reference."""
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -111,6 +112,11 @@ def build(
     elif INPUTS.get(name, data) != data:
         other = next(model for model, reads in INPUTS.items() if reads == data)
         raise ValueError(f"model {name!r} reads {INPUTS[name]} data and these are {data} data; try {other!r}")
+    if KINDS.get(name) == "variational" and not classes:
+        raise ValueError(
+            f"model {name!r} gives log probabilities of classes, and these targets are numbers or several labels; try "
+            "'small-cnn', with a method that needs no variational model"
+        )
     if name in MODELS and not classes and "outputs" not in signature(make).parameters:
         classes = outputs  # ours end in a linear layer, which predicts numbers as well
     if data == "image":
@@ -155,7 +161,13 @@ def _maker(name: str) -> Callable[..., nn.Module]:
 
 
 def head(module: nn.Module) -> tuple[str, ...]:
-    """Name patterns of a model's last linear layer, for `Private`.
+    """Name patterns of the linear layer that a model registers last, for `Private`.
+
+    That is the last in the order of its attributes; a model that is not written in the order of its layers needs the
+    patterns of its head by hand.
+
+    Args:
+        module: the model.
 
     Example:
         >>> head(resnet(8))
@@ -164,7 +176,11 @@ def head(module: nn.Module) -> tuple[str, ...]:
     linear = [plain_name(name) for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if not linear:
         raise ValueError(f"head: {type(module).__name__} has no linear layer; name the private tensors yourself")
-    return (f"{linear[-1]}.*" if linear[-1] else "*",)
+    pattern = f"{linear[-1]}.*" if linear[-1] else "*"
+    names = [plain_name(name) for name, _ in module.named_parameters()]
+    if not any(fnmatchcase(name, pattern) for name in names):  # shared with another layer, under whose name it is known
+        raise ValueError(f"head: no parameter is named {pattern!r}; name the private ones yourself: {', '.join(names)}")
+    return (pattern,)
 
 
 __all__ = [

@@ -62,7 +62,7 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
     """The state dict that a source holds, on the CPU.
 
     Args:
-        source: a safetensors file; a .pt or .pth file with a state dict, alone or under the key "state_dict"; the
+        source: a safetensors file, where "~" is the home folder; a .pt or .pth file with a state dict, alone or under the key "state_dict"; the
             folder of a run; or a reference "package.module:object" to a state dict, a module, or a function that
             returns one of them. A function that takes an argument is given a new model, and may change it in place.
         make: builds the model for such a function.
@@ -79,7 +79,7 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
 
 def find_weights(source: str | Path) -> Path | Reference:
     """The file or the reference that a source names; raises if there is no such file."""
-    path, reference = Path(source), Reference.parse(str(source))
+    path, reference = Path(source).expanduser(), Reference.parse(str(source))
     if reference is not None and not path.exists():
         return reference
     if path.is_dir():
