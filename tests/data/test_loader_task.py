@@ -1,7 +1,7 @@
 """Data sets and loaders as clients: one order for a seed, whatever the loader; what cannot be repeated is refused."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
+    RandomSampler,
     SequentialSampler,
     Subset,
     TensorDataset,
@@ -288,3 +289,59 @@ def test_outputs_in_a_dict(named: bool) -> None:
     assert task.evaluate(model)["accuracy"] == pytest.approx(right)
     assert torch.isfinite(task.loss(model, epoch(task, 0)[0]))
     assert logits(model(inputs)) is not None and logits(inputs) is None
+
+
+class Drawn(Dataset[Any]):
+    """Draws anew whenever an example is read, and counts how often that is."""
+
+    reads = 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        self.reads += 1
+        return {"x": torch.rand(1), "labels": 0, "who": i % 2}
+
+
+def test_clients_by_column_are_read_when_they_are_needed() -> None:
+    data, before = Drawn(), torch.get_rng_state()
+    clients = by_column(data, "who")
+    reads = data.reads
+    assert torch.equal(before, torch.get_rng_state()) and [len(own) for own in clients] == [3, 3]
+    task = LoaderTask(lambda: nn.Linear(1, 1), clients)
+    first, second = (torch.cat([b["x"] for b in task.batches(0, 3, Generator().manual_seed(s))]) for s in (1, 2))
+    assert not torch.equal(first.sort(0).values, second.sort(0).values) and data.reads == reads + 2 * 3
+
+
+def test_clients_by_column_are_sent_without_memory_that_is_not_theirs() -> None:
+    rows = [{"x": x, "labels": 0, "who": i % 2} for i, x in enumerate(torch.zeros(200, 50))]
+    task = LoaderTask(net, by_column(rows, "who"))
+    sent = task.__getstate__()["sources"]
+    assert sent[0].dataset.dataset is sent[1].dataset.dataset and torch.equal(sent[0].dataset[1]["x"], rows[2]["x"])
+    assert sent[0].dataset[1]["x"].untyped_storage().nbytes() == 4 * 50
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_by_column_needs_an_owner_of_every_example(value: Any) -> None:
+    with pytest.raises(ValueError, match="by_column: 'who' has (None|nan) at example 1; fill it or leave it out"):
+        by_column([{"x": 1, "who": 1.0}, {"x": 1, "who": value}], "who")
+    with pytest.raises(ValueError, match=r"the values of 'who' cannot be sorted: .* give them one type"):
+        by_column([{"who": 1}, {"who": "a"}], "who")
+
+
+class Balanced(RandomSampler):
+    def __iter__(self) -> Iterator[int]:
+        return iter([0] * 10)
+
+
+def test_loaders_that_draw_in_their_own_way() -> None:
+    data = TensorDataset(torch.rand(10, 1), torch.zeros(10).long())
+    for sampler, message in (
+        (SequentialSampler(range(3)), "its sampler draws 3 examples per epoch; give a Subset"),
+        (Balanced(data), "its sampler, Balanced, draws in its own way"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LoaderTask(net, [DataLoader(data, batch_size=2, sampler=sampler)])
+    with pytest.raises(TypeError, match="DataLoader is one data set, and each of its examples would be a client"):
+        LoaderTask(net, DataLoader(data, batch_size=2))  # type: ignore[arg-type]

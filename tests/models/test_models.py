@@ -291,7 +291,5 @@ class Tied(nn.Module):
 
 
 def test_a_head_with_another_name_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"no parameter is named 'decoder.\*'; name the private ones yourself: embed.w"
-    ):
+    with pytest.raises(ValueError, match=r"no parameter is named 'decoder.\*'; name the private ones yourself"):
         head(Tied())

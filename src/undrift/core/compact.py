@@ -14,7 +14,8 @@ from torch.utils.data import Subset, TensorDataset
 def compact(value: Any, seen: dict[int, Any] | None = None) -> Any:
     """The same data, with copies of tensors that are parts of larger ones.
 
-    It looks into lists, tuples, dicts, `TensorDataset` and `Subset`; everything else, and whatever has no such tensor,
+    It looks into lists, tuples, dicts, `TensorDataset`, `Subset` and objects of a class whose `compacts` names one of
+    their attributes; everything else, and whatever has no such tensor,
     stays as it is. What was one object stays one.
 
     Args:
@@ -44,7 +45,7 @@ def _compact(value: Any, seen: dict[int, Any]) -> Any:
         parts = [compact(part, seen) for part in value.values()]
         same = all(new is old for new, old in zip(parts, value.values(), strict=True))
         return value if same else dict(zip(value, parts, strict=True))
-    name = {TensorDataset: "tensors", Subset: "dataset"}.get(kind)
+    name = {TensorDataset: "tensors", Subset: "dataset"}.get(kind) or getattr(kind, "compacts", None)
     if name is None:
         return value
     new = copy(value)

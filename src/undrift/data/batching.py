@@ -5,7 +5,7 @@ processes are not used. Random transforms draw from streams of their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +28,8 @@ class Source(NamedTuple):
 def by_column(dataset: Any, column: str) -> list[Any]:
     """A data set split over clients by a column that names each example's client, in the order of its sorted values.
 
-    The column itself is left out of the batches.
+    The column itself is left out of the batches. Each example is read once for its client's name, and again whenever it
+    is needed, so that transforms that draw do so anew.
 
     Args:
         dataset: a Hugging Face data set, or one whose examples are mappings.
@@ -40,18 +41,46 @@ def by_column(dataset: Any, column: str) -> list[Any]:
         [[2.0], [1.0, 3.0]]
     """
     columnar = hasattr(dataset, "column_names") and hasattr(dataset, "select")
-    known = dataset.column_names if columnar else list(dataset[0])
-    if column not in known:
-        raise ValueError(f"by_column: no column is named {column!r}; there are {', '.join(map(str, known))}")
-    values = list(dataset[column]) if columnar else [dataset[i][column] for i in range(len(dataset))]
+    with Streams(0):  # transforms that draw do not change the global streams
+        known = dataset.column_names if columnar else list(dataset[0])
+        if column not in known:
+            raise ValueError(f"by_column: no column is named {column!r}; there are {', '.join(map(str, known))}")
+        values = list(dataset[column]) if columnar else [dataset[i][column] for i in range(len(dataset))]
     values = [value.item() if isinstance(value, Tensor) else value for value in values]
-    groups: dict[Any, list[int]] = {value: [] for value in sorted(set(values))}
+    empty = next((i for i, value in enumerate(values) if value is None or value != value), None)
+    if empty is not None:
+        raise ValueError(f"by_column: {column!r} has {values[empty]} at example {empty}; fill it or leave it out")
+    groups: dict[Any, list[int]] = {}
     for i, value in enumerate(values):
-        groups[value].append(i)
+        groups.setdefault(value, []).append(i)
+    try:
+        owned = [groups[value] for value in sorted(groups)]
+    except TypeError as error:
+        raise ValueError(f"by_column: the values of {column!r} cannot be sorted: {error}; give them one type") from None
     if columnar:
-        return [dataset.select(own).remove_columns(column) for own in groups.values()]
-    plain = [{key: x for key, x in dataset[i].items() if key != column} for i in range(len(dataset))]
-    return [[plain[i] for i in own] for own in groups.values()]
+        return [dataset.select(own).remove_columns(column) for own in owned]
+    return [Owned(dataset, own, column) for own in owned]
+
+
+class Owned(Dataset[Any]):
+    """Some examples of a data set whose examples are mappings, read when they are needed, without one of their names.
+
+    Args:
+        dataset: the data set.
+        indices: of the examples.
+        without: the name to leave out.
+    """
+
+    compacts: ClassVar[str] = "dataset"
+
+    def __init__(self, dataset: Any, indices: list[int], without: str) -> None:
+        self.dataset, self.indices, self.without = dataset, indices, without
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, i: int) -> dict[Any, Any]:
+        return {key: x for key, x in self.dataset[self.indices[i]].items() if key != self.without}
 
 
 def check_not_one(clients: Any) -> None:
@@ -60,7 +89,8 @@ def check_not_one(clients: Any) -> None:
     Args:
         clients: what was given; a data set whose items are data sets passes.
     """
-    if _is_data(clients) and len(clients) and not _is_data(clients[0]):
+    one = isinstance(clients, DataLoader) or (_is_data(clients) and len(clients) and not _is_data(clients[0]))
+    if one:
         raise TypeError(
             f"clients: {type(clients).__name__} is one data set, and each of its examples would be a client; give a "
             "list with one data set for each client, as in [Subset(data, own) for own in indices], or "
@@ -102,22 +132,22 @@ def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
             f"{what}: its DataLoader has its own batch_sampler, or no batches: such batches cannot be reproduced "
             "from a seed; give the loader's dataset, or a DataLoader with batch_size"
         )
-    if not isinstance(loader.sampler, RandomSampler | SequentialSampler) or getattr(
-        loader.sampler, "replacement", False
-    ):
+    sampler: Any = loader.sampler
+    if type(sampler) not in (RandomSampler, SequentialSampler) or getattr(sampler, "replacement", False):
         raise ValueError(
-            f"{what}: its sampler, {type(loader.sampler).__name__}, draws in its own way, which cannot be reproduced "
+            f"{what}: its sampler, {type(sampler).__name__}, draws in its own way, which cannot be reproduced "
             "from a seed; use shuffle=True or shuffle=False, or give the loader's dataset"
         )
-    drawn = getattr(loader.sampler, "num_samples", len(loader.dataset))  # type: ignore[arg-type]
-    if drawn != len(loader.dataset):  # type: ignore[arg-type]
-        raise ValueError(f"{what}: its sampler draws {drawn} examples per epoch; give a Subset of the data instead")
+    if len(sampler) != len(loader.dataset):  # type: ignore[arg-type]
+        raise ValueError(
+            f"{what}: its sampler draws {len(sampler)} examples per epoch; give a Subset of the data instead"
+        )
     if training and loader.drop_last:
         raise ValueError(
             f"{what}: drop_last leaves out other examples in every epoch, and a client's examples are its weight; "
             "make the DataLoader without drop_last"
         )
-    shuffle = isinstance(loader.sampler, RandomSampler)
+    shuffle = isinstance(sampler, RandomSampler)
     own = loader.collate_fn
     return Source(loader.dataset, collated if own is default_collate else own, shuffle, loader.batch_size)
 

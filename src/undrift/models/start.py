@@ -62,9 +62,10 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
     """The state dict that a source holds, on the CPU.
 
     Args:
-        source: a safetensors file, where "~" is the home folder; a .pt or .pth file with a state dict, alone or under the key "state_dict"; the
+        source: a safetensors file; a .pt or .pth file with a state dict, alone or under the key "state_dict"; the
             folder of a run; or a reference "package.module:object" to a state dict, a module, or a function that
             returns one of them. A function that takes an argument is given a new model, and may change it in place.
+            In a path "~" is the home folder.
         make: builds the model for such a function.
         seed: fixes what `make` and the function draw.
     """
