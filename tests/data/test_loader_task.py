@@ -324,13 +324,15 @@ def test_clients_by_column_are_sent_without_memory_that_is_not_theirs() -> None:
 
 @pytest.mark.parametrize("value", [None, float("nan")])
 def test_by_column_needs_an_owner_of_every_example(value: Any) -> None:
-    with pytest.raises(ValueError, match="by_column: 'who' has (None|nan) at example 1; fill it or leave it out"):
+    with pytest.raises(ValueError, match=r"by_column: 'who' has (None|nan) at example 1; fill it or leave it out"):
         by_column([{"x": 1, "who": 1.0}, {"x": 1, "who": value}], "who")
     with pytest.raises(ValueError, match=r"the values of 'who' cannot be sorted: .* give them one type"):
         by_column([{"who": 1}, {"who": "a"}], "who")
 
 
 class Balanced(RandomSampler):
+    """Draws the first example ten times."""
+
     def __iter__(self) -> Iterator[int]:
         return iter([0] * 10)
 

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.held_out import Arrays, hold_out
 from undrift.data.images import MODES, SizeError, channel_statistics, channels_last, decode, opened, rows
+from undrift.data.numbering import class_numbers, few_whole, joined, put
 from undrift.data.tables import Columns, is_encoded
 
 TARGETS = ("label", "target", "class", "y", "labels", "targets")
 """The columns that may be the target if none is named."""
-
-MANY = 20
-"""With more different whole numbers than this, and fewer than two examples of each, a target is hardly a class."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +82,10 @@ def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[
         missing = next((name for name in needed if name not in found), None)
         if missing is not None:
             raise DataError(f"{source}: {split} has no column {missing!r}; found {', '.join(found)}")
+        for name in needed:
+            if isinstance(found[name], np.ma.MaskedArray) and (empty := np.flatnonzero(found[name].mask)).size:
+                where = f"in row {empty[0]} of {split}"
+                raise DataError(f"{source}: column {name!r} has no value {where}; fill it or leave such rows out")
     for name in [*targets, *([reading.owner] if reading.owner else [])]:
         if isinstance(train[name], np.ndarray) and train[name].dtype.kind == "O":
             raise DataError(f"{source}: column {name!r} is neither numbers nor texts; convert it to one of these")
@@ -91,7 +93,7 @@ def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[
     classes = _targets(splits, targets, reading, source, arrays)
     if reading.owner:
         owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
-        put(arrays, "owners", owners, np.unique(_joined(owners, reading.owner, source), return_inverse=True)[1])
+        put(arrays, "owners", owners, np.unique(joined(owners, reading.owner, source), return_inverse=True)[1])
     images = is_encoded(train[inputs[0]])
     if images and len(inputs) > 1:
         raise DataError(f"{source}: a column of images is the only input; leave {', '.join(inputs[1:])} out of inputs")
@@ -101,7 +103,7 @@ def make(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[
     else:
         for split, found in splits.items():
             arrays[f"{split}-inputs"] = np.column_stack([_finite(found[n], n, split, source) for n in inputs])
-        made.notes = [f"without {', '.join(ignored)}"] if ignored else []
+    made.notes += [f"without {', '.join(ignored)}"] if ignored else []
     if "test" not in splits:
         arrays = hold_out(arrays, reading.test, source)
     if images:
@@ -133,20 +135,21 @@ def dataset(name: str, title: str, arrays: Mapping[str, NDArray[Any]], made: Mad
 
 
 def _chosen(train: Columns, reading: Reading, source: str) -> tuple[list[str], list[str], list[str]]:
-    """The columns of targets and of inputs, and those that are neither because they are not numbers."""
+    """The columns of targets and of inputs, and those that are neither and not left out by name."""
     names = list(train)
     targets = _names(reading.target) or _default_targets(names, source)
     archive = all(re.fullmatch(r"(inputs|targets|owners)\d*", name) for name in names)
     # An index of the rows, as pandas writes it, and the owners of an archive are no inputs
-    no_input = r"|__index_level_\d+__|owners\d*" if archive else r"|__index_level_\d+__"
+    index = r"|__index_level_\d+__|Unnamed: 0(\.\d+)*"
+    no_input = rf"{index}|owners\d*" if archive else index
     others = [name for name in names if re.fullmatch(no_input, name)]
     rest = [name for name in names if name not in (*targets, *others, reading.owner)]
     inputs = _names(reading.inputs) or [name for name in rest if is_encoded(train[name])]
     if not reading.inputs and len(inputs) > 1:
         raise DataError(f"{source}: several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
-    if inputs:
+    if reading.inputs:
         return targets, inputs, []
-    inputs = [name for name in rest if train[name].dtype.kind in "iufb"]
+    inputs = inputs or [name for name in rest if train[name].dtype.kind in "iufb"]
     if not inputs:
         raise DataError(f"{source}: no column of numbers or images is left as input; found {', '.join(names)}")
     ignored = [name for name in (*rest, *others) if name not in inputs and (name != reading.owner or not name)]
@@ -174,7 +177,7 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, 
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
     firsts = [own[0] for own in columns.values()]
     floats = all(x.dtype.kind in "iuf" for x in firsts) and any(x.dtype.kind == "f" for x in firsts)
-    if reading.classes is None and len(names) == 1 and floats and _whole(np.concatenate(firsts)):
+    if reading.classes is None and len(names) == 1 and floats and few_whole(np.concatenate(firsts)):
         columns, floats = {split: [own[0].astype(np.int64)] for split, own in columns.items()}, False
     if len(names) > 1 or reading.classes == 0 or (floats and reading.classes is None):
         for split, own in columns.items():
@@ -182,54 +185,9 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading, 
             arrays[f"{split}-targets"] = np.column_stack(finite) if len(names) > 1 else finite[0]
         return 0
     single = {split: own[0] for split, own in columns.items()}
-    whole = _joined(single, names[0], source)
-    kinds, numbers = np.unique(whole, return_inverse=True)
-    if whole.dtype.kind in "iu" and len(kinds) > max(MANY, len(whole) // 2):
-        raise DataError(
-            f"{source}: column {names[0]!r} has {len(kinds)} different whole numbers in {len(whole)} rows; "
-            "to predict a number give classes=0, to have that many classes give their number"
-        )
-    if reading.classes:
-        if whole.dtype.kind not in "iu" or not 0 <= whole.min() <= whole.max() < reading.classes:
-            raise DataError(
-                f"{source}: with classes={reading.classes} column {names[0]!r} must have whole numbers in "
-                f"[0, {reading.classes}), found {kinds[0]} to {kinds[-1]}; leave out classes"
-            )
-        numbers = whole.astype(np.int64)
+    numbers, classes = class_numbers(single, names[0], reading.classes, source)
     put(arrays, "targets", single, numbers)
-    return reading.classes or len(kinds)
-
-
-def _joined(splits: Mapping[str, NDArray[Any]], name: str, source: str) -> NDArray[Any]:
-    """A column of classes or owners of all splits; raises if it is not of one type, or a value is missing."""
-    for split, column in splits.items():
-        if column.dtype.kind in "US" and (empty := np.flatnonzero(column == "")).size:
-            raise DataError(f"{source}: column {name!r} of {split} has no value in row {empty[0]}; fill it")
-    if len({"i" if column.dtype.kind in "iu" else column.dtype.kind for column in splits.values()}) > 1:
-        found = " and ".join(f"{column.dtype} in {split}" for split, column in splits.items())
-        raise DataError(f"{source}: column {name!r} has different types, {found}; write it alike, as x1 instead of 1")
-    return np.concatenate(list(splits.values()))
-
-
-def _whole(column: NDArray[Any]) -> bool:
-    """Whether numbers are a few whole numbers only: classes, as pandas writes them after a missing value."""
-    if not np.isfinite(column).all() or not (column == np.rint(column)).all():
-        return False
-    return len(np.unique(column)) <= min(MANY, len(column) // 2)
-
-
-def put(arrays: Arrays, part: str, splits: Mapping[str, NDArray[Any]], numbers: NDArray[Any]) -> None:
-    """Cut numbers of all splits, one after the other, at the splits' lengths, and put them into the arrays.
-
-    Args:
-        arrays: where to put them.
-        part: "targets" or "owners".
-        splits: arrays with the length of each split.
-        numbers: of all splits.
-    """
-    ends = np.cumsum([len(own) for own in splits.values()])[:-1]
-    for split, own in zip(splits, np.split(numbers.reshape(-1).astype(np.int64), ends), strict=True):
-        arrays[f"{split}-{part}"] = own
+    return classes
 
 
 def _images(splits: Mapping[str, Columns], name: str, side: int, source: str, arrays: Arrays, made: Made) -> None:

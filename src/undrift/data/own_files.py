@@ -112,7 +112,7 @@ def from_hub(held: Any, source: str) -> dict[str, Columns]:
     if "train" not in parts:
         raise DataError(f"{source}: there must be a split train, found {', '.join(map(str, parts))}")
     chosen = {"train": parts["train"]} | ({"test": parts[test]} if test else {})
-    return {split: columns(part.with_format("arrow")[:], f"{source} ({split})") for split, part in chosen.items()}
+    return {split: columns(part.with_format("arrow")[:]) for split, part in chosen.items()}
 
 
 def _named_tables(folder: Path) -> OwnFiles | None:

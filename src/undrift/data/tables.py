@@ -34,7 +34,7 @@ def read_tables(files: Sequence[Path]) -> Columns:
         raise DataError(f"{files[0]} and the files beside it have columns of different types: {error}") from None
     if not whole.num_rows:
         raise DataError(f"{files[0]}: it has no rows; a table has one for each example")
-    return columns(whole, str(files[0]))
+    return columns(whole)
 
 
 def _read(path: Path) -> Any:
@@ -69,14 +69,34 @@ def read_archive(path: Path) -> dict[str, Columns]:
         words = name.split("_")
         split = next((word for word in words if word in ("train", "test")), "train")
         part = "_".join(word for word in words if word != split)
-        splits.setdefault(split, {})[_ALIASES.get(part, part)] = read_npz(path, name)
+        part, found = _ALIASES.get(part, part), splits.setdefault(split, {})
+        if part in found:
+            raise DataError(f"{path}: {name} and another array both are the {part} of {split}; leave one out")
+        found[part] = read_npz(path, name)
     for found in splits.values():
         if not {"inputs", "targets"} <= set(found) or set(found) - {"inputs", "targets", "owners"}:
             raise DataError(
                 f"{path}: an archive has arrays inputs and targets, or x and y, and perhaps owners, of train and test; "
                 f"found {', '.join(names)}"
             )
-    return {split: _spread(arrays) for split, arrays in splits.items()}
+    if "train" not in splits:
+        raise DataError(f"{path}: it has no training set; name its arrays train_inputs and train_targets")
+    for split, found in splits.items():
+        _check_lengths(found, f"{path}: {split}")
+    spread = {split: _spread(arrays) for split, arrays in splits.items()}
+    wanted, *others = ({name for name in own if not name.startswith("owners")} for own in spread.values())
+    if any(own != wanted for own in others):
+        shapes = " and ".join(f"{list(own['inputs'].shape)}, {list(own['targets'].shape)}" for own in splits.values())
+        raise DataError(f"{path}: inputs and targets must have the same columns in train and test, got shapes {shapes}")
+    return spread
+
+
+def _check_lengths(arrays: Mapping[str, Any], source: str) -> None:
+    """Raise unless every array of a split has the same number of examples."""
+    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1 or not all(lengths.values()):
+        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise DataError(f"{source} must have as many inputs as targets and owners, and some, got {found}")
 
 
 def _spread(arrays: dict[str, Any]) -> Columns:
@@ -91,14 +111,16 @@ def _spread(arrays: dict[str, Any]) -> Columns:
     return out
 
 
-def columns(table: Any, source: str) -> Columns:
+def columns(table: Any) -> Columns:
     """The columns of an Arrow table as arrays; encoded images stay as they are, other types are empty objects.
+
+    A column with missing values is a masked array: it is refused where it is used.
 
     Args:
         table: the table.
-        source: what to call it in errors.
     """
-    types = need("pyarrow").types
+    arrow = need("pyarrow")
+    types = arrow.types
     found: dict[str, Any] = {}
     for name in table.column_names:
         column = table.column(name)
@@ -108,13 +130,15 @@ def columns(table: Any, source: str) -> Columns:
         if is_encoded(column):
             found[name] = column
         elif types.is_decimal(kind):
-            found[name] = _complete(column.cast("float64"), name, source)
+            found[name] = _masked(column.cast("float64"), 0.0)
         elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-            found[name] = _complete(column, name, source)
+            found[name] = _masked(column, False if types.is_boolean(kind) else 0)
         elif types.is_string(kind) or types.is_large_string(kind):
-            found[name] = np.asarray(_complete(column, name, source), dtype=str)
+            found[name] = _masked(column, "")
+        elif str(kind) == "string_view":  # which few functions of Arrow take
+            found[name] = _masked(arrow.chunked_array([arrow.array(column.to_pylist(), "string")]), "")
         elif types.is_null(kind):
-            _complete(column, name, source)
+            found[name] = _masked(column.cast("float64"), 0.0)
         else:
             found[name] = np.empty(len(column), dtype=object)  # dates, lists: neither inputs nor targets
     return found
@@ -134,13 +158,11 @@ def is_encoded(column: Any) -> bool:
     )
 
 
-def _complete(column: Any, name: str, source: str) -> NDArray[Any]:
-    """A column as an array; raises if a value is missing."""
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
-        raise DataError(f"{source}: column {name!r} has no value in row {row}; fill it or leave such rows out")
-    array: NDArray[Any] = column.to_numpy()
-    return array
+def _masked(column: Any, filler: Any) -> NDArray[Any]:
+    """A column as an array, masked where values are missing."""
+    filled = column.fill_null(filler) if column.null_count else column
+    array: NDArray[Any] = np.asarray(filled.to_numpy(), dtype=str) if filler == "" else filled.to_numpy()
+    return np.ma.MaskedArray(array, column.is_null().to_numpy()) if column.null_count else array
 
 
 def suffix(path: Path) -> str:
@@ -158,7 +180,10 @@ def _csv(path: Path, delimiter: str = ",") -> Any:
     if not more and any(sign in first for sign in ",;\t|"):
         right = "tabs" if delimiter == "\t" else "commas"
         raise DataError(f"{path}: its columns must be separated by {right}; its first line is {first!r:.80}")
-    return table
+    binary = next((field.name for field in table.schema if str(field.type) == "binary"), None)
+    if binary is not None:
+        raise DataError(f"{path}: column {binary!r} is not UTF-8; save the file as UTF-8")
+    return table.rename_columns([name.strip() for name in table.column_names])
 
 
 def _parquet(path: Path) -> Any:
