@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from undrift.data.dataset import DataError, Dataset, Split
 from undrift.data.held_out import Arrays, hold_out
-from undrift.data.images import MODES, SizeError, channel_statistics, channels_last, decode, opened, rows
+from undrift.data.images import SizeError, channel_statistics, channels_last, decode, is_grey, opened, rows
 from undrift.data.numbering import class_numbers, few_whole, joined, put
 from undrift.data.tables import Columns, is_encoded
 
@@ -210,8 +210,7 @@ def _channels(column: Any) -> int:
     """1 if all images are grey, else 3."""
     if isinstance(column, np.ndarray):
         return int(channels_last(column).shape[3])
-    grey = all(opened(item, row, whole=False).mode in (MODES[1], "1") for row, item in enumerate(rows(column)))
-    return 1 if grey else 3
+    return 1 if all(is_grey(opened(item, row, whole=False)) for row, item in enumerate(rows(column))) else 3
 
 
 def _finite(column: Any, name: str, split: str, source: str) -> NDArray[np.float64]:

@@ -87,7 +87,13 @@ class Dataset:
         if self.resize and self.kind != "image":
             raise ValueError(f"{self.name}: only images can be resized, these are {self.kind}; leave out resize")
         for split in (self.train, self.test):
-            if (self.classes == 0) != split.targets.is_floating_point():
+            if self.kind == "image" and (split.inputs.dtype != torch.uint8 or split.inputs.ndim != 4):
+                raise ValueError(
+                    f"{self.name}: images are uint8 (examples, channels, height, width), 0 to 255, got "
+                    f"{split.inputs.dtype} {list(split.inputs.shape)}; convert them"
+                )
+            numbers = split.targets.is_floating_point()
+            if (self.classes == 0) != numbers or not (numbers or split.targets.dtype == torch.int64):
                 kind = "numbers (float32)" if self.classes == 0 else "classes (int64)"
                 raise ValueError(
                     f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}"

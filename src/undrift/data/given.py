@@ -1,17 +1,18 @@
 """What a function of the user returned, as a data set: ours, the `datasets` library's, torch datasets or tensors."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.data.columns import Made, Reading, dataset, make, put
+from undrift.data.columns import Made, Reading, dataset, make
 from undrift.data.dataset import DataError, Dataset
 from undrift.data.held_out import Arrays, hold_out
-from undrift.data.images import channel_statistics
+from undrift.data.images import MODES, channel_statistics, check_depth, is_grey
+from undrift.data.numbering import class_numbers, joined, put
 from undrift.data.own_files import from_hub
 
 FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
@@ -36,7 +37,7 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
         ('table', 2, 18, 2)
     """
     if isinstance(found, Dataset):
-        return found
+        return _checked(found, name, reading)
     if hasattr(found, "with_format") or (isinstance(found, Mapping) and any(map(_from_hub, found.values()))):
         arrays, made = make(from_hub(found, name), reading, name)
         return dataset(name, name, arrays, made, reading.owner, "")
@@ -47,6 +48,22 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
     else:
         raise DataError(f"{name}: the function must return {FORMS}, got {type(found).__name__}")
     return _from_pairs(splits, name, reading)
+
+
+def _checked(found: Dataset, name: str, reading: Reading) -> Dataset:
+    """The data set; raises if a setting would have no effect on it."""
+    own = replace(DEFAULT, owner=found.owner)
+    idle = [
+        x.name
+        for x in fields(Reading)
+        if getattr(reading, x.name) not in {getattr(DEFAULT, x.name), getattr(own, x.name)}
+    ]
+    if idle:
+        raise DataError(
+            f"{name}: the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and let the "
+            "function make the data so"
+        )
+    return found
 
 
 def _from_hub(value: Any) -> bool:
@@ -70,16 +87,20 @@ def _pair(part: Any, source: str) -> list[NDArray[Any]]:
     if odd is not None or not rows:
         raise DataError(f"{source}: an example must be a pair (input, target), got {type(odd).__name__}")
     try:
-        return [np.stack([_array(row[i]) for row in rows]) for i in (0, 1)]
+        return [_stacked([row[i] for row in rows], source) for i in (0, 1)]
     except ValueError as error:
         raise DataError(f"{source}: all inputs must have one shape ({error})") from None
 
 
-def _array(value: Any) -> NDArray[Any]:
-    """An input or a target as an array; a picture of Pillow gets its channels first, as tensors have them."""
-    picture = hasattr(value, "getbands")
-    array = np.asarray(value)
-    return array.transpose(2, 0, 1) if picture and array.ndim == 3 else array
+def _stacked(values: list[Any], source: str) -> NDArray[Any]:
+    """Inputs or targets as one array; pictures of Pillow are grey if all of them are, else in colour."""
+    if not all(hasattr(value, "getbands") for value in values):
+        return np.stack([np.asarray(value) for value in values])
+    for number, picture in enumerate(values):
+        check_depth(picture, f"{source}: picture {number}")
+    channels = 1 if all(map(is_grey, values)) else 3
+    arrays = [np.asarray(picture.convert(MODES[channels])) for picture in values]
+    return np.stack(arrays if channels == 1 else [array.transpose(2, 0, 1) for array in arrays])
 
 
 def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Reading) -> Dataset:
@@ -87,25 +108,37 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
     for setting in ("target", "inputs", "side"):
         if getattr(reading, setting):
             raise DataError(f"{name}: {setting} is a setting of tables and image files, not of arrays; leave it out")
+    if reading.owner:
+        raise DataError(
+            f"{name}: arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), leave out "
+            "owner and use the partition natural"
+        )
     arrays: Arrays = {}
     for split, pair in splits.items():
         inputs, targets, *owners = pair
         if any(len(inputs) != len(other) for other in (targets, *owners)):
             lengths = ", ".join(str(len(array)) for array in pair)
             raise DataError(f"{name}: {split} must have as many inputs as targets, got {lengths}")
+        if not len(inputs):
+            raise DataError(f"{name}: {split} has no examples; give some, or no test set")
         arrays[f"{split}-inputs"] = _inputs(inputs, name)
-        arrays[f"{split}-targets"] = _numbers(targets, reading.classes)
+        try:
+            arrays[f"{split}-targets"] = _numbers(targets, reading.classes)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{name}: targets of {split} must be numbers or texts ({error}); convert them") from None
         if owners:
             arrays[f"{split}-owners"] = owners[0]
+    _check(arrays, name)
     owned = {split: arrays[key] for split in splits if (key := f"{split}-owners") in arrays}
     if owned:
-        both = np.concatenate(list(owned.values()))
-        put(arrays, "owners", owned, both if both.dtype.kind in "iu" else np.unique(both, return_inverse=True)[1])
+        put(arrays, "owners", owned, np.unique(joined(owned, "owners", name), return_inverse=True)[1])
+    classes, found = 0, {split: arrays[f"{split}-targets"] for split in splits}
+    if found["train"].dtype.kind != "f":
+        numbers, classes = class_numbers(found, "targets", reading.classes, name)
+        put(arrays, "targets", found, numbers)
     if "test" not in splits:
         arrays = hold_out(arrays, reading.test, name)
     train = arrays["train-inputs"]
-    both = np.concatenate([arrays["train-targets"], arrays["test-targets"]])
-    classes = 0 if both.dtype.kind == "f" else reading.classes or int(both.max()) + 1
     if train.dtype == np.uint8 and train.ndim == 4:
         return dataset(name, name, arrays, Made("image", classes, *channel_statistics(train)), "", "")
     if train.dtype.kind == "f":
@@ -114,10 +147,32 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
     return replace(dataset(name, name, arrays, Made("text", classes, [], []), "", ""), symbols=symbols)
 
 
+def _check(arrays: Arrays, name: str) -> None:
+    """Raise if numbers are not finite, tokens are negative, or train and test differ in shape or type."""
+    for key, array in arrays.items():
+        split, _, part = key.partition("-")
+        if part != "owners" and array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise DataError(f"{name}: {part} of {split} are not finite in example {row}; fill or drop such examples")
+        if part == "inputs" and array.dtype == np.int64 and array.min() < 0:
+            raise DataError(
+                f"{name}: tokens must be 0 or more, got {array.min()} in {split}; rows of numbers must be floats"
+            )
+        first = arrays[f"train-{part}"] if f"train-{part}" in arrays else array
+        kinds = [x.dtype.kind if x.dtype.kind not in "US" else "text" for x in (first, array)]
+        if part != "owners" and (array.shape[1:] != first.shape[1:] or kinds[0] != kinds[1]):
+            raise DataError(
+                f"{name}: {part} must be alike in train and test, got {first.dtype} {list(first.shape)} and "
+                f"{array.dtype} {list(array.shape)}; convert one of them"
+            )
+
+
 def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
-    """Classes as int64, or numbers as float32; `classes` as `Reading` has it says which."""
-    if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iu":
+    """Classes as int64 or texts, or numbers as float32; `classes` as `Reading` has it decides which."""
+    if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iuUS":
         targets = targets.reshape(-1)
+    if targets.dtype.kind in "US" and targets.ndim == 1 and classes != 0:
+        return targets
     if classes and targets.dtype.kind == "f" and targets.ndim == 1 and (targets == np.rint(targets)).all():
         return targets.astype(np.int64)
     if classes == 0 or targets.dtype.kind == "f" or targets.ndim > 1:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from undrift.data.dataset import DataError
 
 MODES = {1: "L", 3: "RGB"}
+_PNG = b"\x89PNG\r\n\x1a\n"  # then the length and the name of the header, width, height, and the bits of a channel
 
 
 class SizeError(DataError):
@@ -97,15 +98,37 @@ def opened(item: Any, row: int, *, whole: bool = True) -> Any:
     path = item.get("path") if isinstance(item, dict) else None
     name = path or f"image {row}"
     try:
-        image = need("PIL.Image").open(BytesIO(encoded(item)))
+        raw = encoded(item)
+        image = need("PIL.Image").open(BytesIO(raw))
         if whole:
             image.load()
     except (OSError, ValueError, SyntaxError) as error:  # Pillow raises all of these for a damaged image
         reason = str(error).partition(" <")[0]  # Pillow names an object of Python and where it is in memory
         raise DataError(f"{name}: not a readable image ({reason}); replace or remove it") from None
+    check_depth(image, name)
+    if raw.startswith(_PNG) and raw[24] > 8:  # Pillow cuts pixels with several channels to 8 bits
+        raise DataError(f"{name}: its pixels have {raw[24]} bits; scale them to 8 bits first")
+    return image
+
+
+def check_depth(image: Any, name: str) -> None:
+    """Raise a `DataError` if the pixels of a picture of Pillow have more than 8 bits.
+
+    Args:
+        image: the picture.
+        name: what to call it.
+    """
     if image.mode == "F" or image.mode.startswith("I"):
         raise DataError(f"{name}: its pixels have more than 8 bits (mode {image.mode}); scale them to 8 bits first")
-    return image
+
+
+def is_grey(image: Any) -> bool:
+    """Whether a picture of Pillow is grey, or black and white.
+
+    Args:
+        image: the picture.
+    """
+    return image.mode in (MODES[1], "1")
 
 
 def channels_last(images: NDArray[Any]) -> NDArray[Any]:

@@ -59,7 +59,10 @@ def load(
         >>> digits.shape, len(digits.train), len(digits.test)
         ((1, 16, 16), 1438, 359)
     """
-    named: dict[str, Any] = {k: ";".join(x) if isinstance(x, list | tuple) else x for k, x in arguments.items()}
+    named: dict[str, Any] = {
+        key: ";".join(x) if isinstance(x, list | tuple) and all(isinstance(part, str) for part in x) else x
+        for key, x in arguments.items()
+    }
     check_scalars(named, argument_types(name), f"load: {name!r}")
     source = known_source(name)
     theirs = function_arguments(name) if source is None else {}
@@ -271,7 +274,7 @@ def _cut(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _cut_in_time(arrays: dict[str, NDArray[Any]], length: int) -> dict[str, NDArray[Any]]:
-    """Split a test set off the training set: each owner's last windows, without a character of training.
+    """Split a test set off the training set: each owner's last windows, without a character of a training input.
 
     An owner with few windows has no test examples, but one window at least for training.
     """

@@ -257,5 +257,7 @@ def ranks(groups: Indices, draw: Generator | None = None) -> Indices:
 
 
 def setting_text(value: object) -> str:
-    """A setting as text."""
-    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+    """A setting as text; a whole number is written without ".0", a text stays as it is."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

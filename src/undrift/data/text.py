@@ -47,9 +47,9 @@ def roles(play: str) -> dict[str, str]:
 
 
 def cut(windows: int, stride: int, length: int) -> tuple[int, int]:
-    """Where training ends and testing begins, in time; no test window contains a character of training.
+    """Where training ends and testing begins, in time; no test input has a character of a training input.
 
-    With stride 1 this is LEAF's gap of length - 1 windows.
+    The last target of training is the first character of the first test input. With stride 1 this is LEAF's gap of length - 1 windows.
 
     Example:
         >>> cut(1000, 1, 80)
