@@ -54,9 +54,7 @@ def test_a_png_with_16_bits_is_refused(colour: int, channels: int) -> None:
 
     head = struct.pack(">IIBBBBB", 4, 4, 16, colour, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
-    with pytest.raises(
-        DataError, match=r"image 3: its pixels have (16|more than 8) bits.*; scale them to 8 bits first"
-    ):
+    with pytest.raises(DataError, match=r"image 3: its pixels have (16|more than 8) bits.*; scale them to 8 bits"):
         opened(png, 3)
 
 
@@ -69,9 +67,8 @@ def test_classes_and_owners_are_numbered() -> None:
     for owners in (np.array([10**12, 2 * 10**12])[Y], Y - 5, np.array(["b", "a"])[1 - Y]):
         data = convert(((X, Y, owners), (X, Y, owners)), "mine")
         task = DataTask(data, [np.flatnonzero(k == Y)[:10] for k in (0, 1)], lambda: torch.nn.Linear(3, 2))
-        assert (
-            len(task.own(0)) == 20 and data.train.owners is not None and data.train.owners.unique().tolist() == [0, 1]
-        )
+        assert len(task.own(0)) == 20
+        assert data.train.owners is not None and data.train.owners.unique().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +79,7 @@ def test_classes_and_owners_are_numbered() -> None:
         ((np.full((40, 2), -1), Y), "tokens must be 0 or more, got -1 in train; rows of numbers must be floats"),
         (
             ((X, Y), (np.c_[X, X], Y)),
-            r"inputs must be alike in train and test, got float32 \[40, 3\] and float32 \[40, 6",
+            r"inputs must be alike in train and test, got float32 \[40, 3\] and .*6\]",
         ),
         (((X, Y), (X.astype(int) + 9, Y)), "inputs must be alike in train and test, got float32"),
         (((X, Y), (X, Y.astype(float))), "targets must be alike in train and test, got int64"),

@@ -52,16 +52,12 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
 
 def _checked(found: Dataset, name: str, reading: Reading) -> Dataset:
     """The data set; raises if a setting would have no effect on it."""
-    own = replace(DEFAULT, owner=found.owner)
-    idle = [
-        x.name
-        for x in fields(Reading)
-        if getattr(reading, x.name) not in {getattr(DEFAULT, x.name), getattr(own, x.name)}
-    ]
+    effective = replace(reading, owner="" if reading.owner == found.owner else reading.owner)
+    idle = [x.name for x in fields(Reading) if getattr(effective, x.name) != getattr(DEFAULT, x.name)]
     if idle:
         raise DataError(
-            f"{name}: the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and let the "
-            "function make the data so"
+            f"{name}: the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and "
+            "let the function make the data so"
         )
     return found
 
@@ -110,8 +106,8 @@ def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Readi
             raise DataError(f"{name}: {setting} is a setting of tables and image files, not of arrays; leave it out")
     if reading.owner:
         raise DataError(
-            f"{name}: arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), leave out "
-            "owner and use the partition natural"
+            f"{name}: arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), "
+            "leave out owner and use the partition natural"
         )
     arrays: Arrays = {}
     for split, pair in splits.items():
@@ -158,7 +154,7 @@ def _check(arrays: Arrays, name: str) -> None:
             raise DataError(
                 f"{name}: tokens must be 0 or more, got {array.min()} in {split}; rows of numbers must be floats"
             )
-        first = arrays[f"train-{part}"] if f"train-{part}" in arrays else array
+        first = arrays.get(f"train-{part}", array)
         kinds = [x.dtype.kind if x.dtype.kind not in "US" else "text" for x in (first, array)]
         if part != "owners" and (array.shape[1:] != first.shape[1:] or kinds[0] != kinds[1]):
             raise DataError(

@@ -49,7 +49,8 @@ def roles(play: str) -> dict[str, str]:
 def cut(windows: int, stride: int, length: int) -> tuple[int, int]:
     """Where training ends and testing begins, in time; no test input has a character of a training input.
 
-    The last target of training is the first character of the first test input. With stride 1 this is LEAF's gap of length - 1 windows.
+    The first test input may begin with the last target of training. With stride 1 this is LEAF's gap of length - 1
+    windows.
 
     Example:
         >>> cut(1000, 1, 80)
