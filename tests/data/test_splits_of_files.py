@@ -102,8 +102,14 @@ def test_names_with_two_splits_are_refused(tmp_path: Path) -> None:
 def test_the_files_of_a_folder_come_before_those_of_its_data(tmp_path: Path) -> None:
     table(tmp_path / "d" / "data" / "train.csv")
     assert sizes(tmp_path / "d") == (18, 2)
-    table(tmp_path / "d" / "train.csv")
+    table(tmp_path / "d" / "notes.csv")
     assert sizes(tmp_path / "d") == (18, 2)
+    table(tmp_path / "d" / "train.csv", 40)
+    assert sizes(tmp_path / "d") == (36, 4)
+    (tmp_path / "d" / "train.csv").unlink()
+    (tmp_path / "d" / "data" / "train.csv").rename(tmp_path / "d" / "data" / "rows.csv")
+    with pytest.raises(DataError, match=r"several data files \(notes.csv, data.rows.csv\); give the path of one"):
+        load(str(tmp_path / "d"))
 
 
 def test_a_table_beside_an_archive_is_refused(tmp_path: Path) -> None:

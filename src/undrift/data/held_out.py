@@ -106,6 +106,10 @@ def shared_test(clients: Sequence[Tensor], share: float, size: int, seed: int) -
 def held_count(count: int, share: float) -> int:
     """How many of a client's examples are held out; at least one stays for training.
 
+    Args:
+        count: how many it has.
+        share: how much of them to hold out.
+
     Example:
         >>> held_count(20, 0.3), held_count(1, 0.9), held_count(0, 0.3)
         (6, 0, 0)

@@ -16,10 +16,10 @@ from undrift.data.tables import ARCHIVE, SUFFIXES, Columns, columns, read_archiv
 
 OTHERS = (".bmp", ".gif", ".tif", ".tiff", ".webp")  # images that are not read
 
-SPLITS = ("train", "test")
 TESTS = ("test", "validation", "valid", "val")
 """The names of a test split, in the order of preference."""
 
+_PLACES = ("*", "data/*")  # of tables in a folder
 _LIKE_A_SPLIT = re.compile(r"train|test|valid|val(?=s?$|set|data|im|split)", re.IGNORECASE)
 
 
@@ -116,23 +116,24 @@ def from_hub(held: Any, source: str) -> dict[str, Columns]:
 
 
 def _named_tables(folder: Path) -> OwnFiles | None:
-    """Tables with the split as a word in their names, in the folder or else its `data`; or one table."""
-    places = (
-        sorted(path for path in folder.glob(where) if path.is_file() and suffix(path)) for where in ("*", "data/*")
-    )
-    near = next((found for found in places if found), [])
-    stems: dict[str, Path] = {}
-    for path in near:
-        other = stems.setdefault(str(path).lower().removesuffix(suffix(path)), path)
-        if other is not path:
-            raise DataError(f"{folder}: {other.name} and {path.name} would be read as different rows; move one away")
-    splits = _by_word(near)
-    if "train" in splits:
-        return _tables(folder, splits)
-    if len(near) > 1:
-        names = ", ".join(path.name for path in near[:5])
+    """Tables with the split as a word in their names, in the folder or else its `data`; or the only table of both."""
+    places = [[path for path in sorted(folder.glob(where)) if path.is_file() and suffix(path)] for where in _PLACES]
+    for near in places:
+        stems: dict[str, Path] = {}
+        for path in near:
+            other = stems.setdefault(path.name.lower().removesuffix(suffix(path)), path)
+            if other is not path:
+                raise DataError(
+                    f"{folder}: {other.name} and {path.name} would be read as different rows; move one away"
+                )
+        splits = _by_word(near)
+        if "train" in splits:
+            return _tables(folder, splits)
+    every = [path for near in places for path in near]
+    if len(every) > 1:
+        names = ", ".join(str(path.relative_to(folder)) for path in every[:5])
         raise DataError(f"{folder}: several data files ({names}); give the path of one, or name them train and test")
-    return _tables(folder, {"train": near}) if near else None
+    return _tables(folder, {"train": every}) if every else None
 
 
 def _by_word(paths: Sequence[Path]) -> dict[str, list[Path]]:
