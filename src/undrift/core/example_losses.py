@@ -12,8 +12,11 @@ from torch.nn.functional import (
     huber_loss,
     l1_loss,
     mse_loss,
+    poisson_nll_loss,
     smooth_l1_loss,
 )
+
+from undrift.core.metrics import IGNORED
 
 Criterion = Callable[[Any, Any], Tensor]
 
@@ -42,6 +45,20 @@ _KNOWN: dict[Any, Criterion] = {
 }
 
 
+def why_not_single(criterion: Callable[[Any, Any], Tensor], targets: Tensor) -> str:
+    """Why a criterion is not the mean of one loss per example; "" if it is.
+
+    Args:
+        criterion: of a task.
+        targets: all of its targets.
+    """
+    if example_losses(criterion) is None:
+        return "its criterion is not one of torch's functional losses"
+    if criterion is cross_entropy and not targets.is_floating_point() and bool((targets == IGNORED).any()):
+        return f"cross entropy leaves out targets of {IGNORED} and is the mean over the others"
+    return ""
+
+
 def example_losses(criterion: Callable[[Any, Any], Tensor]) -> Criterion | None:
     """The function of (outputs, targets) that gives one loss per example, whose mean a criterion is; None if unknown.
 
@@ -54,8 +71,8 @@ def example_losses(criterion: Callable[[Any, Any], Tensor]) -> Criterion | None:
         return None
 
 
-_FUNCTIONS = (mse_loss, l1_loss, smooth_l1_loss, huber_loss)
-_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
+_FUNCTIONS = (mse_loss, l1_loss, smooth_l1_loss, huber_loss, poisson_nll_loss)
+_MODULES = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss)
 
 
 def criterion_loss(criterion: Criterion, outputs: Any, targets: Any) -> Tensor:
@@ -69,17 +86,29 @@ def criterion_loss(criterion: Criterion, outputs: Any, targets: Any) -> Tensor:
         targets: of the same examples.
     """
     known = criterion in _FUNCTIONS if isfunction(criterion) else isinstance(criterion, _MODULES)
-    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-    if known and tensors and outputs.shape != targets.shape and outputs.numel() == targets.numel():
+    if known and isinstance(outputs, Tensor) and isinstance(targets, Tensor):
+        check_shapes(outputs, targets)
+    loss = criterion(outputs, targets)
+    if not isinstance(loss, Tensor) or loss.dim() == 0:
+        return loss
+    if loss.numel() != 1:
+        raise ValueError(
+            f"criterion: it returned a tensor of shape {list(loss.shape)}, not one number; take the mean, "
+            'as reduction="mean" does'
+        )
+    return loss.reshape(())
+
+
+def check_shapes(outputs: Tensor, targets: Tensor) -> None:
+    """Raise if there are as many targets as outputs, but in another shape.
+
+    Args:
+        outputs: of the model.
+        targets: numbers that they are compared with.
+    """
+    if outputs.shape != targets.shape and outputs.numel() == targets.numel():
         raise ValueError(
             f"criterion: outputs have the shape {list(outputs.shape)} and targets {list(targets.shape)}, so that every "
             "output would be compared with every target; reshape the targets, as targets.reshape(-1, 1) does, or "
             "squeeze the outputs in the model"
         )
-    loss = criterion(outputs, targets)
-    if isinstance(loss, Tensor) and loss.numel() != 1:
-        raise ValueError(
-            f"criterion: it returned a tensor of shape {list(loss.shape)}, not one number; take the mean, "
-            'as reduction="mean" does'
-        )
-    return loss

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.core.algorithm import Algorithm
+from undrift.core.block import AnyBlock
 from undrift.core.client import ClientError, failed, finished
 from undrift.core.oracle import Oracle
 from undrift.core.task import PerExample, Task
@@ -97,15 +98,19 @@ def train_group(
         begun = [visit[0] for visit in visits]
         counts = [member.steps for member in begun]
         counts += [max(counts)] * (row_count(local) - len(begun))
-        rows = Rows(model, task.losses, counts, stacked(task, begun, local))
         parts = chain.from_iterable(tree or () for tree in broadcast.parts.values())
         fields = {**shared, "shared": [broadcast.params, *(x for x in parts if isinstance(x, Tensor))]}
+        rows = Rows(model, task.losses, counts, iter(()))
         try:
+            rows.batches = stacked(task, begun, local)
             trained = descend_together(algorithm, rows, [visit[3] for visit in visits], fields)
         except Exception as error:
-            for member in begun:
-                results[member.client] = failed(blocks, error, broadcast.round, member.client, rows.step)
-                results[member.client].__cause__ = error  # type: ignore[union-attr]
+            for _, oracle, _, _ in visits:
+                oracle.release()
+            if len(begun) > 1:  # one that fails takes no other along: alone a client has the same bits
+                results |= {x.client: train_group(algorithm, model, task, [x], broadcast, local)[0] for x in begun}
+            else:
+                results[begun[0].client] = _failed_alone(blocks, error, broadcast.round, begun[0].client, rows.step)
             visits = []
         else:
             moved = trained - broadcast.params
@@ -122,6 +127,15 @@ def train_group(
         finally:
             oracle.release()
     return [results[member.client] for member in members]
+
+
+def _failed_alone(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
+    """The error of a client's steps; one of vmap's says how to do without."""
+    found = failed(blocks, error, round, client, step)
+    if "vmap" in str(error):
+        found = ClientError(f"{found}; set together to 1")
+    found.__cause__ = error
+    return found
 
 
 def stacked(task: PerExample, members: Sequence[Member], local: Local) -> Iterator[tuple[Any, Tensor]]:
@@ -174,4 +188,5 @@ def _folded(batch: Any, rows: int) -> Any:
         )
     if isinstance(batch, dict):
         return {name: _folded(x, rows) for name, x in batch.items()}
-    return type(batch)(_folded(x, rows) for x in batch)
+    parts = (_folded(x, rows) for x in batch)
+    return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

@@ -194,9 +194,11 @@ class Oracle:
         """The loss of a batch, in the precision of the passes; float32 itself."""
         with autocast(self.precision, self.model.w.device):
             if not self._hooks:
-                return full(self.loss(batch))
-            with eager(self.model.module):
-                return full(self.loss(batch))
+                loss = full(self.loss(batch))
+            else:
+                with eager(self.model.module):
+                    loss = full(self.loss(batch))
+        return loss if loss.dim() == 0 else _single(loss)
 
     def _slope(self, loss: Tensor, *, reuse: bool = False, wanted: tuple[nn.Parameter, ...] | None = None) -> Vector:
         """The gradient of a loss, scaled where float16 needs it; one that is then not finite is zero."""
@@ -204,3 +206,10 @@ class Oracle:
             if self.scale is None:
                 return self.model.gradient(loss, reuse=reuse, wanted=wanted)
             return self.scale.unscale(self.model.gradient(loss * self.scale.scale, reuse=reuse, wanted=wanted))
+
+
+def _single(loss: Tensor) -> Tensor:
+    """A loss of one element without axes."""
+    if loss.numel() != 1:
+        raise ValueError(f"loss: it must be one number, the mean over the batch, got the shape {list(loss.shape)}")
+    return loss.reshape(())

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift.core.compact import compact
 from undrift.core.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
-from undrift.core.example_losses import criterion_loss, example_losses
+from undrift.core.example_losses import check_shapes, criterion_loss, example_losses, why_not_single
 from undrift.core.making import check_make, initial_model
 from undrift.core.metrics import accuracy
 from undrift.core.place import Place
@@ -134,11 +134,8 @@ class TensorTask:
 
     @property
     def one_by_one(self) -> str:
-        """Why clients can only be trained one after the other: the criterion has no known loss per example."""
-        known = example_losses(self.criterion) is not None
-        return (
-            why_not_per_example(self, TensorTask) if known else "its criterion is not one of torch's functional losses"
-        )
+        """Why clients can only be trained one after the other: the criterion is no mean of losses per example."""
+        return why_not_single(self.criterion, self.targets) or why_not_per_example(self, TensorTask)
 
     def order(self, client: int, generator: Generator) -> Tensor:
         """The indices of a client's examples, shuffled."""
@@ -155,7 +152,10 @@ class TensorTask:
         each = example_losses(self.criterion)
         if each is None:
             raise TypeError(f"TensorTask: {self.one_by_one}; set together to 1")
-        return each(called(model, batch[0]), batch[1])
+        outputs = called(model, batch[0])
+        if self.criterion is not cross_entropy:
+            check_shapes(outputs, batch[1])
+        return each(outputs, batch[1])
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss and metrics on the held-out data; empty without any."""

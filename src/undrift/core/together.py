@@ -83,9 +83,12 @@ def _why_not_task(task: Task) -> str:
     random = [
         name for name, part in module.named_modules() if isinstance(part, nn.modules.dropout._DropoutNd) and part.p
     ]
+    mixing = [name for name, part in module.named_modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
     kept = next((p.dtype for p in module.parameters() if p.requires_grad and p.dtype != torch.float32), None)
     if buffers:
         return f"the model has buffers ({buffers[0]}), which a visit may change"
+    if mixing:
+        return f"the model normalises over the examples of a batch ({mixing[0]}), which would count the padding"
     if random:
         return f"the model draws at random ({random[0]})"
     if kept is not None:
@@ -151,7 +154,7 @@ class Rows(Oracle):
         batches: Iterator[tuple[Any, Tensor]],
     ) -> None:
         super().__init__(model, lambda batch: batch, _no_random)
-        self.each, self.steps, self._stacked = losses, list(steps), batches
+        self.each, self.steps, self.batches = losses, list(steps), batches
         self._data: tuple[Any, Tensor] | None = None
         self.total = model.w.new_zeros(len(self.steps))
         self.limit = torch.tensor(self.steps, device=model.w.device)
@@ -169,7 +172,7 @@ class Rows(Oracle):
 
     def take(self) -> Iterator[Any]:
         """The stacked batches, one for each step."""
-        return self._stacked
+        return self.batches
 
     def gradient(self, offset: Vector | None = None) -> Vector:
         """The gradient of the current batch at `w + offset`; inside vmap only."""
