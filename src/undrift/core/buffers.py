@@ -1,9 +1,10 @@
 """A module's buffers: those that travel, in two flat vectors, and those that stay as they were.
 
 Floating buffers are running statistics: they travel in one vector, of float32, or of float64 if the model has such
-buffers, and are averaged. Integer buffers are counters: they travel as int64, and the largest counts; a constant stays
-what it is. Boolean and complex buffers and those outside the state dict do not travel: every visit starts from their
-first values. In the module every buffer keeps its dtype and its memory format.
+buffers, and are averaged, each rounded to a multiple of 2^-60. Integer buffers are counters: they travel as int64, and
+the largest counts; a constant stays what it is. Boolean and complex buffers, those outside the state dict and masks,
+floating buffers with an infinity or a number of 1e9 or more, do not travel: every visit starts from their first values.
+In the module every buffer keeps its dtype and its memory format.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+MASK = 1e9
+"""A floating buffer with a number of this size is a mask, which cannot be averaged."""
 
 _COUNTERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -27,13 +31,37 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Constant:
-    """A buffer that does not travel: its module and name, its tensor, and what that held at first."""
+    """A buffer that does not travel: its module and name, its tensor, and what that held at first.
+
+    The tensor still holds it while its version is the one noted, unless it was written to through `.data`.
+    """
 
     owner: nn.Module
     name: str
     own: Tensor | None
-    first: Tensor | None
-    version: int
+    first: Tensor | None = None
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            self.first, self.version = self.own.detach().clone(), self.own._version
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it is as it was at first."""
+        return self.owner._buffers[self.name] is self.own and (self.own is None or self.own._version == self.version)
+
+    def reset(self) -> None:
+        """Hold the first values again; a tensor whose elements share memory cannot have been written to."""
+        self.owner._buffers[self.name] = self.own
+        if self.own is not None and self.first is not None:
+            if not any(step == 0 and size > 1 for step, size in zip(self.own.stride(), self.own.shape, strict=True)):
+                self.own.data.copy_(self.first)
+            self.version = self.own._version
+
+
+Aside = list[tuple[_Constant, Tensor | None, Tensor | None]]
+"""Buffers that do not travel, as they were: the tensor of each and a copy of it; None where it had its first values."""
 
 
 class Buffers:
@@ -80,19 +108,33 @@ class Buffers:
     def reset(self) -> None:
         """Give the buffers that do not travel their first values, so that no client sees what another left."""
         for x in self._constants:
-            x.owner._buffers[x.name] = x.own
-            if x.own is not None and x.first is not None and x.own._version != x.version:
-                with torch.no_grad():
-                    x.own.copy_(x.first)
-                x.version = x.own._version
+            x.reset()
+
+    def aside(self) -> Aside:
+        """The buffers that do not travel as they are now, for `back`; what never changes is not copied."""
+        if not self._constants:
+            return []
+        present = [(x, None if x.fresh else x.owner._buffers[x.name]) for x in self._constants]
+        return [(x, now, None if now is None else now.detach().clone()) for x, now in present]
+
+    def back(self, saved: Aside) -> None:
+        """Make the buffers that do not travel what they were; a backward pass still to come need not know.
+
+        Args:
+            saved: what `aside` returned.
+        """
+        for x, tensor, values in saved:
+            if tensor is None or values is None:
+                if not x.fresh:
+                    x.reset()
+                continue
+            tensor.data.copy_(values)
+            x.owner._buffers[x.name] = tensor
 
     def adopt(self) -> None:
         """Take the module's present values as the first ones, after a state dict has been loaded."""
         self.pull()
-        for x in self._constants:
-            x.own = x.owner._buffers[x.name]
-            x.first = None if x.own is None else x.own.detach().clone()
-            x.version = 0 if x.own is None else x.own._version
+        self._constants = [_Constant(x.owner, x.name, x.owner._buffers[x.name]) for x in self._constants]
 
 
 _Found = list[tuple[nn.Module, str, Tensor]]
@@ -106,14 +148,18 @@ def _sorted(module: nn.Module) -> tuple[_Found, _Found, list[_Constant]]:
     for owner in module.modules():
         for name, buffer in owner._buffers.items():
             travels = buffer is not None and name not in owner._non_persistent_buffers_set
-            if buffer is not None and travels and buffer.is_floating_point():
+            if buffer is not None and travels and buffer.is_floating_point() and not _is_mask(buffer):
                 floating.append((owner, name, buffer))
             elif buffer is not None and travels and buffer.dtype in _COUNTERS:
                 counters.append((owner, name, buffer))
             else:
-                first, version = (None, 0) if buffer is None else (buffer.detach().clone(), buffer._version)
-                constants.append(_Constant(owner, name, buffer, first, version))
+                constants.append(_Constant(owner, name, buffer))
     return floating, counters, constants
+
+
+def _is_mask(buffer: Tensor) -> bool:
+    """Whether a floating buffer has a number that is not finite or too large to be averaged."""
+    return buffer.device.type != "meta" and not bool((buffer.detach().float().abs() < MASK).all())
 
 
 def _flatten(found: _Found, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, list[_Place]]:

@@ -122,6 +122,7 @@ def finished(
         reported: where to write what the blocks report; None collects nothing.
     """
     blocks, model = dict(algorithm.slots()), oracle.model
+    model.check_frozen()
     ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
     gradients = oracle.gradients
     if reported is not None:

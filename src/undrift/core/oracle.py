@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from undrift.core.buffers import Aside
 from undrift.core.modules import eager, plain_name
 from undrift.core.precision import LossScale, Precision, autocast, full
 from undrift.core.random import Streams, seed_streams, set_streams, streams
@@ -84,7 +85,7 @@ class Oracle:
             if self._offset_point is None:
                 self._offset_point = torch.empty_like(model.w)
             point = torch.add(model.w, offset, out=self._offset_point)
-        saved = None if self._fresh or not self._has_buffers else model.statistics()
+        saved = None if self._fresh else self._saved()
         self._trained.clear()
         try:
             self._go(point)
@@ -96,7 +97,7 @@ class Oracle:
         finally:
             self._go(model.w)
         if saved is not None:
-            model.restore(*saved)
+            self._restore(*saved)
         if self._fresh:
             self.losses.append(loss.detach())
             self.total += self.losses[-1]
@@ -167,9 +168,9 @@ class Oracle:
 
         Passes beside training draw from one stream of their own, so that the model's path does not depend on them.
         """
-        model, here, device = self.model, self._here, self.model.w.device
+        here, device = self._here, self.model.w.device
         outer = streams(device)
-        saved = model.statistics() if self._has_buffers else None
+        saved = self._saved()
         if self._stream is None:
             seed_streams(device, self.random("aside").initial_seed())  # this name is part of the stream's seed
         else:
@@ -179,10 +180,19 @@ class Oracle:
             yield
         finally:
             self._go(here)
-            if saved is not None:
-                model.restore(*saved)
+            self._restore(*saved)
             self._stream = streams(device)
             set_streams(device, outer)
+
+    def _saved(self) -> tuple[tuple[Tensor, Tensor] | None, Aside]:
+        """All buffers as they are now."""
+        return self.model.statistics() if self._has_buffers else None, self.model.others.aside()
+
+    def _restore(self, statistics: tuple[Tensor, Tensor] | None, others: Aside) -> None:
+        """Put all buffers back."""
+        if statistics is not None:
+            self.model.restore(*statistics)
+        self.model.others.back(others)
 
     def _go(self, point: Vector) -> None:
         """Make a vector the model's weights; copies of them are written anew, since the vector may have changed."""

@@ -108,6 +108,7 @@ class Bound(NamedTuple):
     counts: Tensor
     own: tuple[Tensor | None, ...]
     others: Buffers
+    frozen: dict[str, tuple[nn.Parameter, int]]
 
     @property
     def copies(self) -> bool:
@@ -146,6 +147,7 @@ class Bound(NamedTuple):
         for parameter, value in zip(self.parameters, self.layout.split(self.w), strict=True):
             value.copy_(parameter.detach())
         self.others.adopt()
+        self.frozen.update({name: (p, p._version) for name, (p, _) in self.frozen.items()})
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Copies of the running statistics and their counters as they are now."""
@@ -178,6 +180,11 @@ class Bound(NamedTuple):
                 pass ends before them. None wants all.
         """
         wanted = self.parameters if wanted is None else wanted
+        if wanted and not loss.requires_grad:
+            raise ValueError(
+                "the loss does not depend on the model's trainable parameters; compute it from the model's outputs, "
+                "without detach(), item() or torch.no_grad()"
+            )
         slopes = torch.autograd.grad(loss, wanted, allow_unused=True) if wanted else ()
         found = {id(p): x for p, x in zip(wanted, slopes, strict=True)}
         zero = self.w.new_zeros(())
@@ -187,8 +194,18 @@ class Bound(NamedTuple):
             out=self.g if reuse else None,
         )
 
+    def check_frozen(self) -> None:
+        """Raise an error when a pass wrote to a parameter that is not trained: the next client would see it."""
+        for name, (parameter, version) in self.frozen.items():
+            if parameter._version != version:
+                raise RuntimeError(
+                    f"the model changed {name}, a parameter that is not trained, in a pass: it would go from client to "
+                    "client; register it as a buffer, with register_buffer"
+                )
+
     def check(self) -> None:
-        """Raise an error when the module no longer lives in the vector."""
+        """Raise an error when the module no longer lives in the vector, or a parameter that is not trained changed."""
+        self.check_frozen()
         owned = [p for p in self.module.parameters() if p.requires_grad]
         pieces = zip(self.layout.split(self.w), self.own, strict=True)
         lives = [view if own is None else own for view, own in pieces]
@@ -207,6 +224,13 @@ def layout_of(module: nn.Module) -> Layout:
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     owners = tuple(type(module.get_submodule(name.rpartition(".")[0])).__name__ for name, _ in named)
     return Layout(tuple(plain_name(name) for name, _ in named), tuple(tuple(p.shape) for _, p in named), owners)
+
+
+def _frozen(module: nn.Module) -> dict[str, tuple[nn.Parameter, int]]:
+    """The parameters that are not trained and their versions; not embeddings that keep a norm, which write in place."""
+    kept = {id(p) for part in module.modules() if getattr(part, "max_norm", None) for p in part.parameters(False)}
+    named = [(name, p) for name, p in module.named_parameters() if not (p.requires_grad or p.is_inference())]
+    return {plain_name(name): (p, p._version) for name, p in named if id(p) not in kept}
 
 
 def bind(module: nn.Module, at: Vector | None = None) -> Bound:
@@ -250,6 +274,7 @@ def bind(module: nn.Module, at: Vector | None = None) -> Bound:
         others.counts,
         own,
         others,
+        _frozen(module),
     )
     bound.place(w)
     return bound
