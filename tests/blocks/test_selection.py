@@ -1,15 +1,17 @@
 """Power-of-choice: which clients it takes, its cost, and that it depends on seed, round and state only."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from math import comb
 
+import numpy as np
 import pytest
 
 from undrift import Algorithm, Local, Simulation, cost, make, parse
 from undrift.blocks import PowerOfChoice
 from undrift.core import server
 from undrift.core.random import weighted_draw
+from undrift.core.selection import Candidates, Selection, selected
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 SIZES = (5, 1, 8, 2, 3, 6, 4, 7)
@@ -46,6 +48,61 @@ def test_candidates_are_drawn_by_examples() -> None:
         state, record = simulation.round(state)
         assert list(record.clients) == sorted(sorted(drawn, key=lambda client: -each[client])[:2])
         assert record.asked == 2 and len(set(drawn)) == 4
+
+
+def test_a_list_of_weights_is_multiplied_with_the_examples() -> None:
+    weights = [0, 1, 0, 2, 1, 0, 1, 1]
+    simulation = Simulation(Algorithm(selection=PowerOfChoice(4)), BOWLS, LOCAL, cohort=2, sampling=weights)
+    for round in range(6):
+        drawn = weighted_draw(0, round, simulation.participation.examples * weights, 4, "candidates")
+        state = replace(simulation.start(), round=round)
+        each = losses(float(state.params))
+        found = simulation.select(state, server.send(simulation.algorithm, state))
+        assert found == sorted(sorted(drawn, key=lambda client: -each[client])[:2])
+        assert all(weights[client] for client in found)
+    by_examples = Simulation(Algorithm(selection=PowerOfChoice(4)), BOWLS, LOCAL, cohort=2, sampling="examples")
+    plain = Simulation(Algorithm(selection=PowerOfChoice(4)), BOWLS, LOCAL, cohort=2)
+    assert fingerprint(by_examples.run(2)) == fingerprint(plain.run(2))
+
+
+@dataclass(frozen=True)
+class Taking(Selection):
+    """Takes what it is told to."""
+
+    clients: tuple[object, ...] = ()
+
+    def select(self, candidates: Candidates) -> tuple[object, ...]:
+        return self.clients
+
+
+def test_what_a_selection_returns_is_checked() -> None:
+    simulation = Simulation(Algorithm(selection=Taking((np.int64(5), 2))), BOWLS, LOCAL)
+    _, record = simulation.round(simulation.start())
+    assert record.clients == (2, 5) and not record.rejections
+    candidates = Candidates(0, 0, simulation.participation, lambda clients, batches: {})
+    assert selected(Taking(), candidates) == []
+    for clients, message in (
+        ((0, 99), "selection=Taking: select must return whole numbers between 0 and 7, the clients' numbers, got 99"),
+        ((-1, 0), "got -1"),
+        ((1.0,), "got 1.0"),
+        ((True,), "got True"),
+        ((1, 3, 1), "select must return each client once, got 1 twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            selected(Taking(clients), candidates)
+
+
+def test_a_task_may_count_with_numpy() -> None:
+    class Counting(Quadratics):
+        """As NumPy counts."""
+
+        def examples(self, client: int) -> np.int64:
+            return np.int64(super().examples(client))
+
+    counting = Counting(**{f.name: getattr(BOWLS, f.name) for f in fields(BOWLS)})
+    simulation = Simulation("fedavg", counting, LOCAL, failures="raise")
+    _, record = simulation.round(simulation.start())
+    assert len(record.clients) == 8 and not record.rejections
 
 
 def test_clients_with_larger_losses_take_part_more_often() -> None:

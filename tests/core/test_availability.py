@@ -10,7 +10,7 @@ import pytest
 
 from undrift import Local, Simulation, make
 from undrift.core.participation import Participation, pinned, read_trace
-from undrift.core.random import bernoulli_size, cohort, weighted_draw
+from undrift.core.random import _one_at_least, bernoulli_size, cohort, weighted_draw
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 EIGHT = Quadratics.scalar([1.0] * 8, [float(i) for i in range(8)], 0.5, (1, 2, 3, 4, 1, 2, 3, 4))
@@ -108,6 +108,41 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pinned("file:none.json")
 
 
+def test_a_file_with_a_hash_sign_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace#1.json").write_text("[[1]]")
+    text = pinned("file:trace#1.json")
+    assert text.startswith("file:trace#1.json#") and pinned(text) == text
+    assert read_trace(text)(0, 0) and read_trace("file:trace#1.json")(0, 0)
+
+
+@pytest.mark.parametrize("given", [{"cohort": 2}, {"probability": 0.5}, {"cohort": 2, "sampling": "examples"}])
+def test_a_trace_is_asked_once_for_each_client_and_round(given: dict) -> None:
+    asked: Counter[tuple[int, int]] = Counter()
+
+    def present(client: int, round: int) -> bool:
+        asked[client, round] += 1
+        return True
+
+    drawn = Participation(EIGHT, availability=present, **given)
+    asked.clear()
+    drawn.size(0, 3), drawn.sample(0, 3), drawn.sample(0, 4)
+    assert set(asked) == {(client, round) for client in range(8) for round in (3, 4)} and set(asked.values()) == {1}
+
+
+def test_a_small_probability_is_drawn_at_once() -> None:
+    assert bernoulli_size(0, 0, 1, 1e-300) == 1 and bernoulli_size(3, 0, 1000, 1e-12) == 1
+    places = np.linspace(0, 1, 4000, endpoint=False)
+    found = Counter(_one_at_least(float(place), 4, 0.5) for place in places)
+    assert all(abs(found[k] - 4000 * share / 15) <= 1 for k, share in enumerate((4, 6, 4, 1), 1))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    drawn = Participation(EIGHT, np.int64(3), sampling=np.arange(8))
+    assert len(drawn.sample(0, 0)) == 3
+    assert Participation(EIGHT, probability=np.float32(0.5)).sample(0, 0)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -123,6 +158,24 @@ def test_a_file_is_read_and_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"availability": {"0": ["noon"]}}, "availability of client 0"),
         ({"availability": {"0": {"period": 5}}}, "availability of client 0"),
         ({"availability": [[1]] * 7}, "the trace has 7 clients, none for client 7"),
+        ({"availability": [[1]] * 9}, "the trace names client 8, but there are 8 clients, from 0 to 7; leave it out"),
+        ({"availability": {"9": [1]}}, "the trace names client 9, but there are 8 clients"),
+        ({"availability": {"0": {"period": 24, "rounds": [[22, 6]]}}}, r"as two: \[22, 25\] and \[1, "),
+        ({"availability": {"0": {"period": 24, "rounds": [[22, 30]]}}}, r"and to at most 25, after the period's last"),
+        (
+            {"availability": {"0": {"period": 24, "rounds": [25]}}},
+            r"\[25, 26\] must go from a round to a later one and",
+        ),
+        ({"availability": {"0": [[10, 5]]}}, r"\[10, 5\] must go from a round to a later one; write \[from, to\)"),
+        ({"availability": {"0": [True]}}, "availability of client 0: write for every client"),
+        ({"availability": {"01": [1], "1": [2]}}, "client 1 is named twice; name it once"),
+        ({"availability": {"²": [1]}}, "a client is a number from 0 on, got '²'"),
+        ({"cohort": 2.5}, "cohort must be a whole number of clients, got 2.5"),
+        ({"cohort": True}, "cohort must be a whole number of clients, got True"),
+        ({"cohort": None, "probability": "0.5"}, "probability must be a number above 0 and at most 1, got '0.5'"),
+        ({"cohort": None, "probability": True}, "probability must be a number above 0 and at most 1, got True"),
+        ({"sampling": 3.0}, r'use "uniform", "examples" or a list with one number per client, got 3.0'),
+        ({"sampling": ["1"] * 8}, "a list with one number per client"),
         ({"sampling": "size"}, r'use "uniform", "examples" or a list'),
         ({"sampling": [1.0, 2.0]}, "2 weights, but there are 8 clients; give one per client"),
         ({"sampling": [0.0] * 8}, "weights must be finite numbers of 0 or more, not all of them 0"),

@@ -10,7 +10,7 @@ from torch.nn.functional import mse_loss
 
 from undrift.core.evaluation import BatchMean, Judged, direction_of, evaluate, named_metrics, read_goal
 from undrift.core.metrics import accuracy, exact_match, label_accuracy, mae, mse, rmse
-from undrift.core.samples import mean_of, weighted_sum
+from undrift.core.samples import clipped, examples_of, mean_of, weighted_sum
 
 
 class Largest:
@@ -111,3 +111,33 @@ def test_means_and_sums_of_losses_by_hand() -> None:
 def test_padding_does_not_count_as_wrong() -> None:
     outputs = torch.eye(3)[torch.tensor([[0, 1, 2], [2, 1, 0]])].movedim(2, 1)
     assert accuracy(outputs, torch.tensor([[0, 1, -100], [2, 0, -100]])) == 0.75
+
+
+def test_labels_of_one_axis_are_not_compared_with_every_output() -> None:
+    outputs, targets = torch.tensor([[5.0], [-5.0], [5.0], [5.0]]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    assert label_accuracy(outputs, targets) == exact_match(outputs, targets) == 0.75
+    assert exact_match(outputs[:, 0], targets) == 0.75
+
+
+def test_examples_of_nested_batches() -> None:
+    image, boxes = torch.zeros(3, 4, 4), [torch.zeros(2, 4), torch.zeros(5, 4)]
+    for batch, count in (
+        (({"x": torch.zeros(9, 2)}, {"y": torch.zeros(9)}), 9),
+        ([{"x": torch.zeros(4)}, [torch.zeros(4), torch.zeros(4)]], 4),
+        ((torch.zeros(()), {"x": torch.zeros(6)}), 6),
+        (((image, image), ({"boxes": boxes[0]}, {"boxes": boxes[1]})), 2),
+        ((["a", "b"], torch.zeros(7)), 7),
+        ("text", 1),
+        ((), 1),
+    ):
+        assert examples_of(batch) == count
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_gradient_whose_norm_is_beyond_float32_is_clipped(read: bool) -> None:
+    huge = clipped(torch.full((10,), 2e19), 1.0, read=read)
+    torch.testing.assert_close(huge, torch.full((10,), 10**-0.5))
+    assert not torch.isfinite(clipped(torch.tensor([float("inf"), 1.0]), 1.0, read=read)).all()
+    for ordinary in (torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4]), torch.zeros(2)):
+        expected = ordinary * (1.0 / torch.linalg.vector_norm(ordinary)).clamp(max=1.0)
+        assert torch.equal(clipped(ordinary.clone(), 1.0, read=read), expected)

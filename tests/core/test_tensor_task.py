@@ -147,3 +147,13 @@ def test_loaders_refuse_the_same() -> None:
     task = LoaderTask(lambda: nn.Linear(6, 1), [data], criterion=nn.MSELoss())
     with pytest.raises(ClientError, match=r"outputs have the shape \[4, 1\] and targets \[4\]"):
         Simulation("fedavg", task).run(1)
+
+
+def test_negative_targets_have_no_class() -> None:
+    """Those that cross entropy ignores, in the task's own count and in that of the batches."""
+    targets = torch.tensor([0, 2, -100, 1, -100, 2])
+    task = TensorTask(lambda: nn.Linear(2, 3), torch.randn(6, 2), targets, [[0, 1, 2], [2, 4], [3, 5]])
+    assert [task.label_counts(client).tolist() for client in range(3)] == [[1, 0, 1], [0, 0, 0], [0, 1, 1]]
+    none = TensorTask(lambda: nn.Linear(2, 3), torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), [[]])
+    assert none.label_counts(0).tolist() == []
+    assert Simulation("feddisco", task).run(1).round == 1

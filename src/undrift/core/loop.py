@@ -46,7 +46,7 @@ def descend(
         whole = grad.clone() if split else grad
         grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), whole)
         if local.clip is not None:
-            grad = clipped(grad, local.clip)
+            grad = clipped(grad, local.clip, read=oracle.reads)
         own = grad.clone() if shared is not None else grad
         grad = a.drift.correct(grad, states["drift"], step)
         grad = a.momentum.correct(grad, states["momentum"], step)

@@ -35,12 +35,17 @@ def mae(outputs: Tensor, targets: Tensor) -> float:
 
 def label_accuracy(outputs: Tensor, targets: Tensor) -> float:
     """The share of labels that are right: a label is predicted if its logit is above 0."""
-    return float(((outputs > 0) == (targets > 0.5)).double().mean())
+    return float(_right(outputs, targets).double().mean())
 
 
 def exact_match(outputs: Tensor, targets: Tensor) -> float:
     """The share of examples of which every label is right."""
-    return float(((outputs > 0) == (targets > 0.5)).flatten(1).all(1).double().mean())
+    return float(_right(outputs, targets).reshape(len(outputs), -1).all(1).double().mean())
+
+
+def _right(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Where a label is right; targets take the shape of the outputs, so that (n,) fits (n, 1)."""
+    return (outputs > 0) == (targets.view_as(outputs) > 0.5)
 
 
 def perplexity(_outputs: Any, _targets: Any) -> float:

@@ -20,7 +20,7 @@ class Oracle:
 
     `gradient` gives that of the data loss and the penalty of the current batch; running statistics move with the first
     call of a step only. `gradient_at` and `loss_at` leave statistics, weights and training's random stream as they
-    were.
+    were. `reads` says whether a step may read a number of a tensor on the host.
 
     Args:
         model: the bound model.
@@ -28,6 +28,8 @@ class Oracle:
         random: gives a generator for a purpose.
         precision: what the passes compute in; points, gradients and losses are float32 in each case.
     """
+
+    reads = True
 
     def __init__(
         self,

@@ -1,10 +1,12 @@
 """Who takes part in a round: which clients are available, and how the cohort is drawn from them."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from numbers import Integral, Real
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
@@ -55,6 +57,11 @@ class Participation:
                 f"give cohort= (a fixed number of clients) or probability=, not both; "
                 f"got {self.cohort} and {self.probability}"
             )
+        for name, kind in (("cohort", Integral), ("probability", Real)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                what = "a whole number of clients" if kind is Integral else "a number above 0 and at most 1"
+                raise ValueError(f"{name} must be {what}, got {value!r}")
         if self.cohort is not None and not 1 <= self.cohort <= self.task.population:
             raise ValueError(
                 f"cohort: size must be between 1 and the population of {self.task.population}, got {self.cohort}; "
@@ -70,6 +77,8 @@ class Participation:
             )
         if self._present is not None:
             self._present(self.task.population - 1, 0)  # a trace with too few clients raises here
+        if isinstance(self._present, _Entries):
+            self._present.check(self.task.population)
 
     @property
     def fixed(self) -> int | None:
@@ -87,9 +96,14 @@ class Participation:
         return bernoulli_size(seed, round, available, self.probability) if available else 0
 
     def available(self, round: int) -> Sequence[int]:
-        """The clients that can take part in a round."""
+        """The clients that can take part in a round; a trace is asked once for each."""
         everyone, present = range(self.task.population), self._present
-        return everyone if present is None else [client for client in everyone if present(client, round)]
+        if present is None:
+            return everyone
+        if round not in self._found:
+            self._found.clear()
+            self._found[round] = [client for client in everyone if present(client, round)]
+        return self._found[round]
 
     def sample(self, seed: int, round: int) -> list[int]:
         """The clients of a round, sorted: all that are available if they are fewer than the cohort, none if none is."""
@@ -119,14 +133,25 @@ class Participation:
         """The weights with which the cohort is drawn; None draws all alike."""
         if isinstance(self.sampling, str):
             return self.examples if self.sampling == "examples" else None
-        weights = np.asarray(self.sampling, dtype=np.float64)
-        if weights.shape != (self.task.population,):
+        given = np.asarray(self.sampling)
+        if given.ndim != 1 or given.dtype.kind not in "iuf":
+            raise ValueError(
+                'sampling: use "uniform", "examples" or a list with one number per client, '
+                f"got {str(self.sampling)[:80]}"
+            )
+        weights = given.astype(np.float64)
+        if len(weights) != self.task.population:
             raise ValueError(
                 f"sampling: {len(weights)} weights, but there are {self.task.population} clients; give one per client"
             )
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ValueError("sampling: weights must be finite numbers of 0 or more, not all of them 0")
         return weights
+
+    @cached_property
+    def _found(self) -> dict[int, list[int]]:
+        """The clients that were available in the last round that was asked for."""
+        return {}
 
     @cached_property
     def _present(self) -> Present | None:
@@ -165,15 +190,15 @@ def pinned(text: str) -> str:
     Args:
         text: "file:trace.json", with the hash or without, or a reference, which stays as it is.
     """
-    if not text.startswith("file:") or "#" in text:
+    if not text.startswith("file:") or _PINNED.search(text):
         return text
     return f"{text}#{_digest(_bytes(text))}"
 
 
 def _from_file(text: str) -> Any:
     """The content of a trace's file, whose hash must be the recorded one."""
-    name, _, recorded = text.partition("#")
-    content = _bytes(name)
+    name = _PINNED.sub("", text)
+    content, recorded = _bytes(name), text[len(name) + 1 :]
     if recorded and recorded != _digest(content):
         raise ValueError(f"availability: {name} has changed since the run began; restore it, or begin a new run")
     try:
@@ -194,6 +219,10 @@ def _digest(content: bytes) -> str:
     return sha256(content).hexdigest()[:16]
 
 
+_PINNED = re.compile(r"#[0-9a-f]{16}$")
+"""The hash at the end of a trace's text; other signs "#" are part of the file's name."""
+
+
 class _Entries:
     """A trace as lists of intervals."""
 
@@ -203,7 +232,19 @@ class _Entries:
             raise ValueError(f"availability: {FORM}; got {str(trace)[:80]!r}")
         items = enumerate(trace) if listed else trace.items()
         self.length = len(trace) if listed else None
-        self.entries = {_client(key): _entry(key, entry) for key, entry in items}
+        self.entries = dict[int, tuple[int, list[tuple[int, int]]]]()
+        for key, entry in items:
+            if _client(key) in self.entries:
+                raise ValueError(f"availability: client {_client(key)} is named twice; name it once")
+            self.entries[_client(key)] = _entry(key, entry)
+
+    def check(self, population: int) -> None:
+        """Raise if it names a client that there is not."""
+        if self.entries and max(self.entries) >= population:
+            raise ValueError(
+                f"availability: the trace names client {max(self.entries)}, but there are {population} clients, from 0 "
+                f"to {population - 1}; leave it out"
+            )
 
     def __call__(self, client: int, round: int) -> bool:
         if self.length is not None and client >= self.length:
@@ -219,7 +260,7 @@ class _Entries:
 
 def _client(key: Any) -> int:
     """A client's number."""
-    if not str(key).isdigit():
+    if isinstance(key, bool) or not (str(key).isascii() and str(key).isdigit()):
         raise ValueError(f"availability: a client is a number from 0 on, got {key!r}")
     return int(key)
 
@@ -228,11 +269,24 @@ def _entry(client: Any, entry: Any) -> tuple[int, list[tuple[int, int]]]:
     """The period of a client, 0 if it has none, and its intervals."""
     table = entry if isinstance(entry, Mapping) else {"period": 0, "rounds": entry}
     period, rounds = table.get("period"), table.get("rounds")
-    sound = isinstance(period, int) and period >= 0 and isinstance(rounds, list | tuple) and len(table) == 2
-    pairs = [(x, x + 1) if isinstance(x, int) else _pair(x) for x in rounds or ()] if sound else []
-    if not sound or not all(len(pair) == 2 and all(isinstance(x, int) and x >= 1 for x in pair) for pair in pairs):
+    sound = _count(period) and period >= 0 and isinstance(rounds, list | tuple) and len(table) == 2
+    pairs = [(x, x + 1) if _count(x) else _pair(x) for x in rounds or ()] if sound else []
+    if not sound or not all(len(pair) == 2 and all(_count(x) and x >= 1 for x in pair) for pair in pairs):
         raise ValueError(f"availability of client {client}: {FORM}; got {str(entry)[:80]!r}")
-    return int(period or 0), [(first, end) for first, end in pairs]
+    for first, end in pairs:
+        if first >= end or (period and end > period + 1):
+            turn = f", or past the end of a period as two: [{first}, {period + 1}] and [1, ...]" if period else ""
+            limit = f" and to at most {period + 1}, after the period's last round" if period else ""
+            raise ValueError(
+                f"availability of client {client}: [{first}, {end}] must go from a round to a later one{limit}; write "
+                f"[from, to) with from below to{turn}"
+            )
+    return period, [(first, end) for first, end in pairs]
+
+
+def _count(x: Any) -> bool:
+    """Whether x is an integer and not a boolean."""
+    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _pair(interval: Any) -> tuple[Any, ...]:

@@ -85,9 +85,25 @@ def cohort(seed: int, round: int, population: int, size: int) -> list[int]:
 def bernoulli_size(seed: int, round: int, population: int, probability: float) -> int:
     """How many clients take part in a round if each does with the same probability; one at least."""
     draw = np.random.default_rng(derive(seed, round, "size"))
-    size = 0
-    while size == 0:
+    for _ in range(_DRAWS):
         size = int(draw.binomial(population, probability))
+        if size:
+            return size
+    return _one_at_least(draw.random(), population, probability)
+
+
+_DRAWS = 1000  # of which one is above 0 almost surely, unless the probability is tiny
+
+
+def _one_at_least(place: float, population: int, probability: float) -> int:
+    """The size at a place in [0, 1) of the binomial distribution of sizes above 0."""
+    size, odds = 1, probability / (1 - probability)
+    share = population * probability * (1 - probability) ** (population - 1)
+    share /= -np.expm1(population * np.log1p(-probability))
+    while place >= share and size < population and share > 0:
+        place -= share
+        share *= (population - size) / (size + 1) * odds
+        size += 1
     return size
 
 

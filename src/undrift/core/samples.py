@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
@@ -63,12 +64,12 @@ class Samples:
         return self._oracle.forward_at(point, batch, evaluate=evaluate)
 
     def mean_loss_at(self, point: Vector) -> float:
-        """The mean data loss over all data at a point."""
+        """The mean data loss over one epoch of `data` at a point: all data but a short last batch that is left out."""
         pairs = [(self.forward_at(point, batch), examples_of(batch)) for batch in self.data("whole")]
         return mean_of(pairs)
 
     def mean_gradient_at(self, point: Vector) -> Vector:
-        """The gradient of the mean data loss over all data at a point, a new vector."""
+        """The gradient of the mean data loss over one epoch of `data` at a point, a new vector."""
         total, examples = torch.zeros_like(point), 0
         for batch in self.data("whole"):
             count = examples_of(batch)
@@ -77,14 +78,20 @@ class Samples:
         return total.div_(examples)
 
 
-def clipped(gradient: Vector, clip: float) -> Vector:
-    """A gradient, shortened in place to the norm `clip` if it is longer.
+def clipped(gradient: Vector, clip: float, *, read: bool = True) -> Vector:
+    """A gradient, shortened in place to the norm `clip` if it is longer, also if the norm is beyond its dtype.
 
     Args:
         gradient: of some data.
         clip: the largest norm.
+        read: whether a number may be read; without it, as under vmap, a gradient takes two more passes.
     """
-    return gradient.mul_((clip / torch.linalg.vector_norm(gradient)).clamp(max=1.0))
+    norm = torch.linalg.vector_norm(gradient)
+    factor = clip / norm
+    if not (read and gradient.device.type == "cpu") or float(norm) == inf:
+        largest = torch.linalg.vector_norm(gradient, inf)
+        factor = torch.where(norm == inf, clip / largest / torch.linalg.vector_norm(gradient / largest), factor)
+    return gradient.mul_(factor.clamp(max=1.0))
 
 
 def mean_of(pairs: Sequence[tuple[Tensor, int]]) -> float:
@@ -112,6 +119,27 @@ def weighted_sum(losses: Sequence[Tensor], weights: Sequence[float]) -> float:
 
 
 def examples_of(batch: Any) -> int:
-    """How many examples a batch has: the length of its first tensor; one without tensors counts as one."""
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else [batch]
-    return next((len(x) for x in parts if isinstance(x, Tensor) and x.dim() > 0), 1)
+    """How many examples a batch has: the length of its first tensor; one without tensors counts as one.
+
+    If only what it contains has tensors, as dicts of inputs and targets, it is the length of the first of those; but
+    lists of one length whose tensors have several, as images and boxes, have an entry for each example.
+    """
+    parts = _parts(batch)
+    own = next((len(x) for x in parts if isinstance(x, Tensor) and x.dim() > 0), None)
+    if own is not None:
+        return own
+    lengths = _lengths(parts)
+    listed = {len(x) for x in parts if isinstance(x, tuple | list)}
+    return listed.pop() if len(set(lengths)) > 1 and len(listed) == 1 else next(iter(lengths), 1)
+
+
+def _parts(batch: Any) -> list[Any]:
+    """What a batch consists of."""
+    return list(batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else [batch])
+
+
+def _lengths(parts: list[Any]) -> list[int]:
+    """The lengths of all tensors in some parts."""
+    tensors = [len(x) for x in parts if isinstance(x, Tensor) and x.dim() > 0]
+    inner = (_lengths(_parts(x)) for x in parts if isinstance(x, tuple | list | Mapping))
+    return tensors + [length for lengths in inner for length in lengths]

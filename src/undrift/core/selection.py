@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
+from typing import Any, SupportsIndex
 
 from undrift.core.block import Block
 from undrift.core.participation import Participation
@@ -37,8 +39,14 @@ class Candidates:
         return self.participation.sample(self.seed, self.round)
 
     def by_examples(self, count: int) -> list[int]:
-        """Available clients, drawn without replacement in proportion to their examples, in the order of their draws."""
+        """Available clients, drawn without replacement in proportion to their examples, in the order of their draws.
+
+        Weights of one's own, a list in `sampling`, are multiplied with the examples: 0 leaves a client out.
+        """
         weights = self.participation.masked(self.participation.examples, self.round)
+        own = self.participation.weights
+        if own is not None and not isinstance(self.participation.sampling, str):
+            weights = weights * own
         return weighted_draw(self.seed, self.round, weights, count, "candidates")
 
     def losses(self, clients: Sequence[int], batches: int | None = None) -> Mapping[int, float]:
@@ -68,3 +76,24 @@ class Selection(Block[ServerT, ClientT, SentT, UpT, StateT]):
     def select(self, candidates: Candidates) -> Sequence[int]:
         """The clients of the round; it may depend on nothing but what it is given."""
         return candidates.sample()
+
+
+def selected(block: Selection[Any, Any, Any, Any, Any], candidates: Candidates) -> list[int]:
+    """The clients that a selection takes, sorted and checked: each is one of the population and taken once.
+
+    Args:
+        block: the selection.
+        candidates: what it may read.
+    """
+    population, out = candidates.participation.task.population, list[int]()
+    for client in block.select(candidates):
+        if isinstance(client, bool) or not isinstance(client, SupportsIndex) or not 0 <= index(client) < population:
+            raise ValueError(
+                f"selection={type(block).__name__}: select must return whole numbers between 0 and {population - 1}, "
+                f"the clients' numbers, got {client!r}"
+            )
+        out.append(index(client))
+    if len(set(out)) < len(out):
+        twice = next(client for client in out if out.count(client) > 1)
+        raise ValueError(f"selection={type(block).__name__}: select must return each client once, got {twice} twice")
+    return sorted(out)

@@ -122,10 +122,15 @@ class TensorTask:
         return len(self.clients[client])
 
     def label_counts(self, client: int) -> Tensor | None:
-        """How many training examples of each class a client has; None if the targets are not classes."""
+        """How many training examples of each class a client has; None if the targets are not classes.
+
+        Negative targets, as those that cross entropy ignores, have no class.
+        """
         if not _classes(self.targets):
             return None
-        return torch.bincount(self.targets[self.clients[client]], minlength=int(self.targets.max()) + 1)
+        own = self.targets[self.clients[client]]
+        largest = int(self.targets.max()) if len(self.targets) else -1
+        return torch.bincount(own[own >= 0], minlength=largest + 1)
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[tuple[Any, Any]]:
         """One epoch of a client's data, shuffled; the last short batch is kept."""

@@ -146,6 +146,8 @@ class Rows(Oracle):
         batches: for each step the stacked batch and the weights of its examples.
     """
 
+    reads = False
+
     def __init__(
         self,
         model: Bound,

@@ -77,14 +77,18 @@ class View(Samples):
         """How many examples of each class the client has; declare it in `needs.labels`.
 
         It is the task's own count, or that of the batches' second elements, which ends at the largest label present.
-        None if there are no labels, whole numbers of one axis.
+        Negative labels, as those that cross entropy ignores, do not count. None if there are no labels, whole numbers
+        of one axis.
         """
         if self._label_counts is not None:
             return self._label_counts()
         pairs = [batch if isinstance(batch, tuple | list) else () for batch in super().data("labels")]
         second = [pair[1] if len(pair) > 1 else None for pair in pairs]
         labels = [x for x in second if isinstance(x, Tensor) and x.dim() == 1 and x.dtype == torch.int64]
-        return torch.bincount(torch.cat(labels).cpu()) if labels and len(labels) == len(second) else None
+        if not labels or len(labels) < len(second):
+            return None
+        found = torch.cat(labels).cpu()
+        return torch.bincount(found[found >= 0])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

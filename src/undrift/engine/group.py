@@ -78,7 +78,7 @@ def together(
 def _groups(worker: Host, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:
     """The clients that have work and their steps, in groups with similar numbers of steps."""
     job = worker.job
-    counted = [(client, gate.steps(client, job.task.examples(client))) for client in clients]
+    counted = [(client, gate.steps(client, int(job.task.examples(client)))) for client in clients]
     busy = sorted((pair for pair in counted if pair[1]), key=lambda pair: -pair[1])
     return [busy[i : i + job.local.together] for i in range(0, len(busy), job.local.together)]
 
@@ -92,7 +92,7 @@ def _member(worker: Host, round: int, client: int, steps: int, accepted: int | N
 
     return Member(
         client,
-        job.task.examples(client),
+        int(job.task.examples(client)),
         steps,
         None if accepted is None else worker.place.to(worker.store.load(client, accepted)),
         partial(generator, job.seed, round, client),

@@ -17,7 +17,7 @@ from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.report import Reported
 from undrift.core.samples import Samples
-from undrift.core.selection import Candidates
+from undrift.core.selection import Candidates, selected
 from undrift.core.task import HasProxy, Task
 from undrift.core.types import Broadcast, Local, ServerState
 from undrift.core.vector import Bound, Layout, bind, layout_of
@@ -290,8 +290,8 @@ class Simulation:
             (set() if asked is None else asked).update(clients)
             return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
 
-        found = self.job.algorithm.selection.select(Candidates(state.round, self.seed, self.participation, losses))
-        return sorted(found)
+        candidates = Candidates(state.round, self.seed, self.participation, losses)
+        return selected(self.job.algorithm.selection, candidates)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights on the simulation's device, ready to evaluate."""

@@ -132,7 +132,7 @@ class Worker:
         reported: dict[str, float] | None,
     ) -> Upload | None:
         """The same with everything at the worker's place."""
-        examples = self.job.task.examples(client)
+        examples = int(self.job.task.examples(client))  # NumPy's, too
         if not gate.steps(client, examples):
             return None
         try:
@@ -217,7 +217,7 @@ class Worker:
         kept = None if accepted is None else self.store.load(client, accepted)
         w = algorithm.personal(state.params, kept, self.model.layout)
         statistics = (kept or ClientState({})).statistics(state.buffers, state.counts)
-        examples, epochs = job.task.examples(client), algorithm.personalization.tuning
+        examples, epochs = int(job.task.examples(client)), algorithm.personalization.tuning
         if epochs and examples:
             tuner = replace(job, algorithm=tuning(algorithm), local=job.local.whole(epochs))
             begun = opened(tuner.algorithm, ServerState(state.round, w, *statistics, {}))

@@ -13,8 +13,8 @@ class PowerOfChoice(Selection):
 
     F_i(w) is the mean loss of the model that was broadcast over a candidate's training data, in evaluation mode; where
     a part of the model is private, of the model that the candidate would start from. Equal losses are ordered by the
-    draws of the candidates. Reference: Cho, Wang, Joshi: Client Selection in Federated Learning: Convergence Analysis
-    and Power-of-Choice Selection Strategies, 2020.
+    draws of the candidates. A list of weights in `sampling` is multiplied with n_i. Reference: Cho, Wang, Joshi: Client
+    Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection Strategies, 2020.
 
     Args:
         candidates: d, at least the size of the cohort, m; with d = m the losses decide nothing.
