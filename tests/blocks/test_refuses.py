@@ -109,6 +109,7 @@ def test_a_rule_that_does_not_protect_a_correction_says_so(caplog: pytest.LogCap
     for rule in ("krum", "norm-clip", "norm-clip(1.0)", "norm-clip(1.0, q=0.5)"):
         assert parse(f"feddyn + {rule}").unprotected == ("drift",)
     assert parse("fedavg + norm-clip(1.0)").unprotected == ()
+    assert parse("krum + objective:common-representation").unprotected == ("objective",)  # it uploads arrays
     assert parse("fedcm + scaffold-i + median").unprotected == ("drift", "momentum")
     with caplog.at_level(logging.WARNING, logger="undrift"):
         final("median", LOCAL, rounds=1)

@@ -238,3 +238,11 @@ def test_a_partial_sum_counts_once_and_survives_the_wire() -> None:
     start = simulation.start()
     ends = [simulation.close(start, gate.broadcast, t) for t in (total, whole)]
     assert fingerprint(ends[0]) == fingerprint(ends[1])
+
+
+def test_a_gate_for_nobody_takes_an_empty_part() -> None:
+    simulation = Simulation("fedavg", Clinic(), Local(batch_size=4))
+    gate = Gate(
+        simulation.job.algorithm, simulation.local, server.send(simulation.job.algorithm, simulation.start()), []
+    )
+    assert gate.merge(gate.total(), gate.total()) is None

@@ -140,6 +140,23 @@ def test_a_rule_reports_one_number_or_many() -> None:
 
 
 @dataclass(frozen=True)
+class Lists(Gathering):
+    """Reports nothing, and what is no list."""
+
+    reports = ("none", "tensor")
+
+    def gather(self, uploads, ups, gathered):
+        gathered.report("none", [])
+        gathered.report("tensor", torch.tensor([1.0, 2.0]))
+        return uploads[0].delta.double(), None
+
+
+def test_a_rule_may_report_an_empty_list_or_a_tensor() -> None:
+    row = reported(Algorithm(aggregation=Lists()))
+    assert row["aggregation.tensor"] == 1.5 and not any(name.startswith("aggregation.none") for name in row)
+
+
+@dataclass(frozen=True)
 class Careless(Correction):
     """Reports what it did not declare."""
 

@@ -1,6 +1,6 @@
 """Places: the one way to a device and back."""
 
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import pytest
 import torch
@@ -69,3 +69,14 @@ def test_there_and_back() -> None:
     assert [batch[0].device for batch in place.ahead([(x,), (x,), (x,)])] == [place.device] * 3
     assert place.fits(x) and not Place(place.device, 0.0).fits(x)
     assert placed_with(place.to(nn.Linear(1, 1))) == place and placed_with(nn.ReLU()) == HOST
+
+
+def test_types_of_batches_are_kept() -> None:
+    packed = nn.utils.rnn.pack_sequence([torch.zeros(3), torch.zeros(2)])
+    moved = Place(torch.device("meta")).to((packed, torch.zeros(2)))
+    assert isinstance(moved[0], nn.utils.rnn.PackedSequence) and moved[0].data.device.type == "meta"
+    assert moved[0].batch_sizes.device.type == "cpu"
+    ordered = home(OrderedDict(b=torch.zeros(1), a=[torch.ones(1)]))
+    assert type(ordered) is OrderedDict and list(ordered) == ["b", "a"] and isinstance(ordered["a"], list)
+    counted = home(defaultdict(list, {"a": torch.ones(1)}))
+    assert counted.default_factory is list

@@ -111,6 +111,10 @@ def test_inputs_by_name() -> None:
 
 def test_evaluation_by_hand() -> None:
     test = (GOOD["inputs"][:450], GOOD["targets"][:450])
+    assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [
+        int(test[1][0]),
+        int(test[1][5]),
+    ]
     task = TensorTask(**GOOD, test=test, client_tests=[[0, 5], test, None, []])
     assert isinstance(task, Evaluates) and isinstance(task, EvaluatesClients)
     model = task.model()

@@ -1,15 +1,20 @@
 """Bytes that are damaged, cut short, foreign or booby-trapped are refused by name."""
 
 import pickle
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from undrift import Local, ServerState, Simulation
+from undrift import Algorithm, Local, ServerState, Simulation
 from undrift.algorithms import make
+from undrift.core import End, Objective, Vector
 from undrift.core.types import ClientState
 from undrift.core.wire import WireError, flatten, from_bytes, restore, to_bytes
+from undrift.engine.backend import InProcess
 from undrift.testing import Clinic, fingerprint
 
 ALGORITHM = make("fedlesam-s")
@@ -68,3 +73,40 @@ def test_a_client_state_keeps_its_buffers_only_if_it_has_some() -> None:
         kept = ClientState({}, buffers)
         back = from_bytes(ClientState, make("fedavg"), to_bytes(kept), 5)
         assert (back.buffers is None) == (buffers is None)
+
+
+class Twice(NamedTuple):
+    """Two fields."""
+
+    one: Vector
+    two: Vector
+
+
+@dataclass(frozen=True)
+class Sharing(Objective[Twice, Twice]):
+    """Keeps one tensor under two names."""
+
+    def init_server(self, w: Vector) -> Twice:
+        return Twice(w, w)
+
+    def init_client(self, w: Vector) -> Twice:
+        return Twice(w, w)
+
+    def finish(self, state: Twice, end: End) -> tuple[None, Twice]:
+        kept = end.w.clone()
+        return None, Twice(kept, kept)
+
+
+def test_fields_that_share_memory_are_written(tmp_path: Path) -> None:
+    algorithm = Algorithm(objective=Sharing())
+    simulation = Simulation(algorithm, Clinic(), Local(batch_size=4), backend=InProcess(root=tmp_path))
+    begun = simulation.start()
+    assert fingerprint(from_bytes(ServerState, algorithm, to_bytes(begun), len(begun.params))) == fingerprint(begun)
+    stored = simulation.run(2)
+    assert fingerprint(stored) == fingerprint(Simulation(algorithm, Clinic(), Local(batch_size=4)).run(2))
+
+
+def test_every_dtype_has_a_fingerprint() -> None:
+    kept = ClientState({"objective": Twice(torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.complex64))})
+    other = ClientState({"objective": Twice(torch.ones(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.complex64))})
+    assert fingerprint(kept) != fingerprint(other)

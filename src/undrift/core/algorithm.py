@@ -148,7 +148,8 @@ class Algorithm:
         """Slots whose blocks take every upload as it is although the aggregation guards against some; empty if not."""
         if not self.aggregation.guards:
             return ()
-        takes = [slot for slot, block in self.slots() if block.uses or vectors(block.Up)]
+        tensors = {slot: {"vector", "array"} & set(kinds(block.Up).values()) for slot, block in self.slots()}
+        takes = [slot for slot, block in self.slots() if block.uses or tensors[slot]]
         return tuple(slot for slot in takes if slot != "aggregation")
 
     @cached_property
@@ -197,7 +198,7 @@ def _fits(slot: str, block: object) -> None:
     hint = (
         f"{name} goes into {' or '.join(homes)}"
         if homes
-        else f"{name} is not a block: derive it from undrift.blocks.{kind.__name__}"
+        else f"{name} is not a block: derive it from undrift.core.{kind.__name__}"
     )
     raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
 

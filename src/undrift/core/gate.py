@@ -122,7 +122,7 @@ class Gate:
         sums = part.sums
         if set(sums) != set(expected):
             raise RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
-        room = LIMIT / (self.cohort or len(self.asked)) * len(part.clients)
+        room = LIMIT / max(1, self.cohort or len(self.asked)) * len(part.clients)
         for name, size in expected.items():
             _check_sum(name, sums[name], size, room)
         if part.clients:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import inf
 from typing import Any, Literal
 
 from undrift.core.precision import Precision, check_precision
@@ -112,7 +114,16 @@ class Local:
 
         Many methods divide a client's displacement by the rate: control variates, momenta, normalised steps.
         """
-        rate = self.lr * (self.decay**round if self.schedule is None else Schedule.parse(self.schedule).factor(round))
+        try:
+            decayed = self.decay**round if self.schedule is None else Schedule.parse(self.schedule).factor(round)
+        except OverflowError:
+            decayed = inf
+        rate = self.lr * decayed
+        if rate == inf:
+            raise ValueError(
+                f"Local: the learning rate of round {round + 1} is beyond a float's range with decay={self.decay}; set "
+                "decay to 1 or less"
+            )
         if rate == 0:
             raise ValueError(
                 f"Local: the learning rate of round {round + 1} is 0, schedule={self.schedule!r}, decay={self.decay}; "
@@ -135,13 +146,13 @@ class Local:
         """The factor on the round's learning rate at one of a visit's steps."""
         if self.step_schedule is None:
             return 1.0
-        return Schedule.parse(self.step_schedule).ending(steps).factor(step)
+        return _ending(self.step_schedule, steps).factor(step)
 
     def factors(self, steps: int, power: int = 1) -> float:
         """The sum of these factors, or of their powers, over a visit; as many as the steps without a schedule."""
         if self.step_schedule is None:
             return float(steps)
-        return sum(self.factor(step, steps) ** power for step in range(steps))
+        return _factors(self.step_schedule, steps, power)
 
     def share(self, steps: int) -> float:
         """The mean share of a step in a visit's path, sum f^2 / (sum f)^2 of its factors f; 1 / steps if all are 1."""
@@ -191,6 +202,19 @@ class Local:
         """Raise if a list does not have one number per client."""
         for name in AMOUNTS:
             check_population(f"Local: {name}", getattr(self, name), population)
+
+
+@lru_cache(maxsize=64)
+def _ending(text: str, steps: int) -> Schedule:
+    """The schedule of a visit of so many steps."""
+    return Schedule.parse(text).ending(steps)
+
+
+@lru_cache(maxsize=1024)
+def _factors(text: str, steps: int, power: int) -> float:
+    """The sum of a visit's factors to a power."""
+    schedule = _ending(text, steps)
+    return sum(schedule.factor(step) ** power for step in range(steps))
 
 
 PRESETS: Mapping[str, Local] = {name: Local.preset(name) for name in PAPERS}

@@ -4,12 +4,14 @@ The server's state, broadcasts, checkpoints, stored states and messages are on t
 there what it received, trains there, and moves home what it sends.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from undrift.core.types import Broadcast, ClientState, ServerState, Upload
 from undrift.core.vector import SINGLE
@@ -136,24 +138,32 @@ def _moved(x: Any, device: torch.device, *, non_blocking: bool) -> Any:
 
     if isinstance(x, Broadcast | ClientState | Upload | ServerState):
         return replace(x, **{field.name: part(getattr(x, field.name)) for field in fields(x)})
-    if isinstance(x, tuple):
-        return type(x)(*map(part, x)) if hasattr(x, "_fields") else tuple(map(part, x))
-    if isinstance(x, list):
-        return list(map(part, x))
-    if isinstance(x, dict):
-        return {key: part(value) for key, value in x.items()}
-    return x.to(device) if hasattr(x, "to") else x
+    if isinstance(x, PackedSequence):  # a tuple of which a part stays on the host
+        return x.to(device)
+    return _mapped(part, x, lambda other: other.to(device) if hasattr(other, "to") else other)
 
 
 def _pinned(x: Any) -> Any:
     """A batch in pinned memory, from which a copy need not wait."""
     if isinstance(x, Tensor):
         return x if x.is_pinned() or x.device.type != "cpu" else x.pin_memory()
+    return x.pin_memory() if isinstance(x, PackedSequence) else _mapped(_pinned, x, lambda other: other)
+
+
+def _mapped(part: Callable[[Any], Any], x: Any, other: Callable[[Any], Any]) -> Any:
+    """A tuple, list or dict of the same type with a function of each part; anything else goes to another function."""
     if isinstance(x, tuple):
-        return type(x)(*map(_pinned, x)) if hasattr(x, "_fields") else tuple(map(_pinned, x))
+        return type(x)(*map(part, x)) if hasattr(x, "_fields") else tuple(map(part, x))
     if isinstance(x, list):
-        return list(map(_pinned, x))
-    return {key: _pinned(value) for key, value in x.items()} if isinstance(x, dict) else x
+        return list(map(part, x))
+    if not isinstance(x, dict):
+        return other(x)
+    found = {key: part(value) for key, value in x.items()}
+    if type(x) is not dict:
+        same = copy(x)
+        same.update(found)
+        return same
+    return found
 
 
 def _bytes(x: Any) -> int:

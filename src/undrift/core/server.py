@@ -134,11 +134,12 @@ def _reports(algorithm: Algorithm, gathered: Gathered[Any], parts: Mapping[str, 
             values = block.report_server(parts[slot], gathered.cohort)
             out.update({f"{slot}.{name}": x for name, x in collect(f"{where}.report_server", names, values).items()})
         for name, each in gathered._reported.items() if slot == "aggregation" else ():
-            listed = [float(x) for x in each] if isinstance(each, Sequence) else [float(each)]
-            collect(f"{where}.gather", names, {name: listed[0]})
+            plain = each.tolist() if hasattr(each, "tolist") else each  # tensors and arrays, too
+            listed = [float(x) for x in plain] if isinstance(plain, Sequence) else [float(plain)]
+            collect(f"{where}.gather", names, {name: listed[0] if listed else 0.0})
             kept = [x for x in listed if sound(x)]
             if kept:
-                out[f"{slot}.{name}"] = kept if isinstance(each, Sequence) else kept[0]
+                out[f"{slot}.{name}"] = kept if isinstance(plain, Sequence) else kept[0]
     return out
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -212,7 +213,8 @@ def _client_test(own: Any, test: tuple[Any, Tensor] | None, what: str) -> tuple[
     """A client's own test, given as a pair or as indices of examples of the common test."""
     if own is None:
         return None
-    if (isinstance(own, tuple | list) and len(own) == 2 and not isinstance(own[0], int)) or hasattr(own, "targets"):
+    indices = isinstance(own, tuple | list) and any(isinstance(x, Integral) or not getattr(x, "ndim", 1) for x in own)
+    if (isinstance(own, tuple | list) and len(own) == 2 and not indices) or hasattr(own, "targets"):
         return as_pair(own, f"{what} ")
     if test is None:
         raise ValueError(f"{what}: indices are of examples of test, which is not given; give test=, or a pair")

@@ -199,7 +199,7 @@ class Gathered(Generic[ServerT]):
 
         Args:
             name: one that the rule declares in `reports`.
-            values: what to record; it changes nothing.
+            values: what to record; it changes nothing. An empty list records nothing.
         """
         self._reported[name] = values
 

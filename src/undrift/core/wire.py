@@ -74,8 +74,13 @@ def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor
 
 
 def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
-    """A record as bytes that carry their own checksum."""
-    body = save({name: x.contiguous() for name, x in flatten(noun).items()})
+    """A record as bytes that carry their own checksum; fields that share memory are written one by one."""
+    tensors, seen = dict[str, Tensor](), set[int]()
+    for name, x in flatten(noun).items():
+        place = x.untyped_storage().data_ptr()
+        tensors[name] = x.clone(memory_format=torch.contiguous_format) if place in seen else x.contiguous()
+        seen.add(place)
+    body = save(tensors)
     return _MAGIC + sha256(body).digest() + body
 
 
@@ -117,7 +122,7 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = sha256()
     for name, x in sorted(tensors.items()):
         digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
-        digest.update(x.detach().contiguous().numpy().tobytes())
+        digest.update(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())  # of any dtype
     return digest.hexdigest()
 
 
