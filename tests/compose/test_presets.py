@@ -153,3 +153,10 @@ def test_a_card_lists_the_presets() -> None:
     assert list(page.presets) == [name for name, found in PAPERS.items() if "mofedsam" in found.methods]
     assert "| `fedwmsam` | `rho=0.01` | - | FedWMSAM, its sweep of rho" in markdown(page)
     assert "`papers`, `specgrad`" in markdown(page) and "No preset sets values for it" in markdown(card("krum"))
+
+
+def test_names_are_found_whatever_their_case_dashes_and_underscores() -> None:
+    assert make("FedSAM") == make("fedsam") and make("fed_prox", mu=0.2) == make("fedprox", mu=0.2)
+    assert make("FedSAM", preset="fedfft") == make("fedsam", preset="fedfft")
+    assert resolve("fedfft", "FedSAM").arguments == resolve("fedfft", "fedsam").arguments != {}
+    assert preset("fedfft").of("FedLESAM_D") == preset("fedfft").of("fedlesam-d")

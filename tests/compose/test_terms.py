@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pytest
 
 from own_support import own_code_fixture, plugged_fixture  # noqa: F401
 from undrift import Algorithm, make, parse
-from undrift.blocks import SAM, Filters, Scaffold, Uniform, high_pass
+from undrift.blocks import FSA, SAM, Filters, Scaffold, Uniform, high_pass
 from undrift.compose.cards import card, markdown, pages, write
 from undrift.compose.grammar import composed, text, with_arguments
 from undrift.compose.presets import resolve
+from undrift.core import Objective
 from undrift.experiment import Config, ConfigError
 from undrift.experiment.tune import Tuning
 from undrift.testing import check_block
@@ -133,3 +136,34 @@ def test_cards_of_ones_own_methods(plugged: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "cards").iterdir()} == {"README.md", "fedpull.md"}
     with pytest.raises(ValueError, match=r"no package 'thiers' adds methods; did you mean 'theirs'\?"):
         pages("thiers")
+
+
+def own_fsa(larger: float = 0.9) -> FSA:
+    """A function that sets a radius itself."""
+    return FSA(rho=0.3, larger=larger)
+
+
+def test_a_composition_keeps_what_a_function_of_ones_own_sets() -> None:
+    built = parse(f"fedspeed(blend=0.5) + {__name__}:own_fsa(0.8)").perturbation
+    assert isinstance(built, FSA) and (built.rho, built.larger, built.blend) == (0.3, 0.8, 0.5)
+
+
+def test_no_filters_and_numbers_of_numpy_are_written() -> None:
+    for built in (Algorithm(spectral=Filters()), make("fedsam", rho=np.float32(0.05))):
+        assert parse(text(built)) == built
+
+
+@dataclass(frozen=True)
+class Mode(Objective):
+    """A block with annotations of its own."""
+
+    mode: Literal["a", "b"] = "a"
+    widths: tuple[float, ...] = ()
+    pair: tuple[int, str] = (1, "a")
+
+
+def test_blocks_with_other_annotations_are_written_and_read() -> None:
+    built = Algorithm(objective=Mode("b", (0.5, 1.0), (2, "c")))
+    assert parse(text(built)) == built == parse(f"fedavg + {__name__}:Mode('b', [0.5, 1.0], (2, 'c'))")
+    with pytest.raises(ValueError, match="mode takes Literal"):
+        parse(f"{__name__}:Mode('c')")

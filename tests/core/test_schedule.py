@@ -76,6 +76,8 @@ def test_a_cosine_ends_with_the_run_or_the_visit() -> None:
         ("warmup(2) + warmup(3)", "write one term, or warmup(n) and then one other"),
         ("warmup(2) + step(3) + cosine", "write one term, or warmup(n) and then one other"),
         ("", "has an empty term"),
+        ("", 'write names joined by +, for example "cosine"'),
+        ("step(30)(2)", 'write one pair of brackets, for example "cosine"'),
     ],
 )
 def test_bad_texts_are_rejected(text: str, message: str) -> None:
@@ -197,6 +199,18 @@ def test_a_visit_whose_steps_all_have_the_rate_0_is_idle(method: str) -> None:
     assert not record.visits and {r.reason for r in record.rejections} == {Reason.IDLE}
     _, record = some.round(some.start())
     assert len(record.visits) == 4 and record.moved > 0
+
+
+def test_a_decay_that_grows_beyond_a_float_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"learning rate of round 1025 is beyond .* decay=2.0; set decay to 1 or less"):
+        Local(decay=2.0).check_rates(0, 1100)
+
+
+def test_the_factors_of_a_visit_are_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    local, built = Local(step_schedule="warmup(3) + cosine"), list[int]()
+    expected = [sum(local.factor(step, 317) ** power for step in range(317)) for power in (1, 2)]
+    monkeypatch.setattr(Schedule, "ending", lambda self, end: built.append(end) or self)
+    assert [local.factors(317), local.factors(317, 2)] == expected and local.share(317) > 0 and not built
 
 
 def test_a_function_by_reference() -> None:

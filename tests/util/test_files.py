@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from undrift.util import files
-from undrift.util.files import delete_temporary, replacing, sync_folder, write
+from undrift.util.files import StorageError, delete_temporary, make_private, replacing, sync_folder, write
 
 
 def test_a_file_is_replaced_with_its_permissions(tmp_path: Path) -> None:
@@ -61,3 +61,10 @@ def test_what_a_kill_leaves_is_told_by_its_name(tmp_path: Path) -> None:
     (tmp_path / ".folder.0123456789ab.new" / "deep").mkdir(parents=True)
     delete_temporary(tmp_path)
     assert sorted(item.name for item in tmp_path.iterdir()) == [".kept.new", "kept"]
+
+
+@pytest.mark.parametrize("inside", ["", "sub"])
+def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(StorageError, match="taken: cannot be written: File exists; a file of this name is in the way"):
+        make_private(tmp_path / "taken" / inside)

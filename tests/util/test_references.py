@@ -31,6 +31,7 @@ def test_resolves_from_the_working_folder(code: Path) -> None:
     ("text", "message"),
     [
         ("their_nets:Nett", r"their_nets:Nett: module 'their_nets' has no 'Nett'; did you mean 'Net'\?"),
+        ("math:pi.foo", r"math:pi.foo: 3.14\d* has no 'foo'; there are none"),
         ("their_other:Net", "no module is named 'their_other'; install it, or start in the folder"),
         ("their_broken:Net", "their_broken needs 'not_installed_anywhere', which is missing"),
         ("their_faulty:Net", "importing it failed with ZeroDivisionError"),

@@ -70,7 +70,7 @@ from undrift.core import presets
 from undrift.core.algorithm import Algorithm
 from undrift.util.kinds import check_kinds
 from undrift.util.literals import annotations_of
-from undrift.util.names import unknown_name
+from undrift.util.names import normalized, unknown_name
 from undrift.util.plugins import PluginGroup
 from undrift.util.references import Reference
 
@@ -149,14 +149,16 @@ def function(name: str) -> Callable[..., Algorithm]:
     """The function that builds an algorithm.
 
     Args:
-        name: its name in `undrift list`, which has those of plug-ins; or a reference, `mypackage.methods:mymethod`.
+        name: its name in `undrift list`, which has those of plug-ins, whatever its case, dashes and underscores; or a
+            reference, `mypackage.methods:mymethod`.
 
     Example:
-        >>> function("fedsam").__name__
+        >>> function("FedSAM").__name__
         'fedsam'
     """
-    if name in ALGORITHMS:
-        return ALGORITHMS[name]
+    ours = next((own for own in ALGORITHMS if normalized(own) == normalized(name)), None)
+    if ours is not None:
+        return ALGORITHMS[ours]
     plugin, reference = METHODS.find(name), Reference.parse(name)
     if plugin is None and reference is None:
         raise ValueError(unknown_name("algorithm", name, {**ALGORITHMS, **METHODS.known()}))

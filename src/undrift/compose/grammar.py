@@ -59,7 +59,8 @@ class _Term:
     others: tuple[str, ...] = ()
     """Terms that put the same part into other places."""
     given: frozenset[str] | None = None
-    """The arguments that the term of a block or a filter gives; None for an algorithm, or a term that extends one."""
+    """What the term of a block or a filter gives, or what is not a default if a function makes it; None for an
+    algorithm, or a term that extends one."""
 
     def over(self, place: _Place, host: "_Term") -> AnyBlock | None:
         """Its block in place of one of an algorithm that it extends, with what that one sets and the term does not."""
@@ -174,7 +175,10 @@ def _read(source: str, perturbed: bool) -> _Term:
         return _Term(source, _fills(part))
     name = term.name if term.reference else next((own for own, kind in parts().items() if kind is make), term.name)
     placed = _placed(source, part, term.slot or _home(part, perturbed), f"{name}{term.brackets}")
-    return replace(placed, given=frozenset(signature(make).bind(*positional, **named).arguments))
+    if make is type(part):
+        return replace(placed, given=frozenset(signature(make).bind(*positional, **named).arguments))
+    own = (f.name for f in fields(part) if getattr(part, f.name) != f.default)  # what a function of one's own sets
+    return replace(placed, given=frozenset(own))
 
 
 def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
@@ -227,8 +231,8 @@ def _fills(algorithm: Algorithm) -> Filled:
     """The places in which an algorithm differs from FedAvg, in the order of a round."""
     out: Filled = {}
     for slot, block in algorithm.slots():
-        if isinstance(block, Filters):
-            chosen = {place: getattr(block, place) for place in FILTERED}
+        chosen = {place: getattr(block, place) for place in FILTERED} if isinstance(block, Filters) else {}
+        if any(part is not None for part in chosen.values()):
             out |= {_Place(slot, place): part for place, part in chosen.items() if part is not None}
         elif block != getattr(Algorithm, slot):
             out[_Place(slot)] = block

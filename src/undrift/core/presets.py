@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from undrift.util.names import suggest
+from undrift.util.names import normalized, suggest
 
 Values = Mapping[str, Any]
 
@@ -43,8 +43,9 @@ class Preset:
     methods: Mapping[str, MethodPreset] = field(default_factory=dict)
 
     def of(self, method: str) -> MethodPreset:
-        """What it sets for a method: nothing, if it does not mention it."""
-        return self.methods.get(method, MethodPreset())
+        """What it sets for a method, whatever the case, dashes and underscores of its name: nothing if it is absent."""
+        named = {normalized(name): values for name, values in self.methods.items()}
+        return named.get(normalized(method), MethodPreset())
 
 
 _PROTOCOL = {"lr": 0.1, "decay": 0.998, "weight_decay": 1e-3, "clip": 10.0, "epochs": 5, "batch_size": 50}

@@ -150,7 +150,7 @@ class Schedule:
 def _parsed(text: str) -> Schedule:
     """Every term by its name, a warm-up first."""
     terms: list[_Warmup | _Decay] = []
-    for source in split(text):
+    for source in split(text, EXAMPLES):
         name, bracket, inner = source.partition("(")
         if Reference.parse(source) is not None:
             _function(source)
@@ -159,7 +159,7 @@ def _parsed(text: str) -> Schedule:
         if name.strip() not in _NAMES:
             raise ValueError(f"schedule: no schedule is named {name.strip()!r}; {suggest(name.strip(), _NAMES)}")
         kind: Callable[..., _Warmup | _Decay] = _NAMES[name.strip()]
-        terms.append(called(kind, bracketed(bracket + inner, source), source))
+        terms.append(called(kind, bracketed(bracket + inner, source, EXAMPLES), source))
     warmup = terms.pop(0) if isinstance(terms[0], _Warmup) else None
     if len(terms) > 1 or isinstance(terms[0] if terms else None, _Warmup):
         raise ValueError(f"schedule: {text!r}: write one term, or warmup(n) and then one other, {EXAMPLES}")

@@ -24,6 +24,7 @@ _ADVICE = {
     errno.ELOOP: "a symbolic link is not followed: put the folder or file itself there",
     errno.ENOTDIR: "a symbolic link is not followed: put the folder itself there",
     errno.ENOENT: "its folder must exist",
+    errno.EEXIST: "a file of this name is in the way: move it, or choose another folder",
 }
 
 

@@ -6,12 +6,13 @@ form `name:0.1,key=value` without parentheses and quotes, parsed by `short`. `ca
 
 import ast
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import lru_cache
-from inspect import signature
+from inspect import Parameter, signature
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 LONGEST = 2000
 """The longest text in characters; Python's own parser needs a bound on its input."""
@@ -25,14 +26,20 @@ Arguments = tuple[list[object], dict[str, object]]
 T = TypeVar("T")
 
 
-def split(text: str) -> list[str]:
-    """The terms of a text, split at each "+" outside parentheses, brackets and quotes."""
+def split(text: str, example: str = "for example scaffold + sam(rho=0.05)") -> list[str]:
+    """The terms of a text, split at each "+" outside parentheses, brackets and quotes.
+
+    Args:
+        text: terms joined by "+".
+        example: what to write, for the error.
+    """
     if len(text) > LONGEST:
         raise ValueError(f"a composition has at most {LONGEST} characters, got {len(text)}")
-    terms, depth, quote = [""], 0, ""
-    for before, char in zip(" " + text, text, strict=False):
+    terms, depth, quote, escaped = [""], 0, "", False
+    for char in text:
         if quote:
-            quote = "" if char == quote and before != "\\" else quote
+            quote = "" if char == quote and not escaped else quote
+            escaped = char == "\\" and not escaped
         elif char in "'\"":
             quote = char
         else:
@@ -43,16 +50,17 @@ def split(text: str) -> list[str]:
             terms[-1] += char
     terms = [term.strip() for term in terms]
     if not all(terms):
-        raise ValueError(f"{text!r} has an empty term; write names joined by +, for example scaffold + sam(rho=0.05)")
+        raise ValueError(f"{text!r} has an empty term; write names joined by +, {example}")
     return terms
 
 
-def bracketed(text: str, source: str) -> Arguments:
+def bracketed(text: str, source: str, example: str = "for example sam(rho=0.05)") -> Arguments:
     """Arguments in parentheses, parsed as Python literals; "" has none.
 
     Args:
         text: "" or arguments in parentheses, positional or named.
         source: what to call the text in errors.
+        example: what to write, for the error.
     """
     try:
         with warnings.catch_warnings():
@@ -61,7 +69,7 @@ def bracketed(text: str, source: str) -> Arguments:
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(f"{source!r}: cannot be read: {str(error).partition(' (')[0]}") from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise ValueError(f"{source!r}: write one pair of brackets, for example sam(rho=0.05)")
+        raise ValueError(f"{source!r}: write one pair of brackets, {example}")
     named = {word.arg or ANY: _literal(word.value, source) for word in call.keywords}
     if len(named) < len(call.keywords):
         raise ValueError(f"{source!r}: an argument is named twice; name it once")
@@ -126,8 +134,14 @@ def called(make: Callable[..., T], arguments: Arguments, source: str) -> T:
         known = ", ".join(map(str, takes.parameters.values())) or "no arguments"
         raise ValueError(f"{source!r}: {error}; it takes {known}") from None
     for name, value in bound.arguments.items():
+        kind = takes.parameters[name].kind
         try:
-            bound.arguments[name] = fitted(make, name, value)
+            if kind is Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(fitted(make, name, x) for x in value)
+            elif kind is Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {key: fitted(make, name, x) for key, x in value.items()}
+            else:
+                bound.arguments[name] = fitted(make, name, value)
         except TypeError as error:
             raise ValueError(f"{source!r}: {error}") from None
     return make(*bound.args, **bound.kwargs)
@@ -143,7 +157,7 @@ def fitted(make: Callable[..., object], name: str, value: object) -> object:
     try:
         return _as(value, hint)
     except TypeError:
-        raise TypeError(f"{name} takes {getattr(hint, '__name__', None) or hint}, got {value!r}") from None
+        raise TypeError(f"{name} takes {_shown(hint)}, got {value!r}") from None
 
 
 def scalars(make: Callable[..., object], *without: str) -> dict[str, Any]:
@@ -199,8 +213,12 @@ def check_scalars(given: Mapping[str, object], known: Mapping[str, Any], source:
         try:
             _as(value, hint)
         except TypeError:
-            takes = getattr(hint, "__name__", None) or hint
-            raise ValueError(f"{source}: {name} takes {takes}, got {value!r}") from None
+            raise ValueError(f"{source}: {name} takes {_shown(hint)}, got {value!r}") from None
+
+
+def _shown(hint: Any) -> str:
+    """An annotation as it is written."""
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "").replace("collections.abc.", "")
 
 
 def written(value: object) -> str:
@@ -210,7 +228,8 @@ def written(value: object) -> str:
     return repr(value)
 
 
-_BUILTIN = (bool, int, float, str, tuple, object)  # matched by exact type, not by isinstance
+_BUILTIN = (bool, int, float, str, tuple, list)  # matched by exact type, not by isinstance
+_LISTS = {list: list, MutableSequence: list, tuple: tuple, Sequence: tuple, Collection: tuple, Iterable: tuple}
 
 
 def _is_scalar(hint: Any) -> bool:
@@ -231,21 +250,35 @@ def annotations_of(make: Callable[..., object]) -> dict[str, Any]:
 
 def _as(value: object, hint: Any) -> object:
     """A value as one of the types that a hint allows."""
-    if hint is Any:
-        return value
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if (NoneType if value is None else type(value)) in kinds:
+    if Any in kinds or object in kinds or (NoneType if value is None else type(value)) in kinds:
         return value
-    if isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type) and kind not in _BUILTIN)):
-        return value
-    if float in kinds and type(value) is int:
+    plain = [kind for kind in kinds if isinstance(kind, type) and get_origin(kind) is None and kind not in _BUILTIN]
+    if isinstance(value, tuple(plain)) or (float in kinds and type(value) is int):
         return value
     if float in kinds and isinstance(value, float):
         return float(value)
-    sequences = [kind for kind in kinds if get_origin(kind) is tuple]
-    if sequences and isinstance(value, tuple | list):
-        return tuple(_as(item, get_args(sequences[0])[0]) for item in value)
+    allowed = [x for kind in kinds if get_origin(kind) is Literal for x in get_args(kind)]
+    if any(type(x) is type(value) and x == value for x in allowed):
+        return value
+    for kind in kinds if isinstance(value, tuple | list) else ():
+        with suppress(TypeError):
+            return _as_list(value, kind)
+    if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):  # a number of NumPy or torch
+        return _as(value.item(), hint)
     raise TypeError
+
+
+def _as_list(values: tuple[object, ...] | list[object], kind: Any) -> object:
+    """Values as the tuple or list that an annotation names, each as the type that it has there."""
+    make, args = _LISTS.get(get_origin(kind) or kind), get_args(kind)
+    if make is None:
+        raise TypeError
+    fixed = get_origin(kind) is tuple and args[1:] != (...,)
+    if fixed and len(args) != len(values):
+        raise TypeError
+    each = args if fixed else (args or (Any,))[:1] * len(values)
+    return make(_as(x, hint) for x, hint in zip(values, each, strict=True))
 
 
 def _literal(node: ast.expr, source: str) -> object:
@@ -257,6 +290,8 @@ def _literal(node: ast.expr, source: str) -> object:
             return -value
         case ast.Name(id="inf"):
             return float("inf")
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+            return float("-inf")
         case ast.Tuple(elts=items) | ast.List(elts=items):
             return tuple(_literal(item, source) for item in items)
     raise ValueError(

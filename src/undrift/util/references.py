@@ -52,7 +52,8 @@ class Reference:
             try:
                 value = getattr(value, part)
             except AttributeError:
-                advice = suggest(part, [name for name in vars(value) if not name.startswith("_")])
+                known = getattr(value, "__dict__", {})  # a number has none
+                advice = suggest(part, [name for name in known if not name.startswith("_")])
                 raise ValueError(f"{self}: {_called(value)} has no {part!r}; {advice}") from None
         return value
 
