@@ -9,7 +9,7 @@ from hashlib import sha256
 from numbers import Integral, Real
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,10 +281,10 @@ def _entry(client: Any, entry: Any) -> tuple[int, list[tuple[int, int]]]:
                 f"availability of client {client}: [{first}, {end}] must go from a round to a later one{limit}; write "
                 f"[from, to) with from below to{turn}"
             )
-    return period, [(first, end) for first, end in pairs]
+    return period or 0, [(first, end) for first, end in pairs]
 
 
-def _count(x: Any) -> bool:
+def _count(x: Any) -> TypeGuard[int]:
     """Whether x is an integer and not a boolean."""
     return isinstance(x, int) and not isinstance(x, bool)
 

@@ -139,7 +139,7 @@ def _moved(x: Any, device: torch.device, *, non_blocking: bool) -> Any:
     if isinstance(x, Broadcast | ClientState | Upload | ServerState):
         return replace(x, **{field.name: part(getattr(x, field.name)) for field in fields(x)})
     if isinstance(x, PackedSequence):  # a tuple of which a part stays on the host
-        return x.to(device)
+        return x.to(device)  # type: ignore[arg-type]  # of torch's own stub
     return _mapped(part, x, lambda other: other.to(device) if hasattr(other, "to") else other)
 
 

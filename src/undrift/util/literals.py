@@ -261,7 +261,7 @@ def _as(value: object, hint: Any) -> object:
     allowed = [x for kind in kinds if get_origin(kind) is Literal for x in get_args(kind)]
     if any(type(x) is type(value) and x == value for x in allowed):
         return value
-    for kind in kinds if isinstance(value, tuple | list) else ():
+    for kind in kinds:
         with suppress(TypeError):
             return _as_list(value, kind)
     if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):  # a number of NumPy or torch
@@ -269,10 +269,10 @@ def _as(value: object, hint: Any) -> object:
     raise TypeError
 
 
-def _as_list(values: tuple[object, ...] | list[object], kind: Any) -> object:
+def _as_list(values: object, kind: Any) -> object:
     """Values as the tuple or list that an annotation names, each as the type that it has there."""
     make, args = _LISTS.get(get_origin(kind) or kind), get_args(kind)
-    if make is None:
+    if make is None or not isinstance(values, tuple | list):
         raise TypeError
     fixed = get_origin(kind) is tuple and args[1:] != (...,)
     if fixed and len(args) != len(values):
