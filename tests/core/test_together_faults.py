@@ -57,6 +57,22 @@ def test_one_that_fails_takes_no_other_along() -> None:
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
+class Recurrent(nn.Module):
+    """A layer that torch does not vectorise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.LSTM(5, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.unsqueeze(1))[0][:, -1])
+
+
+def test_a_layer_that_cannot_be_vectorised_says_how_to_do_without() -> None:
+    with pytest.raises(RuntimeError, match=r"Batching rule.*; set together to 1"):
+        Simulation("fedavg", task(Recurrent), Local(together=2)).run(1)
+
+
 def test_an_error_of_vmap_says_how_to_do_without() -> None:
     class Reading(nn.Linear):
         """Reads a number in its pass."""

@@ -132,7 +132,7 @@ def train_group(
 def _failed_alone(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
     """The error of a client's steps; one of vmap's says how to do without."""
     found = failed(blocks, error, round, client, step)
-    if "vmap" in str(error):
+    if "vmap" in str(error) or "Batching rule" in str(error):
         found = ClientError(f"{found}; set together to 1")
     found.__cause__ = error
     return found
