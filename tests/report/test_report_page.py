@@ -73,9 +73,11 @@ def test_methods_and_how_to_make_it_again(material: Material, folder: Path, monk
     assert "undrift compare compare.toml --out toys" in html and "abababababababab" in html
     assert str(folder.parent) not in html
     run = material.runs[0]
-    composed = Config.build({**run.config.model_dump(), "method": "scaffold + sam(rho=0.05)"})
-    group = replace(material.groups[0], runs=(replace(run, config=composed),))
-    assert methods(replace(material, groups=(group,)))[0].card.title == "A composition of blocks."
+    for method, name in (("scaffold + sam(rho=0.05)", "scaffold + sam(rho=0.05)"), ("FedSAM", "fedsam")):
+        config = Config.build({**run.config.model_dump(), "method": method})
+        group = replace(material.groups[0], runs=(replace(run, config=config),))
+        card = methods(replace(material, groups=(group,)))[0].card
+        assert card.name == name and (card.title == "A composition of blocks.") == ("+" in method)
 
 
 def test_command(folder: Path, tmp_path: Path) -> None:

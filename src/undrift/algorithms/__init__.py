@@ -145,6 +145,19 @@ METHODS = PluginGroup("undrift.methods", (*ALGORITHMS, *_blocks))
 """The algorithms of plug-ins; they cannot have the name of an algorithm or a block of ours."""
 
 
+def listed(name: str) -> str | None:
+    """The name of an algorithm of ours as `undrift list` writes it; None if there is none of that name.
+
+    Args:
+        name: with any case, dashes and underscores.
+
+    Example:
+        >>> listed("Fed_SAM"), listed("fedavg + sam")
+        ('fedsam', None)
+    """
+    return next((own for own in ALGORITHMS if normalized(own) == normalized(name)), None)
+
+
 def function(name: str) -> Callable[..., Algorithm]:
     """The function that builds an algorithm.
 
@@ -156,7 +169,7 @@ def function(name: str) -> Callable[..., Algorithm]:
         >>> function("FedSAM").__name__
         'fedsam'
     """
-    ours = next((own for own in ALGORITHMS if normalized(own) == normalized(name)), None)
+    ours = listed(name)
     if ours is not None:
         return ALGORITHMS[ours]
     plugin, reference = METHODS.find(name), Reference.parse(name)
@@ -194,4 +207,4 @@ def make(name: str, *, preset: str | None = None, **arguments: object) -> Algori
     return made
 
 
-__all__ = ["ALGORITHMS", "METHODS", "function", "make", *sorted(f.__name__ for f in ALGORITHMS.values())]
+__all__ = ["ALGORITHMS", "METHODS", "function", "listed", "make", *sorted(f.__name__ for f in ALGORITHMS.values())]

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from undrift.algorithms import ALGORITHMS
+from undrift.algorithms import listed
 from undrift.compose.cards import Card, card, family
 from undrift.core.algorithm import cost
 from undrift.experiment.config import Config
@@ -137,8 +137,8 @@ def methods(material: Material) -> list[Method]:
 
 def _card(config: Config) -> Card:
     """The card of a method; for a composition, one with its blocks and cost only."""
-    if config.method in ALGORITHMS:
-        return card(config.method)
+    if (name := listed(config.method)) is not None:
+        return card(name)
     algorithm = config.algorithm()
     title = "A composition of blocks."
     return Card(config.method, family(algorithm), title, "", "", config.method, (), cost(algorithm), (), "", ())

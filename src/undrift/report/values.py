@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from undrift.algorithms import ALGORITHMS
+from undrift.algorithms import ALGORITHMS, listed
 from undrift.experiment.config import Config
 from undrift.experiment.expand import flat, value_name
 from undrift.report.loaded import LoadedRun, ReportError
@@ -66,9 +66,9 @@ def _look_up(run: LoadedRun, name: str) -> Found:
 
 def _arguments(config: Config) -> dict[str, Any]:
     """The arguments of a named method, defaults included; a composition has none."""
-    if config.method not in ALGORITHMS:
+    if (name := listed(config.method)) is None:
         return {}
-    parameters = inspect.signature(ALGORITHMS[config.method]).parameters.values()
+    parameters = inspect.signature(ALGORITHMS[name]).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     return {**defaults, **config.arguments}
 
