@@ -60,7 +60,7 @@ class _Constant:
             self.version = self.own._version
 
 
-Aside = list[tuple[_Constant, Tensor | None, Tensor | None]]
+Constants = list[tuple[_Constant, Tensor | None, Tensor | None]]
 """Buffers that do not travel, as they were: the tensor of each and a copy of it; None where it had its first values."""
 
 
@@ -110,18 +110,18 @@ class Buffers:
         for x in self._constants:
             x.reset()
 
-    def aside(self) -> Aside:
-        """The buffers that do not travel as they are now, for `back`; what never changes is not copied."""
+    def constants(self) -> Constants:
+        """The buffers that do not travel as they are now, for `restore`; what never changes is not copied."""
         if not self._constants:
             return []
         present = [(x, None if x.fresh else x.owner._buffers[x.name]) for x in self._constants]
         return [(x, now, None if now is None else now.detach().clone()) for x, now in present]
 
-    def back(self, saved: Aside) -> None:
+    def restore(self, saved: Constants) -> None:
         """Make the buffers that do not travel what they were; a backward pass still to come need not know.
 
         Args:
-            saved: what `aside` returned.
+            saved: what `constants` returned.
         """
         for x, tensor, values in saved:
             if tensor is None or values is None:

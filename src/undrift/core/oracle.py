@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from undrift.core.buffers import Aside
+from undrift.core.buffers import Constants
 from undrift.core.modules import eager, plain_name
 from undrift.core.precision import LossScale, Precision, autocast, full
 from undrift.core.random import Streams, seed_streams, set_streams, streams
@@ -186,15 +186,15 @@ class Oracle:
             self._stream = streams(device)
             set_streams(device, outer)
 
-    def _saved(self) -> tuple[tuple[Tensor, Tensor] | None, Aside]:
+    def _saved(self) -> tuple[tuple[Tensor, Tensor] | None, Constants]:
         """All buffers as they are now."""
-        return self.model.statistics() if self._has_buffers else None, self.model.others.aside()
+        return self.model.statistics() if self._has_buffers else None, self.model.others.constants()
 
-    def _restore(self, statistics: tuple[Tensor, Tensor] | None, others: Aside) -> None:
+    def _restore(self, statistics: tuple[Tensor, Tensor] | None, others: Constants) -> None:
         """Put all buffers back."""
         if statistics is not None:
             self.model.restore(*statistics)
-        self.model.others.back(others)
+        self.model.others.restore(others)
 
     def _go(self, point: Vector) -> None:
         """Make a vector the model's weights; copies of them are written anew, since the vector may have changed."""
