@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 _WRAPPED = "_orig_mod"
 """The attribute in which `torch.compile` keeps the module it was given."""
@@ -61,6 +62,30 @@ def load_plain(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     given = {plain_name(name): x for name, x in state.items()}
     own = {plain_name(name): name for name in module.state_dict()}
     module.load_state_dict({own.get(name, name): x for name, x in given.items()})
+
+
+def to_train(module: nn.Module) -> nn.Module:
+    """The model itself in training mode, but for batch normalisation that is frozen: it stays in evaluation mode.
+
+    It is frozen if it is in evaluation mode, though the model is not, and has no parameter that requires a gradient.
+
+    Args:
+        module: the model, as it was made.
+
+    Example:
+        >>> norm = nn.BatchNorm1d(2).requires_grad_(False).eval()
+        >>> to_train(nn.Sequential(nn.Linear(2, 2), norm)), norm.training
+        (Sequential(
+          (0): Linear(in_features=2, out_features=2, bias=True)
+          (1): BatchNorm1d(2, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
+        ), False)
+    """
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)] if module.training else []
+    frozen = [x for x in norms if not x.training and not any(p.requires_grad for p in x.parameters())]
+    module.train()
+    for part in frozen:
+        part.eval()
+    return module
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -17,6 +17,7 @@ from torch import Generator, nn
 
 from undrift.core.client import ClientError, starting_loss, train, tuning
 from undrift.core.gate import Gate
+from undrift.core.modules import to_train
 from undrift.core.place import home, place_of
 from undrift.core.precision import autocast
 from undrift.core.random import generator, seeded
@@ -55,7 +56,8 @@ class Worker:
         self.job = job
         self.store = MemoryStore() if store is None else store
         self.place = place_of(job.device, job.resident)
-        self.model = bind(self.place.to(job.task.model().train()))
+        self.model = bind(self.place.to(to_train(job.task.model())))
+        self._modes = [(part, part.training) for part in self.model.module.modules()]
         self.task = job.task.placed(self.place) if isinstance(job.task, Placed) and not self.place.host else job.task
         self.failure: Exception | None = None
         self._reads_once = isinstance(job.task, ReadsOnce) and job.task.reads_once
@@ -79,6 +81,7 @@ class Worker:
             cohort: how many clients take part in the round in all.
         """
         job = self.job
+        self._ready()
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
         partial, sent = Partial(gate.total()), self.place.to(broadcast)
         each = together(self, sent, clients, accepted, gate) if job.local.together > 1 else None
@@ -113,6 +116,7 @@ class Worker:
         A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
         The upload is on the host.
         """
+        self._ready()
         sent = self.place.to(broadcast)
         if self.job.local.together > 1:
             known = {} if accepted is None else {client: accepted}
@@ -210,8 +214,9 @@ class Worker:
     def personal(self, client: int, state: ServerState) -> nn.Module:
         """The worker's model, set to what a client is evaluated with after a round, tuned if the method says so.
 
-        It is valid until the worker is used again.
+        It is in evaluation mode, and valid until the worker is used again.
         """
+        self._ready()
         job, algorithm = self.job, self.job.algorithm
         accepted = state.accepted.get(client)
         kept = None if accepted is None else self.store.load(client, accepted)
@@ -224,7 +229,14 @@ class Worker:
             self._train(client, examples, self.place.to(send(tuner.algorithm, begun)), None, tuner, None)
         else:
             self.model.load(w, *statistics)
-        return self.model.module
+        return self.model.module.eval()
+
+    def _ready(self) -> None:
+        """Put the model into its modes of training, whatever was done to a personal model since."""
+        for part, training in self._modes:
+            part.training = training
+        for parameter in self.model.parameters:
+            parameter.grad = None
 
     def _train(
         self,

@@ -15,6 +15,7 @@ from undrift.core import server
 from undrift.core.block import Spectral
 from undrift.core.client import ClientError, train
 from undrift.core.gate import Gate
+from undrift.core.modules import to_train
 from undrift.core.oracle import Oracle
 from undrift.core.place import Place, home, place_of
 from undrift.core.precision import full
@@ -164,7 +165,7 @@ def standing(model: Bound, w: Vector) -> Iterator[None]:
     buffers, counts = model.statistics()
     try:
         model.place(w.to(model.w))
-        model.module.train()
+        to_train(model.module)
         yield
     finally:
         model.place(model.w)
