@@ -1,5 +1,9 @@
 """The arguments that simulations and strategies share, checked by kind: the method, the model, the task, `Local`."""
 
+from collections.abc import Iterable
+from operator import index
+from typing import SupportsIndex
+
 from torch import nn
 
 from undrift.compose.build import make
@@ -53,10 +57,65 @@ def check_task(where: str, task: object) -> None:
         )
 
 
-def check_client(task: Task, client: int) -> None:
-    """Raise if a task has no client of this number."""
-    if not 0 <= client < task.population:
-        raise ValueError(f"there is no client {client}: the clients are numbered from 0 to {task.population - 1}")
+def whole_number(name: str, value: object, least: int = 0, what: str = "") -> int:
+    """A whole number as Python's own; NumPy's and torch's are taken, booleans and fractions are not.
+
+    Args:
+        name: the argument, for errors.
+        value: what was given.
+        least: the smallest that can work.
+        what: what it counts, for errors.
+
+    Example:
+        >>> import numpy
+        >>> whole_number("seed", numpy.int64(3))
+        3
+    """
+    sound = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    try:
+        found = index(value) if isinstance(value, SupportsIndex) else 0
+    except (TypeError, ValueError):
+        sound, found = False, 0
+    what = what and f", {what}"
+    if not sound:
+        raise TypeError(f"{name} must be a whole number of {least} or more{what}, got {value!r}")
+    if found < least:
+        raise ValueError(f"{name} must be {least} or more{what}, got {found}")
+    return found
+
+
+def check_client(task: Task, client: object) -> int:
+    """The number of a client as Python's own; raises if the task has no client of this number."""
+    population = task.population
+    try:
+        found = whole_number("client", client)
+    except TypeError:
+        raise TypeError(
+            f"a client is a whole number from 0 to {population - 1}, got {client!r} of type {_kind(client)}"
+        ) from None
+    except ValueError:
+        found = -1
+    if not 0 <= found < population:
+        raise ValueError(f"there is no client {client}: the clients are numbered from 0 to {population - 1}")
+    return found
+
+
+def check_clients(task: Task, clients: object, *, once: bool = True) -> list[int]:
+    """The numbers of clients as a list, each of which the task has; none comes twice.
+
+    Args:
+        task: says how many there are.
+        clients: a sequence, an array or a tensor of numbers.
+        once: raise if one is named twice.
+    """
+    if not isinstance(clients, Iterable) or isinstance(clients, str | bytes):
+        raise TypeError(f"clients must be a list of clients' numbers, [0, 3, 5], got {clients!r}")
+    found = [check_client(task, client) for client in clients]
+    different = list(dict.fromkeys(found))
+    if once and len(different) < len(found):
+        twice = next(client for client in different if found.count(client) > 1)
+        raise ValueError(f"clients: client {twice} is named twice; name each client once")
+    return different
 
 
 def _kind(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from time import perf_counter
 from typing import Self
 
@@ -10,27 +10,26 @@ from torch import nn
 
 from undrift.core import server
 from undrift.core.algorithm import Algorithm
-from undrift.core.oracle import Oracle
 from undrift.core.participation import Participation, Trace, Weights
 from undrift.core.place import Place, place_of
-from undrift.core.random import generator
 from undrift.core.reduce import Total
 from undrift.core.report import Reported
-from undrift.core.samples import Samples
 from undrift.core.selection import Candidates, selected
-from undrift.core.task import HasProxy, Task
+from undrift.core.task import Task
 from undrift.core.types import Broadcast, Local, ServerState
-from undrift.core.vector import Bound, Layout, bind, layout_of
-from undrift.engine.arguments import check_client, check_local, check_task, read_method
+from undrift.core.vector import Layout, bind, layout_of
+from undrift.engine.arguments import check_client, check_clients, check_local, check_task, read_method, whole_number
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.device import resolve
 from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.job import Job, Score
 from undrift.engine.partial import Partial
+from undrift.engine.proxy import Proxy
 from undrift.engine.quarantine import Quarantine, QuarantineList
 from undrift.engine.record import Record
 from undrift.engine.reports import columns
+from undrift.engine.state_form import StateForm
 from undrift.engine.worker import Worker
 from undrift.util.bar import Bar
 from undrift.util.history import History
@@ -89,8 +88,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
-        if self.seed < 0:
-            raise ValueError(f"seed must be 0 or more, got {self.seed}")
+        self.seed, self.depth = whole_number("seed", self.seed), whole_number("depth", self.depth)
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
         algorithm = self.algorithm = read_method("Simulation", self.algorithm)
         check_task("Simulation", self.task)
@@ -162,7 +160,9 @@ class Simulation:
                 `history`; or a number: every so many rounds the task's own test.
             every: how many rounds lie between two evaluations with a function; the last round is always evaluated.
         """
-        last, test = state or self.start(), Evaluator(self.task, evaluate, every)
+        rounds = whole_number("rounds", rounds, what="the rounds to add")
+        last = self.start() if state is None else self._form.check(state)
+        test = Evaluator(self.task, evaluate, every)
         with Bar(rounds, progress) as bar:
             for done, (last, _) in enumerate(self.rounds(rounds, last), 1):  # noqa: B020  the last one is the result
                 if test.due(last.round, done == rounds):
@@ -173,9 +173,8 @@ class Simulation:
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
         """Train for some rounds and yield the state and a record after each."""
-        if rounds < 0:
-            raise ValueError(f"rounds must be 0 or more, the rounds to add, got {rounds}")
-        state = state or self.start()
+        rounds = whole_number("rounds", rounds, what="the rounds to add")
+        state = self.start() if state is None else self._form.check(state)
         self.local.check_rates(state.round, rounds)
         self.history.rewind(state.round)
         for _ in range(rounds):
@@ -192,22 +191,24 @@ class Simulation:
             state: the state before it.
             clients: who takes part; None selects them.
         """
-        broadcast = server.send(self.job.algorithm, state)
+        broadcast = server.send(self.job.algorithm, self._form.check(state))
         asked: set[int] = set()
         out: dict[int, str] = {}
         if clients is None:
             selected, held = self.select(state, broadcast, asked), self.quarantined.out(state.round)
             out = {client: str(held[client]) for client in selected if client in held}
-            clients = [client for client in selected if client not in held]
-        tell("round %d, %d clients", state.round + 1, len(clients))
-        partial = self.collect(broadcast, clients, state.accepted)
+            chosen = [client for client in selected if client not in held]
+        else:
+            chosen = check_clients(self.task, clients)
+        tell("round %d, %d clients", state.round + 1, len(chosen))
+        partial = self.collect(broadcast, chosen, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
         rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
         absent = tuple(sorted({**partial.absent, **out}.items()))
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
         reports = columns(self.job.algorithm, visits, reported)
-        others = len(asked.difference(clients))
+        others = len(asked.difference(chosen))
         begun = self.quarantined.take(state.round, rejections)
         return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others, begun)
 
@@ -227,23 +228,10 @@ class Simulation:
         reported: Reported | None = None,
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
-        proxy = self.proxy(broadcast) if self.job.algorithm.needs.proxy else None
+        proxy = self._proxy.samples(broadcast) if self.job.algorithm.needs.proxy else None
         population, layout = self.task.population, self._layout
         settings = (population, self.local, layout, proxy, reported, self.bound)
         return server.close(self.job.algorithm, state, broadcast, total, *settings)
-
-    def proxy(self, broadcast: Broadcast) -> Samples:
-        """Losses and gradients on the task's proxy data, with the running statistics that were broadcast."""
-        task = self.task
-        if not isinstance(task, HasProxy):
-            raise TypeError(
-                f"aggregation={type(self.job.algorithm.aggregation).__name__} needs proxy data at the server: "
-                f"give the task a method proxy(); {type(task).__name__} has none"
-            )
-        model, place, random = self._server_model, self.place, partial(generator, self.seed, broadcast.round, -1)
-        model.restore(broadcast.buffers, broadcast.counts)
-        oracle = Oracle(model, partial(self.task.loss, model.module), random)
-        return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
 
     @cached_property
     def _layout(self) -> Layout:
@@ -251,14 +239,18 @@ class Simulation:
         return layout_of(self.task.model())
 
     @cached_property
-    def _server_model(self) -> Bound:
-        """The server's own model, to evaluate others on proxy data."""
-        return bind(self.place.to(self.task.model().train()))
+    def _form(self) -> StateForm:
+        """What a state must have in common with this model and this method."""
+        return StateForm.of(self.job.algorithm, bind(self.task.model()))
+
+    @cached_property
+    def _proxy(self) -> Proxy:
+        """The server's own data."""
+        return Proxy(self.job, self.place)
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
-        """The model a client is evaluated with; it is the worker's, and valid until the worker is used again."""
-        check_client(self.task, client)
-        return self.worker.personal(client, state)
+        """The model a client is evaluated with, in evaluation mode: the worker's, valid until that is used again."""
+        return self.worker.personal(check_client(self.task, client), self._form.check(state))
 
     def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
         """Every client's score with its personal model, computed where clients are trained; nan if its state is lost.
@@ -268,7 +260,8 @@ class Simulation:
             clients: the clients.
             score: a function of the task, the model and the client that other processes can import.
         """
-        return self._backend.scores(state, clients, score)
+        chosen = check_clients(self.task, clients, once=False)
+        return self._backend.scores(self._form.check(state), chosen, score)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round as they are drawn at random, without the method's selection."""
