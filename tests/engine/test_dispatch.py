@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("ray")
-from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError
+from ray.exceptions import ActorUnavailableError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 
 from undrift.engine import dispatch
 from undrift.engine.dispatch import Crew, Dispatch, WorkerError
@@ -157,3 +157,25 @@ def test_a_reply_that_was_lost_with_its_node_is_requested_again(clock: Ray) -> N
     workers = [Worker(), Worker()]
     workers[1].script = [dies(workers[1], ObjectLostError("00", None, ""))]
     assert trained(workers, [[1], [2]]) == [[1], [2]]
+
+
+def test_a_worker_that_ray_ended_for_its_memory_is_lost_like_others(clock: Ray) -> None:
+    def killed() -> Any:
+        raise OutOfMemoryError("Task was killed due to the node running low on memory")
+
+    workers = [Worker(killed), Worker()]
+    found = Dispatch(Crew(workers), [[1], [2]], lambda n, chunk: workers[n].train(chunk), retries=1, wait=9.0).replies()
+    assert sorted(found) == [[1], [2]]
+    alone = [Worker(killed, killed)]
+    lost = Dispatch(Crew(alone), [[1]], lambda n, c: alone[n].train(c), retries=1, wait=9.0, work="evaluated")
+    with pytest.raises(WorkerError, match=r"clients 1: their Ray worker died 2 times .* when it is evaluated: do"):
+        list(lost.replies())
+
+
+def test_what_a_task_raises_arrives_as_in_one_process(clock: Ray) -> None:
+    def wrong() -> Any:
+        raise RayTaskError("scores", "Traceback ...", ValueError("client 3 has no test"))
+
+    workers = [Worker(wrong)]
+    with pytest.raises(ValueError, match=r"^client 3 has no test$"):
+        list(Dispatch(Crew(workers), [[3]], lambda n, c: workers[n].train(c), retries=1, wait=9.0).replies())

@@ -53,6 +53,16 @@ def test_a_personal_model_that_cannot_be_tuned_has_no_score(caplog: pytest.LogCa
     assert "client 0 has no score of its personal model: round 2, client 0, step 1" in caplog.text
 
 
+def test_a_score_that_fails_names_the_client() -> None:
+    simulation = Simulation("fedavg", Clinic(), LOCAL)
+    state = simulation.run(2)
+    with pytest.raises(
+        ClientError, match=r"client 3: the score of its personal model after round 2 failed: KeyError: 'f1'; check the"
+    ):
+        simulation.scores(state, [3], lambda task, model, client: {}["f1"])
+    assert simulation.scores(state, [3], lambda task, model, client: torch.tensor(0.5)) == {3: 0.5}
+
+
 def test_a_round_without_clients_has_no_loss() -> None:
     simulation = Simulation("fedavg", Clinic(), LOCAL, availability=lambda client, t: t != 1)
     simulation.run(3)

@@ -32,3 +32,12 @@ def test_chunks_have_equal_cost_and_everybody_once() -> None:
     loads = [sum(costs[client] for client in chunk) for chunk in chunks]
     assert max(loads) - min(loads) <= 7
     assert spread_out({3: 1.0}, 4) == [[3]]
+
+
+def test_a_chunk_has_at_most_as_many_clients_as_asked() -> None:
+    costs = {0: 100.0, **dict.fromkeys(range(1, 12), 1.0)}
+    for count, most in ((4, 3), (6, 2), (12, 1), (3, 4), (3, 5)):
+        chunks = spread_out(costs, count, most)
+        assert max(map(len, chunks)) <= most and sorted(client for chunk in chunks for client in chunk) == list(
+            range(12)
+        )

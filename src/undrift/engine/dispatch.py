@@ -12,7 +12,15 @@ from undrift.util.steps import tell, warn
 
 try:
     import ray
-    from ray.exceptions import ObjectLostError, RayActorError, RayError
+    from ray.exceptions import (
+        NodeDiedError,
+        ObjectLostError,
+        OutOfMemoryError,
+        RayActorError,
+        RayError,
+        RayTaskError,
+        WorkerCrashedError,
+    )
 except ImportError as error:  # pragma: no cover
     raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
@@ -22,6 +30,8 @@ Call = Callable[[int, Chunk], Any]
 Take = Callable[[int, Sequence[Chunk]], int | None]
 """Which of the waiting chunks a worker, by its number, gets next; None if it shall get none of them now."""
 
+_LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
+"""Ray's errors of a worker that is gone: another one can do its work."""
 _LOOK = 1.0  # seconds between two looks at the workers while no reply arrives
 _PATIENT = 60.0  # seconds without a worker, as at the start, of which nothing is said
 ALIVE, DEAD = 2, 4  # Ray's numbers of the states of an actor
@@ -96,12 +106,21 @@ class Dispatch:
         retries: how often a chunk is sent again after its worker died.
         wait: seconds to wait for a worker when none is left.
         take: which chunk a worker gets; None takes the first.
+        work: what is done to the clients, for errors.
     """
 
     def __init__(
-        self, crew: Crew, chunks: Sequence[Chunk], call: Call, *, retries: int, wait: float, take: Take | None = None
+        self,
+        crew: Crew,
+        chunks: Sequence[Chunk],
+        call: Call,
+        *,
+        retries: int,
+        wait: float,
+        take: Take | None = None,
+        work: str = "trained",
     ) -> None:
-        self.crew, self.call, self.retries, self.wait = crew, call, retries, wait
+        self.crew, self.call, self.retries, self.wait, self.work = crew, call, retries, wait, work
         self.take = take if take is not None else lambda _, waiting: 0 if waiting else None
         self.waiting = [(chunk, 0) for chunk in chunks]
         self.running: dict[Any, tuple[int, Chunk, int]] = {}
@@ -119,9 +138,13 @@ class Dispatch:
             number, chunk, tries = self.running.pop(reply)
             try:
                 found = ray.get(reply)
-            except (RayActorError, ObjectLostError) as error:
-                if tries == self.retries:
-                    raise WorkerError(_again_and_again(chunk, tries + 1, error)) from error
+            except RayTaskError as error:  # what the task or a score raised there: the same as in one process
+                if isinstance(error.cause, Exception):
+                    raise error.cause from error
+                raise
+            except _LOST as error:
+                if tries >= self.retries:
+                    raise WorkerError(_again_and_again(chunk, tries + 1, error, self.work)) from error
                 warn("a Ray worker was lost (%s); its clients %s go to another one", _first(error), _names(chunk))
                 self.crew.lose(number)
                 self.waiting.insert(0, (chunk, tries + 1))
@@ -173,25 +196,26 @@ class Dispatch:
         if gone or now - self._since > self.wait:
             left = [chunk for chunk, _ in self.waiting] + [chunk for _, chunk, _ in self.running.values()]
             clients = sorted(client for chunk in left for client in chunk)
-            raise WorkerError(_nobody_left(clients, len(workers), None if gone else self.wait))
+            raise WorkerError(_nobody_left(clients, len(workers), None if gone else self.wait, self.work))
         if not self._warned and now - self._since > _PATIENT:
             self._warned = True
             warn("no Ray worker is running; waiting %g s for one", self.wait)
 
 
-def _again_and_again(chunk: Chunk, times: int, error: Exception) -> str:
+def _again_and_again(chunk: Chunk, times: int, error: Exception, work: str) -> str:
     """The message for clients that seem to end their worker."""
     return (
         f"clients {_names(chunk)}: their Ray worker died {times} times ({_first(error)}). One of them may need too "
-        "much memory or crash the process: train them in one process to see why, or give RayBackend more retries="
+        f"much memory or crash the process when it is {work}: do that in one process, without backend=, to see why, "
+        "use fewer workers, or give RayBackend more retries="
     )
 
 
-def _nobody_left(clients: Chunk, workers: int, wait: float | None) -> str:
+def _nobody_left(clients: Chunk, workers: int, wait: float | None, work: str) -> str:
     """The message for a round that nobody can finish."""
     how = "will be started again" if wait is None else f"was running for {wait:g} s"
     return (
-        f"none of {workers} Ray workers {how}; clients {_names(clients)} of this round are not trained. See "
+        f"none of {workers} Ray workers {how}; clients {_names(clients)} of this round are not {work}. See "
         "`ray status`: add a node or free processors and resume the run, use a smaller pool, or wait longer with "
         "RayBackend(wait=...)"
     )

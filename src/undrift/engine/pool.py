@@ -1,9 +1,7 @@
 """Ray workers: a pool of restartable actors, each with a worker on a processor or a share of a GPU."""
 
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,12 +13,14 @@ import torch
 
 from undrift.core import wire
 from undrift.core.types import Broadcast, ServerState
+from undrift.engine.arguments import whole_number
 from undrift.engine.device import MODULE, plug_in
 from undrift.engine.dispatch import Crew
 from undrift.engine.job import Job, Score
 from undrift.engine.node_store import NodeRoot, NodeStore, own_folder
 from undrift.engine.plan import check_shares
 from undrift.engine.probe import choose
+from undrift.engine.ray_start import count_nodes, resources
 from undrift.engine.store import DiskStore
 from undrift.engine.worker import Worker
 
@@ -133,15 +133,14 @@ class Pool:
     """
 
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
-        if workers < 1:
-            raise ValueError(f"Pool: workers must be 1 or more, got {workers}")
+        workers, threads = whole_number("Pool: workers", workers, 1), whole_number("Pool: threads", threads, 1)
         processors, there = resources(address)
         try:
             check_shares(workers, gpus, there)
         except ValueError as error:
             raise ValueError(f"Pool: {error}") from None
         self.gpus = gpus
-        self.here = address is None
+        self.here = address is None and count_nodes() == 1
         actor: Any = ray.remote(_Actor)
         actor = actor.options(
             num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0
@@ -191,30 +190,6 @@ class Pool:
                 if monotonic() > deadline:
                     raise
                 sleep(0.1)
-
-
-def resources(address: str | None = None) -> tuple[float, int]:
-    """How many processors and GPUs Ray has; it is started if it is not running in this process.
-
-    Args:
-        address: a cluster's address; None starts Ray on this machine.
-    """
-    if not ray.is_initialized():
-        with _own_handler():
-            ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return found.get("CPU", 1.0), int(found.get("GPU", 0))
-
-
-@contextmanager
-def _own_handler() -> Iterator[None]:
-    """Keep a program's own handler of SIGTERM, which Ray would replace with one that ends the process."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

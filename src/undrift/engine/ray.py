@@ -13,6 +13,7 @@ from torch import Tensor
 from undrift.core import wire
 from undrift.core.gate import Gate
 from undrift.core.types import Broadcast, ServerState
+from undrift.engine.arguments import whole_number
 from undrift.engine.backend import DiskBackend
 from undrift.engine.device import kind_of
 from undrift.engine.dispatch import Dispatch, Take
@@ -21,14 +22,12 @@ from undrift.engine.node_store import SCHEME, Homes, NodeReader, NodeRoot
 from undrift.engine.partial import Partial
 from undrift.engine.plan import check_kind
 from undrift.engine.pool import Pool, as_arrays, as_tensors, fitting_pool
+from undrift.engine.ray_start import count_nodes, put
 from undrift.engine.store import DiskStore
 from undrift.engine.visit_cost import VisitCost, spread_out
 from undrift.engine.worker import Worker
 
-try:
-    import ray
-except ImportError as error:  # pragma: no cover
-    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+_WORK = {"serve": "trained", "scores": "evaluated", "losses": "evaluated as a candidate"}
 
 
 class RayBackend(DiskBackend):
@@ -61,13 +60,13 @@ class RayBackend(DiskBackend):
             raise ValueError(f"RayBackend: root must be an absolute path on every node, as node:/var/lib, got {root}")
         self._own_disks = own
         self._homes: Homes | None = None
-        if chunk is not None and chunk < 1:
+        if chunk is not None and type(chunk) is not bool and chunk < 1:
             raise ValueError(f"RayBackend: chunk must be 1 or more clients, or None, got {chunk}")
-        if retries < 0:
-            raise ValueError(f"RayBackend: retries must be 0 or more, got {retries}")
-        if not 0 <= wait < float("inf"):
-            raise ValueError(f"RayBackend: wait must be a number of seconds, 0 or more, got {wait}")
-        self.chunk, self.retries, self.wait = chunk, retries, wait
+        self.chunk = None if chunk is None else whole_number("RayBackend: chunk", chunk, 1)
+        self.retries = whole_number("RayBackend: retries", retries)
+        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+            raise ValueError(f"RayBackend: wait must be a number of seconds, 0 or more, got {wait!r}")
+        self.wait = wait
         self._given = pool
         self._own: Pool | None = None
         self._held: list[Any] = []
@@ -146,7 +145,8 @@ class RayBackend(DiskBackend):
         """The scores of clients, in chunks as in training."""
         sent = {"params": state.params, "buffers": state.buffers, "counts": state.counts}
         found: dict[int, float] = {}
-        for part in self._replies("scores", sent, clients, state.accepted, state.round, score):
+        function = put("the score function", score)
+        for part in self._replies("scores", sent, clients, state.accepted, state.round, function):
             found |= part
         return {client: found[client] for client in clients}
 
@@ -161,8 +161,9 @@ class RayBackend(DiskBackend):
         """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
         pool, homes = self.pool, self.homes
         if not self._held:
-            self._held = [ray.put(self.job)]
-        sent = ray.put(as_arrays(tensors))
+            self._check_root()
+            self._held = [put("the task", self.job)]
+        sent = put("the model", as_arrays(tensors))
         root = str(self.home) if homes is None else homes.find(clients, accepted)
 
         def call(number: int, chunk: list[int]) -> Any:
@@ -173,14 +174,29 @@ class RayBackend(DiskBackend):
         at = root.homes if isinstance(root, NodeRoot) else {}
         chunks = [chunk for group in grouped(clients, at) for chunk in self._chunks(group)]
         take = sticky(pool, at) if at else None
-        yield from Dispatch(pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take).replies()
+        work = _WORK[method]
+        yield from Dispatch(
+            pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work
+        ).replies()
+
+    def _check_root(self) -> None:
+        """Raise if clients have states, and workers on several machines would keep them in folders of their own."""
+        job, nodes = self.job, 0 if self.pool.here else count_nodes()
+        keeps = job.algorithm.keeps_buffers(job.local) or not job.algorithm.stateless
+        if keeps and nodes > 1 and self.root is None and self._own_disks is None:
+            raise ValueError(
+                f"RayBackend: this method keeps states of the clients, and a temporary folder is not shared by the "
+                f"{nodes} nodes of the cluster; give root= a folder that all can access, the URL of an object store, "
+                "or node:/path for every node's own disk"
+            )
 
     def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
         """The clients in chunks of about equal measured work, at least one per worker, the largest clients first."""
         task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
-        return spread_out({client: self._cost.expected(client, task.examples(client)) for client in clients}, count)
+        costs = {client: self._cost.expected(client, int(task.examples(client))) for client in clients}
+        return spread_out(costs, count, self.chunk)
 
 
 def grouped(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:

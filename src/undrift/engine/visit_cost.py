@@ -64,16 +64,19 @@ class VisitCost:
         return (fixed, each) if fixed >= 0 else (0.0, self._xy / self._xx)
 
 
-def spread_out(costs: Mapping[int, float], count: int) -> list[list[int]]:
+def spread_out(costs: Mapping[int, float], count: int, most: int | None = None) -> list[list[int]]:
     """Clients in at most `count` chunks of about equal cost, in each the most expensive client first.
 
     Args:
         costs: client -> its expected cost.
-        count: how many chunks.
+        count: how many chunks; with `most` clients in each there must be room for all.
+        most: the most clients in a chunk; None sets no limit.
 
     Example:
         >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2)
         [[1], [2, 3, 0]]
+        >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2, most=2)
+        [[1, 0], [2, 3]]
     """
     pieces: list[list[int]] = [[] for _ in range(count)]
     loads = [(0.0, i) for i in range(count)]
@@ -81,5 +84,6 @@ def spread_out(costs: Mapping[int, float], count: int) -> list[list[int]]:
     for client in sorted(costs, key=lambda c: (-costs[c], c)):
         load, i = heappop(loads)
         pieces[i].append(client)
-        heappush(loads, (load + costs[client], i))
+        if most is None or len(pieces[i]) < most:
+            heappush(loads, (load + costs[client], i))
     return [piece for piece in pieces if piece]

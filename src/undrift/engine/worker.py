@@ -205,10 +205,18 @@ class Worker:
         for number, client in enumerate(chosen, 1):
             tell("round %d, personal model %d of %d", state.round, number, len(chosen))
             try:
-                found[client] = score(self.job.task, self.personal(client, state), client)
+                model = self.personal(client, state)
             except (ClientError, StoreError) as error:
                 warn("client %d has no score of its personal model: %s", client, error)
                 found[client] = nan
+                continue
+            try:
+                found[client] = float(score(self.job.task, model, client))
+            except Exception as error:
+                raise ClientError(
+                    f"client {client}: the score of its personal model after round {state.round} failed: "
+                    f"{type(error).__name__}: {error}; check the score function and the client's test data"
+                ) from error
         return found
 
     def personal(self, client: int, state: ServerState) -> nn.Module:

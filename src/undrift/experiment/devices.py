@@ -116,7 +116,7 @@ def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | 
         return Plan(engine.device, given, engine.gpus or 0.0), None
     count, gpus = processors(), None
     if engine.name == "ray":
-        from undrift.engine.pool import resources
+        from undrift.engine.ray_start import resources
 
         found, gpus = resources(engine.address)
         count = int(found)

@@ -1,0 +1,143 @@
+"""What a user of Ray reads when something is wrong: the address, the object store, the task, a score, a number."""
+
+import os
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from undrift import Local, Simulation
+from undrift.algorithms import make
+from undrift.core.client import ClientError
+from undrift.testing import Clinic
+
+ray = pytest.importorskip("ray")
+from ray.exceptions import ObjectStoreFullError  # noqa: E402
+
+from undrift.engine import ray as backend  # noqa: E402
+from undrift.engine import ray_start  # noqa: E402
+from undrift.engine.ray_start import check_address, check_same_cluster  # noqa: E402
+from undrift.ray import Pool, RayBackend  # noqa: E402
+
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # Ray's own
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def started():
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pool(started):
+    with Pool(2) as pool:
+        yield pool
+
+
+def no_test(task, model, client):
+    raise KeyError("f1")
+
+
+@dataclass(frozen=True)
+class Locked(Clinic):
+    """A task with a lock, which cannot be sent."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "lock", threading.Lock())
+
+
+def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> None:
+    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool)) as simulation:
+        state = simulation.run(1)
+        with pytest.raises(
+            ClientError, match=r"^client \d: the score of its personal model after round 1 failed: KeyErr"
+        ):
+            simulation.scores(state, [2, 3], no_test)
+        lock = threading.Lock()
+        with pytest.raises(
+            TypeError, match=r"the score function cannot be sent to the workers: cannot pickle '_thread"
+        ):
+            simulation.scores(state, [2, 3], lambda task, model, client: float(lock.locked()))
+    with (
+        Simulation(make("fedavg"), Locked(), LOCAL, backend=RayBackend(pool)) as simulation,
+        pytest.raises(
+            TypeError, match=r"RayBackend: the task cannot be sent to the workers: cannot pickle '_thread.lock'"
+        ),
+    ):
+        simulation.run(1)
+
+
+def test_the_address_of_another_cluster_is_refused(started) -> None:
+    with pytest.raises(
+        ValueError, match=r"address 10.0.0.1:6379: Ray runs in this process already, on the cluster .*:\d+;"
+    ):
+        Pool(1, address="10.0.0.1:6379")
+    joined = ray.get_runtime_context().gcs_address
+    with Pool(1, address=joined) as pool:
+        assert not pool.here
+    check_same_cluster(f"localhost:{joined.rpartition(':')[2]}", f"127.0.0.1:{joined.rpartition(':')[2]}")
+
+
+def test_an_address_where_nobody_listens_is_named_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        check_address(f"127.0.0.1:{port}")
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match=rf"address 127.0.0.1:{port}: no Ray cluster can be reached there; see"):
+        check_address(f"127.0.0.1:{port}")
+    assert time.monotonic() - begun < 30
+    for wrong in ("127.0.0.1", "host:", ":x"):
+        with pytest.raises(ValueError, match=r'address must be "host:port", "ray://host:port" or "auto"'):
+            check_address(wrong)
+    for left in (None, "auto", "ray://10.0.0.1:10001"):
+        check_address(left)
+
+
+def test_states_of_clients_need_a_place_that_all_nodes_share(pool: Pool, monkeypatch) -> None:
+    monkeypatch.setattr(backend, "count_nodes", lambda: 3)
+    monkeypatch.setattr(pool, "here", False)
+    with (
+        Simulation(make("scaffold"), Clinic(), LOCAL, backend=RayBackend(pool)) as simulation,
+        pytest.raises(
+            ValueError, match=r"a temporary folder is not shared by the 3 nodes of the cluster; give root= a"
+        ),
+    ):
+        simulation.run(1)
+    with Simulation(make("fedavg"), Clinic(), LOCAL, backend=RayBackend(pool)) as simulation:
+        simulation.run(1)  # nothing is kept
+
+
+def test_an_object_store_that_is_full_says_what_to_do(monkeypatch) -> None:
+    def full(_):
+        raise ObjectStoreFullError("Failed to put object in object store because it is full.\nMore")
+
+    monkeypatch.setattr(ray_start.ray, "put", full)
+    with pytest.raises(
+        MemoryError, match=r"the task does not fit into Ray's object store: Failed .*object_store_memory="
+    ):
+        ray_start.put("the task", 1)
+
+
+@pytest.mark.parametrize("wrong", [{"chunk": 2.5}, {"chunk": True}, {"retries": 1.5}, {"retries": None}])
+def test_numbers_of_a_backend_are_whole(wrong: dict) -> None:
+    (name,) = wrong
+    with pytest.raises(TypeError, match=f"RayBackend: {name} must be a whole number"):
+        RayBackend(**wrong)
+    with pytest.raises(TypeError, match=r"Pool: workers must be a whole number of 1 or more, got 1\.5"):
+        Pool(1.5)
+    with pytest.raises(ValueError, match="Pool: threads must be 1 or more, got 0"):
+        Pool(1, threads=0)
+    with pytest.raises(ValueError, match="RayBackend: wait must be a number of seconds, 0 or more, got 'long'"):
+        RayBackend(wait="long")
