@@ -1,5 +1,6 @@
 """States on the nodes' own disks, with a stand-in for Ray; `test_ray_cluster.py` has two true raylets."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from undrift import make
 from undrift.blocks.drift.feddyn import Dual
 from undrift.core.types import ClientState
 from undrift.engine import node_store
-from undrift.engine.node_store import Homes, Keeper, NodeReader, NodeStore
+from undrift.engine.node_store import Homes, Keeper, NodeReader, NodeStore, own_folder
 from undrift.engine.ray import RayBackend, grouped, sticky
 from undrift.engine.store import DiskStore, StoreError
 from undrift.testing import fingerprint
@@ -183,3 +184,66 @@ def test_workers_take_clients_whose_states_are_on_their_node() -> None:
 def test_a_path_must_be_the_same_on_every_node() -> None:
     with pytest.raises(ValueError, match="RayBackend: root must be an absolute path on every node, as node:/var/lib"):
         RayBackend(root="node:states")
+
+
+def test_a_full_disk_rejects_the_clients_of_its_node_only(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = NodeStore(nodes.disk("a"), "a" * 20)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(
+        StoreError, match=r"the state of client 3 after round 2 cannot be written: node a{12}: .*: No space left.*free"
+    ):
+        store.save(3, 1, state(1.0), 0)
+
+
+def test_a_state_that_a_node_cannot_read_is_not_taken_for_lost(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes.disk("b").save(4, 0, state(4.0), None)
+    homes = Homes("$STATES", {})
+    store = NodeStore(nodes.disk("a"), "a")
+    store.root = homes.find([4], {4: 0})
+
+    def broken(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    with pytest.raises(
+        StoreError, match="the state of client 4 after round 1 cannot be read: node b: Permission denied"
+    ):
+        store.load(4, 0)
+    monkeypatch.undo()
+
+
+def test_a_node_that_cannot_say_what_it_has_is_named(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Keeper, "look", broken)
+    store = NodeStore(nodes.disk("a"), "a")
+    store.root = Homes("$STATES", {}).find([4], {4: 0})
+    with pytest.raises(StoreError, match=r"no state of client 4 .*on none of 2 nodes.*; node a: Input/output error"):
+        store.load(4, 0)
+
+
+def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SET_HERE", "/scratch")
+    assert own_folder("$SET_HERE/run") == own_folder("${SET_HERE}/run") == Path("/scratch/run")
+    for path in ("$NOT_SET_HERE/run", "/var/${NOT_SET_HERE}/run"):
+        with pytest.raises(ValueError, match=r"node:.*: NOT_SET_HERE is not set on the node .*; set it"):
+            own_folder(path)
+
+
+def test_a_state_that_another_worker_deleted_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DiskStore(tmp_path, ALGORITHM, 7)
+    store.save(3, 0, state(0.0), None)
+    unlink = os.unlink
+
+    def twice(path: Any, **given: Any) -> None:
+        unlink(path, **given)
+        unlink(path, **given)
+
+    monkeypatch.setattr(os, "unlink", twice)
+    store.save(3, 1, state(1.0), None)
+    assert fingerprint(store.load(3, 1)) == fingerprint(state(1.0))

@@ -6,6 +6,8 @@ Ray. Where the node of a state is lost, its client is rejected or the run stops,
 """
 
 import os
+import platform
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,14 +71,15 @@ class Keeper:
                     with suppress(FileNotFoundError):
                         (folder / entry).unlink()
                 elif int(entry) == round:
-                    found[client] = (folder / entry).read_bytes()[:40]
+                    with (folder / entry).open("rb") as file:
+                        found[client] = file.read(40)
         return found
 
     def read(self, path: str, client: int, round: int) -> bytes | None:
         """A state as bytes; None if it is not here."""
         try:
             return (own_folder(path) / state_path(client, round)).read_bytes()
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
 
@@ -101,8 +104,14 @@ class NodeStore:
         return fetched(self.root, home, client, round, self.disk)
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Write a new state to this node's disk."""
-        self.disk.save(client, round, state, accepted)
+        """Write a new state to this node's disk; if that fails, only the clients of this node are concerned."""
+        try:
+            self.disk.save(client, round, state, accepted)
+        except OSError as error:
+            raise StoreError(
+                f"the state of client {client} after round {round + 1} cannot be written: "
+                f"node {self.node[:12]}: {error}"
+            ) from error
 
 
 class Homes:
@@ -153,21 +162,25 @@ class Homes:
         """Ask all nodes about some states."""
         asked = {node: keeper.look.remote(self.path, unknown) for node, keeper in keepers.items()}
         holders: dict[int, dict[str, bytes]] = {}
+        failed: dict[str, str] = {}
         for node, reply in asked.items():
             try:
                 for client, digest in ray.get(reply, timeout=_PATIENCE).items():
                     holders.setdefault(client, {})[node] = digest
             except GetTimeoutError:  # it must not delete states later, when new ones were written
                 ray.kill(self.keepers.pop(node))
-            except RayError as error:
-                tell("node %s did not answer which states it has: %s", node[:12], error)
+                failed[node] = f"no answer in {_PATIENCE:g} s"
+            except (RayError, OSError, ValueError) as error:
+                failed[node] = _reason(error)
+                tell("node %s did not list the states that it has: %s", node[:12], failed[node])
+        silent = "".join(f"; node {node[:12]}: {why}" for node, why in failed.items())
         for client, round in unknown.items():
             there = holders.get(client, {})
             home = next(iter(there), "") if round is not None else ""
             if len(set(there.values())) > 1:
                 home = f"the state of client {client} differs on {len(there)} nodes; delete the wrong ones there"
             elif round is not None and not there:
-                home = f"{missing(client, round)} (on none of {len(asked)} nodes that are up, in {self.path})"
+                home = f"{missing(client, round)} (on none of {len(asked)} nodes that are up, in {self.path}{silent})"
             self._known[client] = (round, home)
 
 
@@ -197,6 +210,12 @@ class NodeReader:
 
 def own_folder(path: str) -> Path:
     """The folder on this node, with the variables of its environment filled in."""
+    missing = [name for name in re.findall(r"\$\{?(\w+)", path) if name not in os.environ]
+    if missing:
+        raise ValueError(
+            f"{SCHEME}{path}: {missing[0]} is not set on the node {platform.node()}; set it where Ray is started "
+            "there, or give a path without it"
+        )
     return Path(os.path.expandvars(path)).expanduser()
 
 
@@ -215,7 +234,13 @@ def fetched(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore)
         raise StoreError(lost)
     try:
         data = ray.get(root.keepers[home].read.remote(root.path, client, round), timeout=_PATIENCE)
-    except (RayError, GetTimeoutError) as error:
+    except GetTimeoutError as error:
+        raise StoreError(lost) from error
+    except (OSError, ValueError) as error:  # of its disk or its environment; Ray's error is one of this kind, too
+        raise StoreError(
+            f"the state of client {client} after round {round + 1} cannot be read: node {home[:12]}: {_reason(error)}"
+        ) from error
+    except RayError as error:
         raise StoreError(lost) from error
     if data is None:
         raise StoreError(f"{missing(client, round)} (node {home[:12]}, {root.path})")
@@ -225,3 +250,10 @@ def fetched(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore)
         raise StoreError(
             f"the state of client {client} after round {round + 1} cannot be used: node {home[:12]}: {error}"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in one line; of one that was raised on a node, what was raised there."""
+    cause = getattr(error, "cause", None) or error
+    lines = (getattr(cause, "strerror", None) or str(cause)).splitlines()
+    return (lines or [type(cause).__name__])[0][:200]

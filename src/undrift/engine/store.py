@@ -7,6 +7,7 @@ two states by round; the server names the round to continue from, so client and 
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -90,7 +91,8 @@ class DiskStore:
         kept = needed([int(name) for name in present if is_round(name)], round, accepted, self.depth)
         for name, old in present.items():
             if not is_round(name) or int(name) not in kept:
-                os.unlink(old)
+                with suppress(FileNotFoundError):  # a worker that was thought lost may have been here, too
+                    os.unlink(old)
 
     def _path(self, client: int, round: int) -> Path:
         return self.root / state_path(client, round)
