@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import combinations, pairwise
 from math import sqrt
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from undrift.lens import (
     spread,
 )
 from undrift.lens.spectrum import band_energy, edges, kept, long_band_energy
+from undrift.observe.live import _divergence
 from undrift.testing import Clinic, Quadratics
 
 LAYOUT = Layout(("conv.weight", "conv.bias", "fc.weight"), ((4, 2, 3, 3), (4,), (5, 7)))
@@ -325,3 +328,10 @@ def test_probe_refuses_what_it_cannot_take() -> None:
         client_vectors(simulation, state, [])
     with pytest.raises(ValueError, match="samples must be 1 or more, or None for all, got 0"):
         client_vectors(simulation, state, [0], samples=0)
+
+
+def test_clients_that_did_not_move_do_not_differ() -> None:
+    found = divergence_by_layer(torch.zeros_like(vectors()), LAYOUT).as_dict()
+    assert found["relative"] == found["distance"] == 0.0
+    still: Any = SimpleNamespace(layers=("a", "b"), scatter=torch.zeros(3), moved=torch.zeros(3))
+    assert _divergence([still])["divergence"]["relative"] == [0.0, 0.0]

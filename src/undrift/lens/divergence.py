@@ -38,7 +38,8 @@ class Divergence:
     def as_dict(self) -> dict[str, float | str]:
         """The whole model's `distance`, `squared` and `relative`, then those of the layers by name."""
         distance, norm = self.clients.mean(), self.norm.square().sum().sqrt()
-        whole = {"distance": distance, "squared": self.squared.sum(), "relative": distance / norm, "norm": norm}
+        ratio = distance / norm if distance > 0 else torch.zeros(())
+        whole = {"distance": distance, "squared": self.squared.sum(), "relative": ratio, "norm": norm}
         own = {"distance": self.distance, "squared": self.squared, "relative": self.relative, "norm": self.norm}
         flat: dict[str, float | str] = {name: float(x) for name, x in whole.items()}
         flat |= {f"{x}/{name}": float(v[i]) for i, x in enumerate(self.layers) for name, v in own.items()}

@@ -173,7 +173,8 @@ def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
 
 def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
     """Distances from the mean, by layer and of the whole model."""
-    relative = torch.cat([(x.scatter.clamp(min=0).sqrt() / x.moved)[:-1] for x in drifts])
+    pairs = [(x.scatter.clamp(min=0).sqrt()[:-1], x.moved[:-1]) for x in drifts]
+    relative = torch.cat([torch.where(distance > 0, distance / moved, 0.0) for distance, moved in pairs])
     drift = torch.stack([x.scatter[-1] for x in drifts]).sum().clamp(min=0).sqrt()
     layers = [layer for x in drifts for layer in x.layers]
     return {"divergence": {"layers": layers, "relative": jsonable(relative)}, "drift": jsonable(drift)}
