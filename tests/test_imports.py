@@ -33,6 +33,7 @@ FACES = {"__init__", "__main__", "ray", "flower"}
 
 CORE = [
     "report",
+    "advice",
     "modules",
     "buffers",
     "vector",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from undrift.core.advice import advice
 from undrift.core.algorithm import Algorithm
 from undrift.core.block import AnyBlock, Personalization
 from undrift.core.loop import descend
@@ -16,11 +17,6 @@ from undrift.core.samples import examples_of, mean_of
 from undrift.core.types import Broadcast, ClientState, Local, Tree, Upload
 from undrift.core.vector import Bound, Vector
 from undrift.core.view import End, Start, Step
-
-_ONE_EXAMPLE = (
-    "; batch normalisation cannot train on a batch of one example: leave out a short last batch with drop_last, "
-    "Local(drop_last=True) or local.drop_last = true, or choose another batch_size"
-)
 
 
 class ClientError(RuntimeError):
@@ -98,7 +94,7 @@ def train(
         end = End(**common, w=model.w, delta=share(torch.sub(model.w, w0, out=out)), _share=share)
         return finished(algorithm, oracle, states, end, client, reported)
     except Exception as error:
-        raise failed(blocks, error, broadcast.round, client, oracle.step) from error
+        raise failed(blocks, error, broadcast.round, client, oracle.step, oracle.batch) from error
     finally:
         oracle.release()
 
@@ -176,7 +172,9 @@ def starting_loss(
         pairs = [(oracle.forward_at(model.w, batch, evaluate=True), examples_of(batch)) for batch in batches]
         return mean_of(pairs)
     except Exception as error:
-        raise ClientError(f"round {broadcast.round + 1}, client {client}, its loss as a candidate: {error}") from error
+        raise ClientError(
+            f"round {broadcast.round + 1}, client {client}, its loss as a candidate: {error}{advice(error)}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,9 @@ def tuning(algorithm: Algorithm) -> Algorithm:
     return Algorithm(local_optimizer=algorithm.local_optimizer, personalization=_Scope(algorithm.personalization))
 
 
-def failed(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
+def failed(
+    blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int, batch: Any = None
+) -> ClientError:
     """The error of a visit, which says where it arose.
 
     Args:
@@ -204,9 +204,10 @@ def failed(blocks: dict[str, AnyBlock], error: Exception, round: int, client: in
         round: the round.
         client: the client's number.
         step: the local step.
+        batch: its batch, if that is known.
     """
-    advice = _ONE_EXAMPLE if str(error).startswith("Expected more than 1 value per channel") else ""
-    return ClientError(f"round {round + 1}, client {client}, step {step}{_place(blocks, error)}: {error}{advice}")
+    where = f"round {round + 1}, client {client}, step {step}{_place(blocks, error)}"
+    return ClientError(f"{where}: {error}{advice(error, batch)}")
 
 
 def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) -> None:

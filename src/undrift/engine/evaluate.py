@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from undrift.core.advice import advice
 from undrift.core.task import Evaluates, Task
 
 
@@ -36,8 +37,9 @@ class Evaluator:
     """
 
     def __init__(self, task: Task, evaluate: Evaluate | None, every: int = 1) -> None:
-        if every < 1 or (isinstance(evaluate, int) and evaluate < 0):
-            raise ValueError(f"evaluate: the number of rounds between two evaluations must be 1 or more, got {every}")
+        given = evaluate if isinstance(evaluate, int) and evaluate < 0 else every
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise ValueError(f"evaluate: the number of rounds between two evaluations must be 1 or more, got {given!r}")
         self.every = every
         self._test: Callable[[nn.Module], Any] | None = None
         if callable(evaluate):
@@ -57,13 +59,30 @@ class Evaluator:
     def __call__(self, module: nn.Module) -> dict[str, float]:
         """The numbers of a model, by the names of their columns."""
         assert self._test is not None
-        with torch.no_grad():
-            found = self._test(module)
+        try:
+            with torch.no_grad():
+                found = self._test(module)
+        except Exception as error:
+            error.add_note(
+                "evaluate: it failed on the global model, which is in evaluation mode and without gradients (compute "
+                f"some with torch.enable_grad){advice(error)}; history has the rounds so far, rounds() yields states"
+            )
+            raise
         if isinstance(found, HasAccuracy):
             return {"accuracy": found.accuracy, "test_loss": found.loss}
         if isinstance(found, Mapping) and not found:
             raise ValueError("evaluate: the task has no held-out data; give it test=, or give a function of the model")
         if isinstance(found, Mapping):
-            return {str(name): float(value) for name, value in found.items()}
+            return {str(name): _number(str(name), value) for name, value in found.items()}
         name = getattr(self._test, "__name__", "score").strip("<>")
-        return {"score" if name == "lambda" else name: float(found)}
+        name = "score" if name == "lambda" else name
+        return {name: _number(name, found)}
+
+
+def _number(name: str, value: Any) -> float:
+    """One number of an evaluation."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
+        raise TypeError(f"evaluate: {name} must be a number, or numbers by name in a dict, got {what}") from None
