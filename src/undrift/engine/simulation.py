@@ -24,6 +24,7 @@ from undrift.engine.device import resolve
 from undrift.engine.evaluate import Evaluate, Evaluator
 from undrift.engine.failures import Failures, check_failures, check_policy
 from undrift.engine.job import Job, Score
+from undrift.engine.lineage import Lineage
 from undrift.engine.partial import Partial
 from undrift.engine.proxy import Proxy
 from undrift.engine.quarantine import Quarantine, QuarantineList
@@ -90,6 +91,7 @@ class Simulation:
         check_policy(self.failures)
         self.seed, self.depth = whole_number("seed", self.seed), whole_number("depth", self.depth)
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
+        self._lineage = Lineage()
         algorithm = self.algorithm = read_method("Simulation", self.algorithm)
         check_task("Simulation", self.task)
         check_local("Simulation", self.local)
@@ -139,7 +141,7 @@ class Simulation:
 
     def start(self) -> ServerState:
         """The server's state before round 0."""
-        return server.open_run(self.job.algorithm, bind(self.task.model()))
+        return self._lineage.begin(server.open_run(self.job.algorithm, bind(self.task.model())))
 
     def run(
         self,
@@ -200,6 +202,7 @@ class Simulation:
             chosen = [client for client in selected if client not in held]
         else:
             chosen = check_clients(self.task, clients)
+        self._lineage.check(state, chosen)
         tell("round %d, %d clients", state.round + 1, len(chosen))
         partial = self.collect(broadcast, chosen, state.accepted)
         visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
@@ -210,6 +213,7 @@ class Simulation:
         reports = columns(self.job.algorithm, visits, reported)
         others = len(asked.difference(chosen))
         begun = self.quarantined.take(state.round, rejections)
+        self._lineage.note(state, after, chosen, [visit.client for visit in visits])
         return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others, begun)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
@@ -250,7 +254,8 @@ class Simulation:
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with, in evaluation mode: the worker's, valid until that is used again."""
-        return self.worker.personal(check_client(self.task, client), self._form.check(state))
+        self._lineage.check(self._form.check(state), [number := check_client(self.task, client)])
+        return self.worker.personal(number, state)
 
     def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
         """Every client's score with its personal model, computed where clients are trained; nan if its state is lost.
@@ -261,7 +266,8 @@ class Simulation:
             score: a function of the task, the model and the client that other processes can import.
         """
         chosen = check_clients(self.task, clients, once=False)
-        return self._backend.scores(self._form.check(state), chosen, score)
+        self._lineage.check(self._form.check(state), chosen)
+        return self._backend.scores(state, chosen, score)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round as they are drawn at random, without the method's selection."""
