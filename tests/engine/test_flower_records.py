@@ -88,3 +88,10 @@ def test_claims_are_compact_and_checked() -> None:
     for wrong in ({"clients": [8]}, {"clients": [-1]}, {"clients": [1, 1]}, {"start": 0, "stop": 9, "step": 1}):
         with pytest.raises(WireError):
             claimed(RecordDict({"undrift": ConfigRecord({"version": 4, **wrong})}), 8)
+
+
+def test_a_claim_below_zero_is_named() -> None:
+    with pytest.raises(WireError, match="it claims client -1; there are 8, numbered from 0"):
+        claimed(claim([-1, 3]), 8)
+    with pytest.raises(WireError, match="it claims client 9; there are 8"):
+        claimed(claim([2, 9]), 8)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from undrift.core.types import Broadcast
+from undrift.engine.arguments import whole_number
 from undrift.engine.backend import DiskBackend
 from undrift.engine.flower.client_app import build_app
 from undrift.engine.flower.orders import Orders
@@ -65,8 +66,7 @@ class FlowerBackend(DiskBackend):
         self, workers: int = 2, deadline: float = 3600.0, root: str | Path | None = None, gpus: float = 0.0
     ) -> None:
         super().__init__(root)
-        if workers < 1:
-            raise ValueError(f"FlowerBackend: workers must be 1 or more, got {workers}")
+        workers = whole_number("FlowerBackend: workers", workers, 1)
         if not 0 < deadline < float("inf"):
             raise ValueError(f"FlowerBackend: deadline must be a positive number of seconds, got {deadline}")
         if gpus:

@@ -225,7 +225,8 @@ def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np
             raise WireError(f"range({start}, {stop}, {step}) goes beyond the {population} clients")
         clients = np.arange(start, stop, step, dtype=np.int64)
     if len(clients) and not (clients.min() >= 0 and clients.max() < population):
-        raise WireError(f"it claims client {clients.max()}; there are {population}, numbered from 0")
+        wrong = clients.min() if clients.min() < 0 else clients.max()
+        raise WireError(f"it claims client {wrong}; there are {population}, numbered from 0")
     if len(np.unique(clients)) < len(clients):
         raise WireError("it claims a client twice")
     return clients
