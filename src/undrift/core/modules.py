@@ -74,11 +74,9 @@ def to_train(module: nn.Module) -> nn.Module:
 
     Example:
         >>> norm = nn.BatchNorm1d(2).requires_grad_(False).eval()
-        >>> to_train(nn.Sequential(nn.Linear(2, 2), norm)), norm.training
-        (Sequential(
-          (0): Linear(in_features=2, out_features=2, bias=True)
-          (1): BatchNorm1d(2, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
-        ), False)
+        >>> net = to_train(nn.Sequential(nn.Linear(2, 2), norm))
+        >>> net.training, norm.training
+        (True, False)
     """
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)] if module.training else []
     frozen = [x for x in norms if not x.training and not any(p.requires_grad for p in x.parameters())]
