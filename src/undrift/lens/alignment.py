@@ -1,6 +1,7 @@
 """Whether clients agree: cosines of their vectors, and linear CKA of their models' features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,8 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     """A model's features, one row per input: the input of its classifier, or the outputs of chosen layers.
 
     Images (sample, channel, height, width) are averaged over their pixels, sequences (sample, place, feature) over
-    their places. The model is in evaluation mode during the call.
+    their places. The model is in evaluation mode during the call. Of a layer that a pass calls several times, as tied
+    ones, it is the last call; the classifier is the linear layer that is called last.
 
     Args:
         module: the model.
@@ -47,24 +49,47 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
         layers: names of submodules, for example residual stages; empty means `PENULTIMATE`.
         batch: how many inputs are processed at once.
     """
-    modes = [(part, part.training) for part in module.modules()]
     seen: dict[str, list[Tensor]] = {name: [] for name in layers or (PENULTIMATE,)}
-    hooks = [_listen(module, name, seen[name]) for name in seen]
+    last: dict[str, Any] = {}
+    hooks = [hook for name in seen for hook in _listen(module, name, last)]
     try:
-        module.eval()
-        with torch.no_grad(), eager(module):
+        with _evaluating(module):
             for chunk in placed_with(module).ahead(torch.split(inputs, batch)):
+                last.clear()
                 module(chunk)
+                for name, outputs in seen.items():
+                    outputs.append(_found(module, name, last))
     finally:
         for hook in hooks:
             hook.remove()
-        for part, training in modes:
-            part.training = training
     return {name: torch.cat(batches).cpu() for name, batches in seen.items()}
 
 
-def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
-    """Record the output of a layer, or the input of the last linear layer."""
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """A model in evaluation mode, without gradients; every part is in its own mode again afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        module.eval()
+        with torch.no_grad(), eager(module):
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _found(module: nn.Module, name: str, last: Mapping[str, Any]) -> Tensor:
+    """What a layer gave in its last call; raises if it has none, or gives no tensor."""
+    if name not in last:
+        raise ValueError(f"features: {type(module).__name__} does not call its layer {name!r}; choose another")
+    gave = last[name]
+    if not isinstance(gave, Tensor):
+        raise ValueError(f"features: the layer {name!r} gives a {type(gave).__name__}, no tensor; choose another")
+    return gave
+
+
+def _listen(module: nn.Module, name: str, last: dict[str, Any]) -> list[Any]:
+    """Note what a layer gives, or what the linear layers are given, of which the last call stays."""
     parts = {plain_name(part): layer for part, layer in module.named_modules()}
     if name == PENULTIMATE and name not in parts:
         linear = [part for part in parts.values() if isinstance(part, nn.Linear)]
@@ -72,15 +97,17 @@ def _listen(module: nn.Module, name: str, outputs: list[Tensor]) -> Any:
             raise ValueError(
                 f"features: {type(module).__name__} has no linear layer; pass the names of layers as `layers`"
             )
-        return linear[-1].register_forward_pre_hook(lambda _, given: outputs.append(_pooled(given[0])))
+        return [x.register_forward_pre_hook(lambda _, given: last.update({name: _pooled(given[0])})) for x in linear]
     if name not in parts:
         known = ", ".join(filter(None, parts))
         raise ValueError(f"features: {type(module).__name__} has no layer {name!r}; it has {known}")
-    return parts[name].register_forward_hook(lambda _, __, gave: outputs.append(_pooled(gave)))
+    return [parts[name].register_forward_hook(lambda _, __, gave: last.update({name: _pooled(gave)}))]
 
 
-def _pooled(x: Tensor) -> Tensor:
-    """Features as one row per sample."""
+def _pooled(x: Any) -> Any:
+    """Features as one row per sample, copied, since the next layer may write in place; what is no tensor, as it is."""
+    if not isinstance(x, Tensor):
+        return x
     if x.dim() == 3:
         return x.detach().mean(dim=1)
     return x.detach().flatten(2).mean(dim=2) if x.dim() > 3 else x.detach().reshape(len(x), -1).clone()
@@ -125,7 +152,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
 
     hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
-        with torch.no_grad(), eager(module):
+        with _evaluating(module):
             module(placed_with(module).to(inputs))
     finally:
         for hook in hooks:
@@ -191,10 +218,10 @@ def hsic(features: Sequence[Tensor]) -> Tensor:
 
 
 def normalise(inner: Tensor) -> Tensor:
-    """Inner products as cosines; zero where a length is zero (or, for unbiased estimates, not positive)."""
+    """Inner products as cosines; zero where a length is zero (of unbiased estimates, not positive), nan if it is."""
     lengths = inner.diagonal().clamp(min=0).sqrt()
     scale = torch.outer(lengths, lengths)
-    return torch.where(scale > 0, inner / torch.where(scale > 0, scale, 1.0), 0.0)
+    return torch.where(scale <= 0, 0.0, inner / scale)
 
 
 def _same(name: str, features: Sequence[Tensor]) -> None:

@@ -33,17 +33,22 @@ class Divergence:
     @property
     def relative(self) -> Tensor:
         """Per layer, the distance divided by the norm of the mean; infinite where clients cancel out."""
-        return torch.where(self.distance > 0, self.distance / self.norm, 0.0)
+        return _relative(self.distance, self.norm)
 
     def as_dict(self) -> dict[str, float | str]:
         """The whole model's `distance`, `squared` and `relative`, then those of the layers by name."""
         distance, norm = self.clients.mean(), self.norm.square().sum().sqrt()
-        ratio = distance / norm if distance > 0 else torch.zeros(())
-        whole = {"distance": distance, "squared": self.squared.sum(), "relative": ratio, "norm": norm}
+        whole = {"distance": distance, "squared": self.squared.sum(), "relative": _relative(distance, norm)}
+        whole["norm"] = norm
         own = {"distance": self.distance, "squared": self.squared, "relative": self.relative, "norm": self.norm}
         flat: dict[str, float | str] = {name: float(x) for name, x in whole.items()}
         flat |= {f"{x}/{name}": float(v[i]) for i, x in enumerate(self.layers) for name, v in own.items()}
         return {**flat, "reading": self.reading}
+
+
+def _relative(distance: Tensor, norm: Tensor) -> Tensor:
+    """A distance divided by the norm of the mean; zero without a distance."""
+    return torch.where(distance == 0, 0.0, distance / norm)
 
 
 def divergence_by_layer(vectors: Vectors, layout: Layout, *, filter: Filter | None = None, seed: int = 0) -> Divergence:
@@ -97,7 +102,7 @@ def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0
     ratio = {name: share_of(x.mean(dim=0).square().sum(), energy[name]) for name, x in parts.items()}
     out = {f"ratio/{name}": float(x) for name, x in ratio.items()}
     # Where no energy is left there is nothing to agree about; a rounding error of the filter counts as none.
-    present = {name: bool(x > 1e-24 * energy["whole"]) for name, x in energy.items()}
+    present = {name: not bool(x <= 1e-24 * energy["whole"]) for name, x in energy.items()}
     agree = {name: float(agreement(x, len(matrix))) if present[name] else 0.0 for name, x in ratio.items()}
     out |= {f"agreement/{name}": x for name, x in agree.items()}
     out["energy_removed"] = float(share_of(energy["removed"], energy["whole"]))

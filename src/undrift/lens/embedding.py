@@ -70,6 +70,8 @@ def pca_of_gram(gram: Tensor, components: int = 2) -> tuple[Tensor, tuple[float,
         one row of coordinates per vector, and the share of variance of each axis.
     """
     _axes(components, len(gram))
+    if not bool(gram.isfinite().all()):
+        raise ValueError("pca_of_gram: an inner product is not finite; leave out vectors that have nan or infinity")
     gram = gram.double()
     centred = gram - gram.mean(dim=0) - gram.mean(dim=1, keepdim=True) + gram.mean()
     values, vectors = _leading(centred, components)
@@ -102,6 +104,8 @@ def _shares(values: Tensor, total: Tensor) -> tuple[float, ...]:
 def tsne(features: Tensor, *, perplexity: float = 30.0, seed: int = 0) -> Tensor:
     """A t-SNE map of features, two coordinates per row, the same at every call. Distances in it mean little.
 
+    Rows that are all the same are one point, the origin.
+
     Args:
         features: one row per sample.
         perplexity: roughly the number of neighbours considered; it must be smaller than the number of rows.
@@ -115,7 +119,19 @@ def tsne(features: Tensor, *, perplexity: float = 30.0, seed: int = 0) -> Tensor
     except ImportError as error:
         raise ImportError("tsne needs scikit-learn: pip install 'undrift[analysis]'") from error
     made = manifold.TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed)
-    return torch.from_numpy(made.fit_transform(matrix.double().cpu().numpy()))
+    points = _scaled(matrix.double())
+    if not bool((points != points[0]).any()):  # no directions: scikit-learn would divide by zero
+        return torch.zeros(len(points), 2)
+    return torch.from_numpy(made.fit_transform(points.numpy()))
+
+
+def _scaled(matrix: Tensor) -> Tensor:
+    """Rows with two columns at least, of a size that single precision holds; a map does not depend on the size."""
+    apart = matrix - matrix.mean(dim=0)
+    largest = float(apart.abs().max())
+    if largest > 0 and not 1e-12 < largest < 1e12:
+        matrix = apart / largest
+    return torch.nn.functional.pad(matrix, (0, 1)) if matrix.shape[1] == 1 else matrix
 
 
 def tensor_rows(vectors: Vectors, layout: Layout, name: str) -> Tensor:

@@ -71,4 +71,4 @@ def _sums(matrix: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
 def _agreement(energy: Tensor, shared: Tensor, whole: Tensor, clients: int) -> Tensor:
     """The agreement in a part; 0 where no energy is left, a rounding error of the filter counting as none."""
     found = agreement(share_of(shared, energy), clients)
-    return torch.where(energy > 1e-24 * whole, found, 0.0)
+    return torch.where(energy <= 1e-24 * whole, 0.0, found)

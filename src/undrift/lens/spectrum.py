@@ -29,7 +29,7 @@ Vectors = Tensor | Sequence[Vector]
 
 
 def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int = 1) -> Tensor:
-    """Clients' vectors as a matrix, one row each; anything else is rejected.
+    """Clients' vectors as a matrix, one row each; anything else is rejected, as are numbers that are not finite.
 
     Args:
         name: the calling function, for the message.
@@ -45,6 +45,12 @@ def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int =
         )
     if layout is not None and matrix.shape[1] != layout.size:
         raise ValueError(f"{name}: a vector must have the {layout.size} elements of the layout, got {matrix.shape[1]}")
+    finite = matrix.isfinite().all(dim=1)
+    if not bool(finite.all()):
+        raise ValueError(
+            f"{name}: row {int(finite.int().argmin())} is not finite; if the model has diverged, measure an earlier "
+            "round, otherwise leave the row out"
+        )
     return matrix.detach().cpu()
 
 
@@ -273,8 +279,8 @@ def _unit(values: Tensor) -> Tensor:
 
 
 def share_of(part: Tensor, whole: Tensor) -> Tensor:
-    """A part divided by the whole; zero where the whole is zero."""
-    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 0.0)
+    """A part divided by the whole; zero where the whole is zero, nan where it is nan."""
+    return torch.where(whole <= 0, 0.0, part / whole)
 
 
 def _flat(overall: dict[str, Tensor], layers: Sequence[str], own: dict[str, Tensor]) -> dict[str, float | str]:
