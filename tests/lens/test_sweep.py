@@ -171,3 +171,26 @@ def test_streams_and_a_whole_look_stay_within_three_models() -> None:
     found = json.loads(done.stdout)
     assert found["look"] < 2.2 and found["bands"] < 2.8 and found["all"] < 3.0, found
     assert found["spread"] < 1.0 and found["gram"] < 0.7, found
+
+
+def test_gradients_of_a_lent_model_are_neither_added_to_nor_left() -> None:
+    """A model that its owner trains has gradients of its own; a failure leaves none of the sweep's."""
+    simulation = odd()
+    state, model = simulation.start(), bind(simulation.task.model().eval())
+    clean: dict[int, Tensor] = {}
+    sweep(simulation, state, [0], lambda _: clean.__setitem__, model)
+    for p in model.parameters:
+        p.grad = torch.ones_like(p)
+    own, found = [p.grad for p in model.parameters], dict[int, Tensor]()
+    sweep(simulation, state, [0], lambda _: found.__setitem__, model)
+    assert all(torch.equal(found[i], x) for i, x in clean.items()) and found.keys() == clean.keys()
+    assert all(p.grad is x and bool((x == 1).all()) for p, x in zip(model.parameters, own, strict=True))
+
+    def refuse(place: int, _: Tensor) -> None:
+        raise ValueError(f"no more of {place}")
+
+    for p in model.parameters:
+        p.grad = None
+    with pytest.raises(ValueError, match="no more of"):
+        sweep(simulation, state, [0], lambda _: refuse, model)
+    assert all(p.grad is None for p in model.parameters)

@@ -52,13 +52,15 @@ def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
 
 def _divergence(console: Console, divergence: dict[str, Any]) -> None:
     """Print the layers in which clients diverge most."""
-    table = _table("layer", "relative", "update", "gradient")
-    rows = zip(*(divergence[key] for key in ("layers", "relative", "update", "gradient")), strict=True)
+    shown = [key for key in ("relative", "update", "gradient") if key in divergence]
+    table = _table("layer", *shown)
+    rows = zip(*(divergence[key] for key in ("layers", *shown)), strict=True)
     # A layer whose mean is zero has no number (its clients cancel out completely), so it comes first.
     for name, *numbers in sorted(rows, key=lambda row: (row[1] is not None, -(row[1] or 0)))[:_ROWS]:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
-    _say(console, divergence["reading"])
+    if "reading" in divergence:  # of updates, which may have been skipped
+        _say(console, divergence["reading"])
 
 
 def _heterogeneity(console: Console, heterogeneity: dict[str, Any]) -> None:

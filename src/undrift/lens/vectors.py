@@ -189,7 +189,10 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
     hooks = [after(p, partial(hand, i)) for i, p in enumerate(model.parameters)]
     # A convolution's gradient may have its input's memory order: copied before autograd keeps it, the first is freed.
     hooks += [before(p, Tensor.contiguous) for p in model.parameters]
+    own = [p.grad for p in model.parameters]
     try:
+        for p in model.parameters:
+            p.grad = None
         with seeded(model.w.device, random("aside").initial_seed()), torch.enable_grad():
             batch = next(iter(job.task.batches(client, job.local.batch_size, random("lens"))))
             batch = Place(model.w.device).to(batch)
@@ -197,6 +200,8 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
     finally:
         for hook in hooks:
             hook.remove()
+        for p, grad in zip(model.parameters, own, strict=True):
+            p.grad = grad
 
 
 def _noting(

@@ -22,12 +22,16 @@ from undrift.core.vector import Bound, Layout, layout_of
 from undrift.engine.job import Job
 from undrift.engine.record import Record
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
+from undrift.lens.spectrum import kept
 from undrift.observe.parts import read_filter, usual
 from undrift.util.jsonable import jsonable
 from undrift.util.metrics import Metrics
 
 LARGE = 1 << 20
 """Models with at least this many parameters are measured in two passes over the clients, one for each half."""
+
+BANDS = 10
+"""Bands of the spectrum; a model without a tensor that has so many is measured without them."""
 
 BATCHES = 4
 """Batches of each client from which its heterogeneity is estimated."""
@@ -107,7 +111,8 @@ def glance(
 ) -> dict[str, Any]:
     """What clients' gradients share at a state, from one batch each; one tensor is held at a time.
 
-    Heterogeneity takes a few batches of each client and holds a few vectors.
+    Heterogeneity takes a few batches of each client and holds a few vectors. `skipped` says why the spectrum (the model
+    is too small for it) or heterogeneity could not be measured; the others are there.
 
     Args:
         job: the method, the task and the clients' settings.
@@ -121,20 +126,36 @@ def glance(
         model: a bound model to compute with, restored afterwards; None makes one.
         filter: of heterogeneity; None takes the method's own, or a default one.
     """
-    streamed = {"spectrum", "divergence"} & set(parts)
-    measured = [_half(job, state, clients, layout, part, model) for part in halves(layout)] if streamed else []
     row: dict[str, Any] = {}
-    if "spectrum" in parts:
+    skipped: list[str] = []
+    streamed = {"spectrum", "divergence"} & set(parts)
+    try:
+        kept(layout, BANDS)
+    except ValueError as error:
+        skipped += [f"spectrum: {error}"] if "spectrum" in streamed else []
+        streamed -= {"spectrum"}
+    bands = BANDS if "spectrum" in streamed else 1
+    cuts = halves(layout) if streamed else []
+    measured = [_half(job, state, clients, layout, part, bands, model) for part in cuts]
+    if "spectrum" in streamed:
         row["consensus"] = jsonable(_joined([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
         row |= _divergence([drift for _, drift in measured])
     if "heterogeneity" in parts:
-        filter = filter or usual(job.algorithm)
-        samples = BATCHES * job.local.batch_size
-        found = heterogeneity(job, state, clients, filter=filter, samples=samples, seed=job.seed, model=model)
-        numbers = {name: jsonable(part.as_dict()) for name, part in found.items()}
-        row["heterogeneity"] = {"filter": repr(filter), **numbers}
-    return row
+        try:
+            row["heterogeneity"] = _theory(job, state, clients, model, filter or usual(job.algorithm))
+        except (ValueError, TypeError, RuntimeError) as error:
+            skipped.append(f"heterogeneity: {error}")
+    return row | ({"skipped": "; ".join(skipped)} if skipped else {})
+
+
+def _theory(
+    job: Job, state: ServerState, clients: Sequence[int], model: Bound | None, filter: Filter
+) -> dict[str, Any]:
+    """The quantities of convergence theory, from a few batches of each client."""
+    samples = BATCHES * job.local.batch_size
+    found = heterogeneity(job, state, clients, filter=filter, samples=samples, seed=job.seed, model=model)
+    return {"filter": repr(filter), **{name: jsonable(part.as_dict()) for name, part in found.items()}}
 
 
 def halves(layout: Layout) -> list[slice]:
@@ -150,10 +171,10 @@ def halves(layout: Layout) -> list[slice]:
 
 
 def _half(
-    job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, model: Bound | None
+    job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, bands: int, model: Bound | None
 ) -> tuple[BandConsensus, Drift]:
     """What clients share in a slice of the tensors; the sums are freed on return."""
-    stream = BandStream(Layout(layout.names[part], layout.shapes[part]))
+    stream = BandStream(Layout(layout.names[part], layout.shapes[part]), bands=bands)
 
     def begin(client: int) -> Callable[[int, Tensor], None]:
         take = stream.begin(client)
@@ -173,8 +194,8 @@ def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
 
 def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
     """Distances from the mean, by layer and of the whole model."""
-    pairs = [(x.scatter.clamp(min=0).sqrt()[:-1], x.moved[:-1]) for x in drifts]
-    relative = torch.cat([torch.where(distance > 0, distance / moved, 0.0) for distance, moved in pairs])
+    apart = [x.scatter.clamp(min=0).sqrt() for x in drifts]
+    relative = torch.cat([torch.where(d == 0, 0.0, d / x.moved)[:-1] for d, x in zip(apart, drifts, strict=True)])
     drift = torch.stack([x.scatter[-1] for x in drifts]).sum().clamp(min=0).sqrt()
     layers = [layer for x in drifts for layer in x.layers]
     return {"divergence": {"layers": layers, "relative": jsonable(relative)}, "drift": jsonable(drift)}

@@ -41,7 +41,8 @@ def measure(
 ) -> Measurements:
     """Measure parts of a scene and write them to a file; parts measured earlier with the same arguments are kept.
 
-    A part that cannot be measured is left out, and `skipped` says why.
+    A part that cannot be measured is left out, and `skipped` says why; of a part that can be measured in part, under
+    the name of what is missing, as "spectrum/update".
 
     Args:
         scene: what to measure.
@@ -69,16 +70,33 @@ def measure(
     measurements = _before(path, measurements) or measurements | {"seconds": {}, "skipped": {}}
     for part in parts or measures:
         begun = perf_counter()
-        measurements["skipped"].pop(part, None)
+        skipped = {name: why for name, why in measurements["skipped"].items() if not skipped_of(part, name)}
         try:
             measurements[part] = jsonable(measures[part](scene))
-            measurements["skipped"] |= measurements[part].pop("skipped", {})
+            skipped |= measurements[part].pop("skipped", {})
+            if not measurements[part]:
+                del measurements[part]
         except (ImportError, ValueError, TypeError, RuntimeError) as error:
-            measurements["skipped"][part] = str(error)
+            skipped[part] = str(error)
+        measurements["skipped"] = skipped
         measurements["seconds"][part] = float(f"{perf_counter() - begun:.3f}")
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write(path, json.dumps(measurements, indent=1, allow_nan=False) + "\n", follow=False)
     return measurements
+
+
+def skipped_of(part: str, name: str) -> bool:
+    """Whether what was skipped belongs to a part.
+
+    Args:
+        part: one of `PARTS`.
+        name: a key of `skipped`.
+
+    Example:
+        >>> skipped_of("spectrum", "spectrum/update"), skipped_of("surface", "spectrum")
+        (True, False)
+    """
+    return name == part or name.startswith(f"{part}/") or (part, name) == ("embedding", "tsne_features")
 
 
 def _before(path: Path, request: Measurements) -> Measurements | None:

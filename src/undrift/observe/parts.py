@@ -1,5 +1,7 @@
 """What the lens measures of a scene, part by part, as dicts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,18 +27,33 @@ _NUMBERS = "the targets are numbers, not classes, by which features are compared
 
 def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
-    rows = {"gradient": scene.gradients, "update": scene.updates, "perturbation": scene.perturbations}
-    measurements = {name: _bands(x, scene.layout) for name, x in rows.items() if x is not None}
+    measurements: Measurements = {"gradient": _bands(scene.gradients, scene.layout)}
+    skipped: dict[str, str] = {}
+    with _partly(skipped, "spectrum/update"):
+        measurements["update"] = _bands(scene.updates, scene.layout)
+    with _partly(skipped, "spectrum/perturbation"):
+        if scene.perturbations is not None:
+            measurements["perturbation"] = _bands(scene.perturbations, scene.layout)
     filter = filter or usual(scene.simulation.job.algorithm)
-    gain = lens.filtering(scene.gradients, scene.layout, filter)
+    gain = lens.filtering(scene.gradients, scene.layout, filter, seed=scene.seed)
     comparison = "less" if gain["gain"] > 0 else "no less"
-    measurements["filtered"] = _bands(scene.gradients, scene.layout, filter) | {
+    measurements["filtered"] = _bands(scene.gradients, scene.layout, filter, scene.seed) | {
         "filter": repr(filter),
         "filtering": gain,
         "reading": f"What {filter!r} removes of clients' gradients agrees {comparison} than what it keeps "
         f"({gain['agreement/removed']:.2f} and {gain['agreement/kept']:.2f}).",
     }
-    return {"bands": len(measurements["gradient"]["consensus"]), **measurements, "reading": lens.BandConsensus.reading}
+    bands = len(measurements["gradient"]["consensus"])
+    return {"bands": bands, **measurements, "reading": lens.BandConsensus.reading, "skipped": skipped}
+
+
+@contextmanager
+def _partly(skipped: dict[str, str], name: str) -> Iterator[None]:
+    """One of several things that a part measures: if it cannot be measured, the reason is noted and the rest stays."""
+    try:
+        yield
+    except (ImportError, ValueError, TypeError, RuntimeError) as error:
+        skipped[name] = str(error)
 
 
 def usual(algorithm: Algorithm) -> Filter:
@@ -54,10 +71,10 @@ def read_filter(text: str) -> Filter:
     return spectral.gradient
 
 
-def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Measurements:
+def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None, seed: int = 0) -> Measurements:
     """How far apart vectors are in each band, and how much of it they share."""
-    apart = lens.spread(vectors, layout, filter=filter)
-    shared = lens.consensus(vectors, layout, filter=filter).overall
+    apart = lens.spread(vectors, layout, filter=filter, seed=seed)
+    shared = lens.consensus(vectors, layout, filter=filter, seed=seed).overall
     agree, overall = shared["agreement"], apart.overall
     most, least = int(agree.argmax()), int(agree.argmin())
     return {
@@ -76,18 +93,28 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None) -> Mea
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
     filter = filter or usual(scene.simulation.job.algorithm)
-    after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter)
-    gradient, update = (lens.divergence_by_layer(x, scene.layout) for x in (scene.gradients, scene.updates))
-    angles = lens.cosines(scene.updates)
+    after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter, seed=scene.seed)
+    gradient = lens.divergence_by_layer(scene.gradients, scene.layout)
+    measurements: Measurements = {
+        "layers": gradient.layers,
+        "gradient": gradient.distance,
+        "gradient_relative": gradient.relative,
+        "filtered": {"filter": repr(filter), "gradient": after.distance, "relative": after.relative},
+    }
+    skipped: dict[str, str] = {}
+    with _partly(skipped, "divergence/update"):
+        measurements |= _update_divergence(scene)
+    return {**measurements, "skipped": skipped}
+
+
+def _update_divergence(scene: Scene) -> Measurements:
+    """How far clients' updates are from their mean, by layer, and the angles between them."""
+    update, angles = lens.divergence_by_layer(scene.updates, scene.layout), lens.cosines(scene.updates)
     mean = lens.off_diagonal(angles)["mean"]
     most, least = int(update.relative.argmax()), int(update.relative.argmin())
     return {
-        "layers": update.layers,
-        "gradient": gradient.distance,
         "update": update.distance,
         "relative": update.relative,
-        "gradient_relative": gradient.relative,
-        "filtered": {"filter": repr(filter), "gradient": after.distance, "relative": after.relative},
         "clients": update.clients,
         "cosine": {"mean": mean, "matrix": angles},
         "reading": f"Clients' updates pull apart most in {update.layers[most]} ({update.relative[most]:.2f} times the "
@@ -126,23 +153,20 @@ def alignment(scene: Scene) -> Measurements:
 
 def embedding(scene: Scene) -> Measurements:
     """Clients' updates, and the global model's features of test examples, in a plane."""
-    projection = lens.pca({"update": scene.updates})
-    measurements: Measurements = {
-        "pca_update": {
-            "points": projection.points["update"],
-            "clients": scene.clients,
-            "explained": projection.explained,
-        }
-    }
-    inputs, labels = scene.test
-    if not scene.task.dataset.classes:
-        return {**measurements, "skipped": {"tsne_features": _NUMBERS}}
-    features = lens.features(scene.module, inputs)[PENULTIMATE]
-    try:
+    measurements: Measurements = {}
+    skipped: dict[str, str] = {}
+    with _partly(skipped, "embedding/pca_update"):
+        projection = lens.pca({"update": scene.updates})
+        points, explained = projection.points["update"], projection.explained
+        measurements["pca_update"] = {"points": points, "clients": scene.clients, "explained": explained}
+    with _partly(skipped, "tsne_features"):
+        if not scene.task.dataset.classes:
+            raise ValueError(_NUMBERS)
+        inputs, labels = scene.test
+        features = lens.features(scene.module, inputs)[PENULTIMATE]
         points = lens.tsne(features, perplexity=min(30.0, len(features) / 4), seed=scene.seed)
-    except ImportError as error:
-        return {**measurements, "skipped": {"tsne_features": str(error)}}
-    return {**measurements, "tsne_features": {"points": points, "labels": labels}}
+        measurements["tsne_features"] = {"points": points, "labels": labels}
+    return {**measurements, "skipped": skipped}
 
 
 def joint(scene: Scene) -> Measurements:
@@ -180,16 +204,20 @@ def views(scene: Scene) -> Measurements:
     shapes = zip(scene.layout.names, scene.layout.shapes, scene.layout.sizes, strict=True)
     first = next((name for name, shape, size in shapes if len(shape) > 1 and size <= LONGEST), None)
     tables: dict[str, Tensor] = {}
-    if first is not None and scene.perturbations is not None:
-        tables[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
+    skipped: dict[str, str] = {}
     if first is not None:
-        tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
+        with _partly(skipped, "views/perturbations"):
+            if scene.perturbations is not None:
+                tables[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
+        with _partly(skipped, "views/weights"):
+            tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
     labels, classes = scene.test[1], scene.task.dataset.classes
-    if classes:
-        means = torch.stack([lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features])
-        if means.shape[1] <= LONGEST:
-            tables["features of each class"] = means
-    return {name: [[float(f"{x:.6g}") for x in row] for row in rows.tolist()] for name, rows in tables.items()}
+    with _partly(skipped, "views/features"):
+        own = [lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features if classes]
+        if own and len(own[0]) <= LONGEST:
+            tables["features of each class"] = torch.stack(own)
+    rows = {name: [[float(f"{x:.6g}") for x in row] for row in table.tolist()] for name, table in tables.items()}
+    return {**rows, "skipped": skipped}
 
 
 def curvature(scene: Scene) -> Measurements:

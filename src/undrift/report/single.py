@@ -7,6 +7,7 @@ from pathlib import Path
 from undrift.experiment.best import BEST, Round, chosen_round
 from undrift.experiment.checkpoint import kept_rounds
 from undrift.experiment.inspect import look, place
+from undrift.observe.look import skipped_of
 from undrift.report.collect import collect
 from undrift.report.kinds import KINDS, Kind
 from undrift.report.loaded import LoadedRun, Material, ReportError
@@ -105,10 +106,11 @@ def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
 def _why(kind: str, material: Material) -> str:
     """The reason the lens gives, or what such a figure needs."""
     skips = [run.lens["skipped"] for run in material.runs if run.lens]
-    reasons = [skipped[KINDS[kind].part] for skipped in skips if KINDS[kind].part in skipped]
+    part = KINDS[kind].part
+    reasons = [why for skipped in skips for name, why in skipped.items() if part and skipped_of(part, name)]
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
         "variance": "a method that perturbs",
         "blocks": "a method whose blocks report scalars, such as fedscam, scaffold or fedawa; see docs/runs.md",
     }
-    return reasons[0] if reasons else needs.get(kind, "the runs have no rows for it")
+    return "; ".join(dict.fromkeys(reasons)) or needs.get(kind, "the runs have no rows for it")
