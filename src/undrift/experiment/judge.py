@@ -137,6 +137,22 @@ def rounds_to(rows: Sequence[Row], target: float | None, judged_by: str = GLOBAL
     return next((row["round"] for row in measured(rows, column) if column.reaches(row[column], target)), None)
 
 
+def lost_round(rows: Sequence[Row], judged_by: str = GLOBAL) -> int | None:
+    """The round of the last evaluation if it gave no number, as after a divergence; None if it did, or there was none.
+
+    Args:
+        rows: of the rounds, in order; not every round is evaluated.
+        judged_by: the column by which the run is judged.
+
+    Example:
+        >>> lost_round([{"round": 1, "mae": 0.5}, {"round": 2, "mae": float("nan")}, {"round": 3}], "mae")
+        2
+    """
+    mark = "personal_seconds" if Column(judged_by).personal else judged_by
+    last = [row for row in rows if judged_by in row or mark in row][-1:]
+    return int(last[0]["round"]) if last and not measured(last, judged_by) else None
+
+
 def measured(rows: Sequence[Row], column: str) -> list[Row]:
     """The rows that have a number in a column."""
     return [row for row in rows if row.get(column) is not None and not isnan(row[column])]

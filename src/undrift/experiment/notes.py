@@ -48,3 +48,13 @@ def idle_note(rows: Sequence[Row]) -> str:
         for seed, (idle, rounds) in row.get("idle", {}).items()
     ]
     return " ".join(notes)
+
+
+def lost_notes(rows: Sequence[Row]) -> list[str]:
+    """Which rows have runs that diverged: their last evaluation gave no number, or rounds had no accepted upload."""
+    notes = [
+        f"{row['label']}: diverged, the evaluation after round {round} gave no number (seed {seed})."
+        for row in rows
+        for seed, round in row.get("lost", {}).items()
+    ]
+    return [note for note in (" ".join(notes), idle_note(rows)) if note]

@@ -6,7 +6,7 @@ from pathlib import Path
 from undrift.experiment.config import Config
 from undrift.experiment.costs import curve
 from undrift.experiment.folder import read_summary
-from undrift.experiment.judge import best, judged_rows, rounds_to
+from undrift.experiment.judge import best, judged_rows, lost_round, rounds_to
 from undrift.experiment.statistics import Result
 from undrift.experiment.targets import Target, read_targets
 
@@ -28,6 +28,7 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
         "traffic": (read_summary(folder) or {}).get("traffic"),
+        "lost": lost_round(rows, column),
         "rounds_to_target": rounds_to(rows, target, column),
         "targets": (*read_targets(config.target, free=True), *relative),
         "curve": curve(rows, column),

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, measured
+from undrift.experiment.judge import GLOBAL, lost_round, measured
 
 
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
@@ -23,6 +23,8 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
     judge, own = Column(judged_by), f"client_{judged_by}"
     column = own if not judge.personal and measured(rows, own) else judge
     sign = -1.0 if judge.minimised else 1.0
+    if by == "last" and lost_round(rows, column) is not None:
+        return float("nan")
     scores = [sign * float(row[column]) for row in measured(rows, column)]
     return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite, isnan, sqrt
+from math import isfinite, isnan, nan, sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
 from undrift.experiment.costs import cost_cells, cost_note, costs, judge_of, reached_text
 from undrift.experiment.goals import Column
 from undrift.experiment.judge import GLOBAL
-from undrift.experiment.notes import MIXED, idle_note, judging_note
+from undrift.experiment.notes import MIXED, judging_note, lost_notes
 from undrift.util.tables import markdown
 
 Result = Mapping[str, Any]
@@ -136,27 +136,30 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}
     spreads |= {"global": _values(own, metric)} if judge != metric else {}
     for name, values in spreads.items():
-        if values:
+        if values and not any(map(isnan, values.values())):  # without those that diverged it is one of survivors
             row[name], row[f"{name}_std"] = spread(list(values.values()))
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
     idle = {seed: [run["idle_rounds"], run["rounds"]] for seed, run in sorted(own.items()) if run.get("idle_rounds")}
     row |= {"idle": idle} if idle else {}
+    lost = {seed: run["lost"] for seed, run in sorted(own.items()) if run.get("lost")}
+    row |= {"lost": lost} if lost else {}
     alike = {
         seed: run for seed, run in theirs.items() if seed in own and judge_of(run).metric == judge_of(own[seed]).metric
     }
     for name in ("last", "best"):
         gap = paired(_judged(own, name), _judged(alike, name))
-        if gap:
+        if gap and not isnan(gap.mean):
             row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
             row["pairs"] = gap.pairs
     return row
 
 
 def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
-    """Seed -> the best or the last of the column by which its run is judged."""
+    """Seed -> the best or the last of the column by which its run is judged; nan if its last evaluation has none."""
     judges = {seed: judge_of(run) for seed, run in sorted(runs.items())}
     keys = {seed: judge.best_key if name == "best" else judge for seed, judge in judges.items()}
-    return {seed: runs[seed][key] for seed, key in keys.items() if _has(runs[seed], key)}
+    lost = {seed: nan for seed, run in runs.items() if name == "last" and run.get("lost")}
+    return {seed: runs[seed][key] for seed, key in keys.items() if _has(runs[seed], key)} | lost
 
 
 def _values(runs: Mapping[int, Result], key: str) -> dict[int, float]:
@@ -186,7 +189,7 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows), idle_note(rows)]
+        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows), *lost_notes(rows)]
         notes += [judging_note(rows)] if "accuracy" not in columns else []
         yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 
@@ -247,6 +250,8 @@ def _judge(row: Row) -> str:
 
 def _accuracy(row: Row, name: str) -> str:
     """Mean and deviation, those of accuracies in percent."""
+    if name == "last" and "lost" in row:
+        return f"diverged ({len(row['lost'])}/{len(row['seeds'])})"
     if row.get(name) is None:
         return ""
     deviation = row[f"{name}_std"]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from undrift.experiment.config import Config
 from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, best, config_judged_by
+from undrift.experiment.judge import GLOBAL, best, config_judged_by, lost_round
 from undrift.report.collect import collect, comparison_of
 from undrift.report.loaded import ReportError, from_here
 from undrift.report.page import asset, fill, page_mode, write_page
@@ -41,6 +41,7 @@ class IndexRow:
         judge: the metric by which it is judged; empty if not known.
         best: its best value.
         last: its last value.
+        lost: whether its last evaluation gave no number, as after a divergence; `last` is None then.
         state: one of `STATES`.
         problem: why it cannot be read.
         report: the file of its own report or of its comparison's; None if there is none.
@@ -58,6 +59,7 @@ class IndexRow:
     judge: Column | None = None
     best: float | None = None
     last: float | None = None
+    lost: bool = False
     state: str = "damaged"
     problem: str = ""
     report: Path | None = None
@@ -167,10 +169,11 @@ def _row(folder: Path, name: str) -> IndexRow:
         known |= {"data": _subject(values), "partition": str(values.get("partition", ""))}
         known |= {"rounds": values["rounds"]}
         summary = _summary(folder)
-        _check_rows(folder, summary["rounds"])
+        row = _last_row(folder, summary["rounds"])
         judge = Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
+        known["lost"] = lost_round([row], judge) is not None
         known |= {"done": summary["rounds"], "judge": judge}
-        known |= {"best": summary.get(judge.best_key), "last": summary.get(judge)}
+        known |= {"best": summary.get(judge.best_key), "last": None if known["lost"] else summary.get(judge)}
         known |= {"state": "done" if summary["rounds"] >= values["rounds"] else "unfinished"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = (
@@ -200,14 +203,16 @@ def _summary(folder: Path) -> Mapping[str, Any]:
         return best(Metrics(folder / "metrics.jsonl").rows(), config_judged_by(Config.read(folder / "config.toml")))
 
 
-def _check_rows(folder: Path, rounds: int) -> None:
-    """Raise if metrics.jsonl has fewer rows than the run has rounds, or a line that was cut: quick, without parsing."""
+def _last_row(folder: Path, rounds: int) -> Mapping[str, Any]:
+    """The row of the last round, the only one that is parsed; raises if rows are missing or a line was cut."""
     lines = (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1] if rounds else []
     for number, line in enumerate(lines, 1):
         if not (line.startswith(b"{") and line.rstrip().endswith(b"}")):
             raise ValueError(f"metrics.jsonl: line {number} is no row of a round")
     if len(lines) < rounds:
         raise ValueError(f"metrics.jsonl: {len(lines)} rows of {rounds} rounds")
+    found: dict[str, Any] = {"round": rounds} | (json.loads(lines[rounds - 1]) if rounds else {})
+    return found
 
 
 def _method(values: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import log10
+from math import isfinite, log10
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def sweep_figure(
         slug("sweep", over, "" if by == "last" else by, "minus" if minus else "", minus),
         f"{title} over {over}",
         "Points are means over seeds and bars one standard deviation to each side; dashed lines do not depend on "
-        f"{over}.",
+        f"{over}.{_left_out(number)}",
         tuple(parts),
     )
 
@@ -105,8 +105,16 @@ def _x_axis(xs: Sequence[Any], over: str) -> tuple[Axis, Mapping[Any, Any]]:
 
 def _number(run: LoadedRun, by: str) -> float | None:
     """What is shown of a run; None if it has no such number."""
+    if by == "last" and run.result["lost"]:
+        return None
     value = run.result.get({"best": run.judged_by.best_key, "last": run.judged_by}.get(by, by))
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, int | float) and isfinite(value) else None
+
+
+def _left_out(number: Mapping[int, float | None]) -> str:
+    """How many runs have no number: they diverged, or never reached a target."""
+    without = sum(value is None for value in number.values())
+    return f" {without} of {len(number)} runs have no such number and are left out of the means." if without else ""
 
 
 def _y_axis(runs: Sequence[LoadedRun], by: str, minus: str) -> tuple[str, Axis]:

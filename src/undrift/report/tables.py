@@ -5,7 +5,7 @@ from math import floor
 from statistics import fmean
 
 from undrift.experiment.costs import amount, best_of, cost_cells, cost_note, costs, judge_of
-from undrift.experiment.notes import judging_note
+from undrift.experiment.notes import judging_note, lost_notes
 from undrift.experiment.statistics import LEVEL, Row, cells, summarise
 from undrift.experiment.targets import Target
 from undrift.report.drawing import Table
@@ -26,7 +26,8 @@ def summary(material: Material) -> Table:
     )
     bold = _leaders(rows, headings)
     reading += " Bold is the best mean of a setting." if bold else ""
-    return Table(headings, texts, f"{reading} {judging_note(rows)}".strip(), headings.index("seeds"), bold)
+    reading = " ".join(filter(None, [reading, judging_note(rows), *lost_notes(rows)]))
+    return Table(headings, texts, reading, headings.index("seeds"), bold)
 
 
 def _leaders(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[int, int]]:
