@@ -56,11 +56,14 @@ def side_by_side(
 def over_seeds(label: str, style: int, seeds: Sequence[Mapping[int, tuple[float, float]]]) -> Line | None:
     """A line with the mean and deviation over the seeds, at the rounds that all of them have; None without any.
 
+    Seeds without a point do not count.
+
     Args:
         label: its name.
         style: the number of its look.
         seeds: of each seed, round -> x and y.
     """
+    seeds = [points for points in seeds if points]
     rounds = sorted(set.intersection(*(set(points) for points in seeds))) if seeds else []
     if not rounds:
         return None

@@ -84,9 +84,9 @@ def _table(group: Group, family: str, what: str) -> Panel | None:
     rounds = sorted({int(x) for line in lines.values() for x in line.x})
     values = [dict(zip(map(int, line.x), line.y, strict=True)) for line in lines.values()]
     cells = [[row.get(round) for round in rounds] for row in values]
-    high = max(float(np.max(line.y)) for line in lines.values())
+    low, high = (float(of([of(line.y) for line in lines.values()])) for of in (np.min, np.max))
     members = tuple(name.partition("/")[2] for name in lines)
-    grid = Grid(rounds, members, cells, what, 0, high)
+    grid = Grid(rounds, members, cells, what, min(low, 0.0), max(high, 0.0))
     return grid_panel(Axis("round"), Axis("", members), grid)
 
 

@@ -42,6 +42,7 @@ def collect(paths: Sequence[Path]) -> Material:
     runs = [run for run in [*runs, *single] if _readable(run, notes)]
     notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
     notes += [_unfinished(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
+    notes += [note for run in runs if run.rows for note in _other_rounds(run)]
     groups = _groups([run for run in runs if run.rows])
     if not groups:
         why = "; ".join(["no run with a round in it", *notes])
@@ -188,6 +189,15 @@ def _failures(path: Path) -> list[str]:
 
 def _unfinished(run: LoadedRun) -> str:
     return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
+
+
+def _other_rounds(run: LoadedRun) -> list[str]:
+    """What a report shows, or leaves out, of other rounds than the last."""
+    done, seen = len(run.rows), (run.lens or {}).get("round")
+    notes = [f"{run.name} has {run.later} rounds, of which the first {done} are shown"] if run.later else []
+    if seen is not None and seen < done:
+        notes.append(f"{run.name} was measured by the lens after {seen} of its {done} rounds")
+    return notes
 
 
 def _comparison_recipe(path: Path, comparison: Comparison) -> Recipe:

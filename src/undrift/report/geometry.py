@@ -46,8 +46,8 @@ def plane(material: Material) -> Iterator[Figure]:
 def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Features of the clients' models and the global model in one map: by class, then by model."""
     seen = [(group, joint[0]) for group in groups if (joint := group.lens("joint"))]
-    by_class = [(f"{group.label}, separation {x['separation']:.0%}", _map(x, "classes")) for group, x in seen]
-    by_model = [(f"{group.label}, apart {x['apart']:.2g}", _map(x, "models")) for group, x in seen]
+    by_class = [(f"{g.label}, separation {_text(x.get('separation'), '.0%')}", _map(x, "classes")) for g, x in seen]
+    by_model = [(f"{g.label}, apart {_text(x.get('apart'), '.2g')}", _map(x, "models")) for g, x in seen]
     yield from side_by_side(
         [*by_class, *by_model],
         ("joint", setting),
@@ -63,24 +63,35 @@ def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 def _map(joint: Mapping[str, Any], colours: str) -> Panel:
     """The points of one map, coloured by class or by model; the global model is drawn last."""
     axes = Axis("t-SNE direction 1 (no unit)"), Axis("t-SNE direction 2 (no unit)")
-    names = ["global model" if client < 0 else f"client {client}" for client in joint["models"]]
-    texts = [f"class {label}, {name}" for label, name in zip(joint["labels"], names, strict=True)]
+    points, models, classes = _placed(joint["points"], joint["models"], [int(label) for label in joint["labels"]])
+    names = ["global model" if client < 0 else f"client {client}" for client in models]
+    texts = [f"class {label}, {name}" for label, name in zip(classes, names, strict=True)]
     if colours == "models":
-        groups = [GLOBAL_MODEL if client < 0 else CLIENTS for client in joint["models"]]
-        return point_panel(
-            axes, joint["points"], texts, groups, {CLIENTS: "clients' models", GLOBAL_MODEL: "global model"}
-        )
-    classes = [int(label) for label in joint["labels"]]
+        groups = [GLOBAL_MODEL if client < 0 else CLIENTS for client in models]
+        return point_panel(axes, points, texts, groups, {CLIENTS: "clients' models", GLOBAL_MODEL: "global model"})
     labels = {n: f"class {n}" for n in classes} if len(set(classes)) <= NAMED else {}
-    return point_panel(axes, joint["points"], texts, classes, labels)
+    return point_panel(axes, points, texts, classes, labels)
+
+
+def _placed(points: Sequence[Sequence[float | None]], *others: Sequence[Any]) -> list[list[Any]]:
+    """The points whose coordinates are all known, and what belongs to each of them."""
+    kept = [n for n, point in enumerate(points) if all(x is not None for x in point)]
+    return [[values[n] for n in kept] for values in (points, *others)]
+
+
+def _text(value: float | None, form: str) -> str:
+    """A number in a caption."""
+    return "-" if value is None else format(value, form)
 
 
 def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Clients of all methods in the same two directions, of the first seed that has them."""
     seen = [(group, views[0]) for group in groups if (views := group.lens("views"))]
     for name in dict.fromkeys(name for _, views in seen for name in views):
-        rows = [(group, torch.tensor(views[name])) for group, views in seen if name in views]
-        if len({x.shape[1] for _, x in rows}) == 1:  # models of other shapes have no directions in common
+        rows = [row for group, views in seen if name in views and (row := _rows(group, views[name]))[1].numel()]
+        widths = {x.shape[1] for _, x, _ in rows}
+        # Models of other shapes have no directions in common, and one number or one client has no plane.
+        if len(widths) == 1 and widths.pop() > 1 and sum(len(x) for _, x, _ in rows) > 1:
             panel, apart = _together(rows)
             yield Figure(
                 slug("pca", name, setting),
@@ -92,15 +103,21 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
             )
 
 
-def _together(rows: Sequence[tuple[Group, Tensor]]) -> tuple[Panel, str]:
+def _rows(group: Group, view: Sequence[Sequence[float | None]]) -> tuple[Group, Tensor, list[int]]:
+    """The rows of the clients all of whose numbers are known, and the numbers of these clients."""
+    kept, clients = _placed(view, _clients(group, len(view)))
+    return group, torch.tensor(kept), clients
+
+
+def _together(rows: Sequence[tuple[Group, Tensor, list[int]]]) -> tuple[Panel, str]:
     """All rows projected on their two main directions, and each method's mean distance from its own centre."""
-    projection = pca({group.label: x for group, x in rows})
+    projection = pca({group.label: x for group, x, _ in rows})
     axes = [Axis(f"direction {n} ({share:.0%} of variance)") for n, share in enumerate(projection.explained, 1)]
-    points = [point for group, _ in rows for point in projection.points[group.label].tolist()]
-    names = [f"{group.label}, client {client}" for group, own in rows for client in _clients(group, len(own))]
-    styles = [group.style for group, own in rows for _ in own]
+    points = [point for group, _, _ in rows for point in projection.points[group.label].tolist()]
+    names = [f"{group.label}, client {client}" for group, _, clients in rows for client in clients]
+    styles = [group.style for group, own, _ in rows for _ in own]
     apart = ", ".join(f"{label} {value:.3g}" for label, value in projection.spread.items())
-    labels = {group.style: group.label for group, _ in rows}
+    labels = {group.style: group.label for group, _, _ in rows}
     return point_panel((axes[0], axes[1]), points, names, styles, labels), apart
 
 
@@ -137,16 +154,17 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     embeddings = group.lens("embedding", kind)
     if not embeddings or not embeddings[0].get("points"):
         return None
-    points = embeddings[0]["points"]
-    names = embeddings[0].get(key) or range(len(points))
-    shares = [f"{share:.0%} of variance" for share in (embeddings[0].get("explained") or [])[:2]]
+    known = embeddings[0].get(key)
+    points, names = _placed(embeddings[0]["points"], known or range(len(embeddings[0]["points"])))
+    explained = [share for share in embeddings[0].get("explained") or () if share is not None]
+    shares = [f"{share:.0%} of variance" for share in explained[:2]]
     first, second = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
     if key != "labels":
         return point_panel((first, second), points, [f"client {name}" for name in names], [group.style] * len(points))
     classes = [int(label) for label in names]
-    names = {n: f"class {n}" for n in classes}
-    labels = names if len(names) <= NAMED else {}
-    return point_panel((first, second), points, [names[n] for n in classes], classes, labels)
+    titles = {n: f"class {n}" for n in classes}
+    labels = titles if len(titles) <= NAMED else {}
+    return point_panel((first, second), points, [titles[n] for n in classes], classes, labels)
 
 
 def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
@@ -160,7 +178,8 @@ def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
     if not len(finite):
         return None
     suffix = " direction" if kind == "contour" else ""  # beside a surface there is little room
-    x, y = Axis(f"first{suffix} (weights)"), Axis(f"second{suffix} (weights)")
+    unit = "norms of the filters" if surfaces[0].get("directions") == "random" else "weights"
+    x, y = Axis(f"first{suffix} ({unit})"), Axis(f"second{suffix} ({unit})")
     scale = "log10 of the loss (mean per example)" if log else "loss (mean per example)"
     low, high = float(finite.min()), float(finite.max())
     return grid_panel(x, y, Grid(surfaces[0]["a"], surfaces[0]["b"], numbers(values.T), scale, low, high, kind))

@@ -53,7 +53,8 @@ def table(material: Material) -> Table | None:
         if not measured:
             continue
         round, last = max(measured.items())
-        for part, name in (("whole", "gradient"), ("kept", f"after {last['filter']}"), ("removed", "removed by it")):
+        after = f"after {last.get('filter', 'a filter')}"
+        for part, name in (("whole", "gradient"), ("kept", after), ("removed", "removed by it")):
             if part in last:
                 numbers = [_cell(last[part].get(key)) for key in (*_QUANTITIES, "dissimilarity")]
                 rows.append([*[group.setting] * several, group.label, name, str(round), *numbers])
@@ -78,14 +79,14 @@ def _line(group: Group, part: str, key: str) -> Line | None:
     line = over_seeds(group.label, group.style, points)
     if line is None or part == "whole":
         return line
-    filter = next(row["filter"] for found in seeds for row in found.values())
+    filter = next((row["filter"] for found in seeds for row in found.values() if "filter" in row), "a filter")
     return replace(line, label=f"{group.label}, after {filter}", style=group.style + len(PALETTE))
 
 
 def _measured(run: LoadedRun) -> dict[int, Mapping[str, Any]]:
     """Rounds done -> what was measured during the run or, if nothing was, afterwards."""
-    live = {row["round"]: row[_PART] for row in run.stream if _PART in row}
-    return live or {row["round"]: row[_PART] for row in run.looks if _PART in row}
+    live = {row["round"]: row[_PART] for row in run.stream if row.get(_PART)}
+    return live or {row["round"]: row[_PART] for row in run.looks if row.get(_PART)}
 
 
 def _finite(value: Any) -> bool:

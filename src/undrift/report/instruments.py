@@ -245,7 +245,7 @@ def _by_layer(group: Group, source: str) -> Panel | None:
     if values is None or len(layers) != len(values):
         return None
     columns = (np.arange(values.shape[1]) + 0.5) / values.shape[1]
-    high = float(np.nanmax(values))
+    high = float(np.max(values, initial=0, where=np.isfinite(values)))
     return _cells(_FREQUENCY, columns.tolist(), "layer", list(layers), values, "distance (unit rows)", high)
 
 

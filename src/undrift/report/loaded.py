@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.experiment.config import Config
+from undrift.experiment.folder import read_summary
 from undrift.experiment.goals import Column
 from undrift.experiment.inspect import place
 from undrift.experiment.judge import run_judged_by
@@ -27,7 +28,8 @@ class ReportError(ValueError):
 class LoadedRun:
     """A run as the report reads it: its folder, its name in the report, its settings and its relative targets.
 
-    Its lens measurements are those after `round`, or at the end.
+    Its lens measurements are those after `round`, or at the end. Of a run that has more rounds than are shown, all
+    that was measured later is left out.
     """
 
     folder: Path
@@ -62,7 +64,8 @@ class LoadedRun:
     @cached_property
     def lens(self) -> Any:
         """The measurements at the end, or after its round; None if there are none."""
-        return self.read(str(place(Path(), self.round)))
+        found = self.read(str(place(Path(), self.round)))
+        return found if found and found["round"] <= self.config.rounds else None
 
     @cached_property
     def looks(self) -> list[Any]:
@@ -71,12 +74,19 @@ class LoadedRun:
         looks = {measured["round"]: measured for name in names if (measured := self.read(f"lens/{name}"))}
         end = self.read("lens.json")
         last = {end["round"]: end} if end else {}
-        return [measured for _, measured in sorted({**looks, **last}.items())]
+        return [measured for round, measured in sorted({**looks, **last}.items()) if round <= self.config.rounds]
 
     @cached_property
     def stream(self) -> list[dict[str, Any]]:
         """The measurements taken during the run, one row each."""
-        return Metrics(self.folder / "lens.jsonl", needed=False).rows()
+        rows = Metrics(self.folder / "lens.jsonl", needed=False).rows()
+        return [row for row in rows if row["round"] <= self.config.rounds]
+
+    @cached_property
+    def later(self) -> int:
+        """How many rounds the run has if they are more than are shown; 0 if they are not."""
+        done = (read_summary(self.folder) or {}).get("rounds", 0)
+        return done if done > self.config.rounds else 0
 
     def read(self, name: str) -> Any:
         """A JSON file in the folder; None if it does not exist."""

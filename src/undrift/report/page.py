@@ -66,10 +66,10 @@ def render(material: Material, parts: Sequence[Section] | None = None) -> str:
         raise ReportError(f"a report needs {error.name}: pip install 'undrift[report]'") from None
 
     shown = sections(material) if parts is None else parts
-    unmeasured: dict[str, list[str]] = {}
+    unmeasured: dict[tuple[str, str], list[str]] = {}
     for part in shown:
         if not part.tables and not part.figures:
-            unmeasured.setdefault(part.missing, []).append(part.title)
+            unmeasured.setdefault((part.reason, part.missing), []).append(part.title)
     return fill(
         "page.html.j2",
         material.title,
@@ -154,7 +154,8 @@ def _runs(runs: Sequence[LoadedRun]) -> Table:
     """Every run with its hashes, which show whether another run is identical to the bit."""
     rows = []
     for run in runs:
-        summary, split = run.read("summary.json") or {}, run.read("partition.json") or {}
+        summary = {} if run.later else run.read("summary.json") or {}
+        split = run.read("partition.json") or {}
         hashes = [str(record.get("sha256", "-"))[:SHORT] for record in (split, summary)]
         rows.append([run.name, run.label, str(run.config.seed), str(len(run.rows)), *hashes])
     headings = ["run", "method", "seed", "rounds", "sha256 of the partition", "sha256 of the final state"]

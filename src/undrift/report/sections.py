@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from undrift.observe.look import skipped_of
 from undrift.report import geometry, heterogeneity, instruments, training
 from undrift.report.blocks import block_reports
 from undrift.report.drawing import Figure, Table
@@ -22,6 +23,7 @@ class Section:
         tables: shown first.
         figures: shown below, one tab at a time.
         missing: the command that would measure what it lacks; empty if it has been run.
+        reason: why the lens could not measure it, or a part of it; empty if it could, or has not tried.
     """
 
     key: str
@@ -30,6 +32,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
     missing: str = ""
+    reason: str = ""
 
     @property
     def tabs(self) -> dict[str, list[Figure]]:
@@ -42,25 +45,40 @@ class Section:
 
 Figures = Callable[[Material], Iterator[Figure]]
 
-_LENS: tuple[tuple[str, str, str, Figures], ...] = (
+_LENS: tuple[tuple[str, str, str, Figures, tuple[str, ...]], ...] = (
     (
         "spectrum",
         "Spectrum",
         "Clients' vectors as sequences, band by band: what do they share, and what sets them apart?",
         instruments.spectrum,
+        ("spectrum",),
     ),
-    ("layers", "Layers", "Where in the model clients pull apart.", instruments.divergence),
+    ("layers", "Layers", "Where in the model clients pull apart.", instruments.divergence, ("divergence",)),
     (
         "heterogeneity",
         "Heterogeneity",
         "The quantities of convergence theory: the gradient of the mean loss, and the variance between and within "
         "clients, before and after a filter.",
         heterogeneity.over_rounds,
+        ("heterogeneity",),
     ),
-    ("alignment", "Alignment", "How alike clients' models see the same examples, by CKA.", instruments.alignment),
-    ("landscape", "Landscape", "How sharp the minimum is that each method found.", geometry.landscape),
-    ("plane", "Plane", "Clients and examples on a plane.", geometry.plane),
+    (
+        "alignment",
+        "Alignment",
+        "How alike clients' models see the same examples, by CKA.",
+        instruments.alignment,
+        ("alignment",),
+    ),
+    (
+        "landscape",
+        "Landscape",
+        "How sharp the minimum is that each method found.",
+        geometry.landscape,
+        ("curvature", "surface"),
+    ),
+    ("plane", "Plane", "Clients and examples on a plane.", geometry.plane, ("embedding", "joint", "views")),
 )
+"""Key, title, text, figures and the parts of the lens that they need."""
 
 
 def sections(material: Material) -> list[Section]:
@@ -77,17 +95,20 @@ def sections(material: Material) -> list[Section]:
         Section("blocks", "Blocks", "What the parts of each method did in every round.", (), reported),
         *(_seen(material, *section) for section in _LENS),
     ]
-    return _distinct([part for part in parts if part.tables or part.figures or part.missing])
+    return _distinct([part for part in parts if part.tables or part.figures or part.missing or part.reason])
 
 
-def _seen(material: Material, key: str, title: str, text: str, draw: Figures) -> Section:
-    """A part made of lens measurements, or the command that would take them."""
+def _seen(material: Material, key: str, title: str, text: str, draw: Figures, parts: tuple[str, ...]) -> Section:
+    """A part made of lens measurements, or the command that would take them, or why the lens could not."""
     figures = tuple(draw(material))
     tables = {"landscape": curvature, "heterogeneity": heterogeneity.table}
     table = tables[key](material) if key in tables else None
-    looked = figures and any(run.lens for run in material.runs)
-    command = "" if looked else lens_command(material)
-    return Section(key, title, text, (table,) if table else (), figures, command)
+    looks = [look for run in material.runs for look in (run.lens, *run.looks) if look]
+    skips = [(name, why) for look in looks for name, why in look.get("skipped", {}).items()]
+    reasons = dict.fromkeys(why for name, why in skips if any(skipped_of(part, name) for part in parts))
+    tried = bool(reasons) or any(look.get(part) for look in looks for part in parts)
+    command = "" if tried else lens_command(material)
+    return Section(key, title, text, (table,) if table else (), figures, command, "; ".join(reasons))
 
 
 def lens_command(material: Material) -> str:

@@ -94,7 +94,7 @@ def curvature(material: Material) -> Table | None:
         for measurement in group.lens("curvature")[:1]:
             error = measurement.get("trace_error")
             trace = _cell(measurement, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
-            top = ", ".join(f"{value:.3g}" for value in measurement.get("top") or []) or "-"
+            top = ", ".join("-" if x is None else f"{x:.3g}" for x in measurement.get("top") or []) or "-"
             numbers = [top, trace, *(_cell(measurement, key) for key in ("sharpness", "gradient_norm", "examples"))]
             rows.append([*[group.setting] * several, group.label, *numbers])
     headings = ["method", "largest eigenvalues", "trace", "sharpness", "gradient norm", "examples"]

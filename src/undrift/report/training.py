@@ -191,7 +191,8 @@ def fairness(material: Material) -> Iterator[Figure]:
 
 def _scores(group: Group, metric: str) -> list[float]:
     """Every client's value of a metric, sorted; many are thinned out evenly, which keeps their distribution."""
-    clients = [x for run in group.runs for x in (run.read("clients.json") or {}).get(metric, [])]
+    ended = [run for run in group.runs if not run.later]  # the others' clients are those of a later round
+    clients = [x for run in ended for x in (run.read("clients.json") or {}).get(metric, [])]
     known = np.sort([x for x in clients if x is not None and isfinite(x)])
     values: list[float] = known[thin(len(known), VALUES)].tolist()
     return values
