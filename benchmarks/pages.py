@@ -17,6 +17,7 @@ from beside import beside, gap_text, sources, study_file
 from gaps import LATE, Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
 from rates import rates_figure, rates_table, read_rates
+from row_texts import judged_text, overrides, row_text, row_within, setting_texts
 from shared import svg
 from study import RESULTS, committed, read
 from study_curves import curves
@@ -159,7 +160,12 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     labels = {row["label"] for row in study["methods"]}
     second = [x for x in ("uniform", "specgrad") if x in labels - {study["baseline"]}]
     against = [study["baseline"], *second[:1]]
-    rows = "\n".join(f"- `{row['label']}`: `{row_text(row)}`" for row in study["methods"])
+    rows = "\n".join(
+        f"- `{row['label']}`: `{row_text(row)}`" + (f", {own}" if (own := overrides(row)) else "")
+        for row in study["methods"]
+    )
+    changed = setting_texts(study)
+    settings = f"What the settings change:\n\n{changed}\n\n" if changed else ""
     work = (
         f"{local['steps']} steps of {local['batch_size']} examples"
         if "steps" in local
@@ -170,11 +176,12 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
     papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
     more = rates_table(study, read_rates(RESULTS, name)) + papers
+    about = [study_file(name).get("about", TUNED), READING, judged_text(lines), COPIES.get(data)]
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
 {clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
-{fill(f"{study_file(name).get('about', TUNED)} {READING} {COPIES.get(data, '')}".rstrip(), 120)}
+{fill(" ".join(filter(None, about)), 120)}
 
 ![Differences from {study["baseline"]}]({name}.svg)
 
@@ -182,7 +189,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
 
 {rows}
 
-![Accuracy over rounds]({name}-curves.svg)
+{settings}![Accuracy over rounds]({name}-curves.svg)
 
 Accuracy minus {study["baseline"]} at every evaluation:
 
@@ -196,20 +203,6 @@ python benchmarks/study.py --config {name} {example} > run.toml
 undrift run --config run.toml
 ```
 """
-
-
-def row_text(row: Mapping[str, Any]) -> str:
-    """A row's method with its arguments.
-
-    Args:
-        row: of the comparison.
-
-    Example:
-        >>> row_text({"method": "fedfft", "arguments": {"rho": 0.01}})
-        'fedfft(rho=0.01)'
-    """
-    arguments = ", ".join(f"{name}={value}" for name, value in row.get("arguments", {}).items())
-    return f"{row['method']}({arguments})" if arguments else row["method"]
 
 
 def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
@@ -227,7 +220,8 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
         for row in study["methods"]:
             own = next((x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])), None)
             if own is not None:
-                rows[composition(row_text(row), whole)] = (own, values(lines, setting, row["label"]))
+                method = composition(row_text(row_within(row, part)), whole)
+                rows[method] = (own, values(lines, setting, row["label"]))
         if BASELINE not in rows:
             continue
         base, _ = rows[BASELINE]

@@ -30,6 +30,7 @@ import tomli_w
 import torch
 
 from rates import collect_rates
+from row_texts import row_within
 from shared import read_lines
 from undrift.data.skew import DataSkew, measure_skew
 from undrift.experiment.compare import Comparison, compare
@@ -43,6 +44,7 @@ from undrift.experiment.sheet import Trial
 from undrift.experiment.strict import merged
 from undrift.experiment.tune import Tuning, tune
 from undrift.util.files import write
+from undrift.util.names import suggest
 
 RESULTS = Path(__file__).parent / "results" / "here"
 
@@ -57,6 +59,8 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/here"), help="where the runs are stored")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.config and len(arguments.names) != 1:
+        parser.error("--config takes one run, as setting/label/seed")
     if arguments.config:
         print(settings(arguments.file, arguments.names[0]).toml(), end="")
     else:
@@ -76,9 +80,14 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
     budget = values.pop("tune", None)
     for key in ("published", "about"):
         values.pop(key, None)
-    chosen = names or [*values.get("settings", {"": {}})]
-    for row in values["methods"]:
-        if rows and row.get("label", row["method"]) not in rows:
+    known, labels = [*values.get("settings", {"": {}})], [row.get("label", row["method"]) for row in values["methods"]]
+    for given, there, what in ((names, known, "setting is named"), (rows, labels, "row is labelled")):
+        for name in given:
+            if name not in there:
+                raise SystemExit(f"{file}: no {what} {name!r}; {suggest(name, there)}")
+    chosen = names or known
+    for row, label in zip(values["methods"], labels, strict=True):
+        if rows and label not in rows:
             continue
         for setting in chosen:
             study_row(values, budget, row, setting, runs / file.stem)
@@ -98,9 +107,12 @@ def study_row(
     """
     name, label = out.name, row.get("label", row["method"])
     part = values.get("settings", {}).get(setting, {})
-    rows = dict(committed(name).get("settings", {}).get(setting, {}).get("rows", {}))
-    if budget and label not in rows:
-        rows[label] = {"local": {"lr": tuned_rate(merged(values["base"], part), budget, row, out / "tuning" / setting)}}
+    found = committed(name).get("settings", {}).get(setting, {}).get("rows", {})
+    rows = merged(part.get("rows", {}), found)
+    if budget and label not in found:
+        own = row_within(row, part)
+        rate = tuned_rate(merged(values["base"], part), budget, own, out / "tuning" / setting)
+        rows = merged(rows, {label: {"local": {"lr": rate}}})
     whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows} if rows else part}}
     comparison = Comparison.build(whole, name)
     done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
@@ -145,7 +157,7 @@ def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any]
     Args:
         base: the settings of a run.
         budget: the table `[tune]`.
-        row: one of the methods.
+        row: one of the methods, as the setting has it: its own local settings and model are those of the trials.
         out: where the trials of the setting are stored.
     """
     label = row.get("label", row["method"])
@@ -154,13 +166,15 @@ def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any]
     folder = out / label
     if not (folder / "tune.json").exists():
         base = {key: value for key, value in base.items() if key != "rows"}
+        own = {key: row[key] for key in ("local", "model") if row.get(key)}
+        trial = {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}
         search = {
             "method": row["method"],
             "arguments": row.get("arguments", {}),
             "grid": {"lr": budget.get("rows", {}).get(label, budget["lr"])},
             "by": "best",
             "widenings": budget["widenings"],
-            "base": merged(base, {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}),
+            "base": merged(merged(base, own), trial),
         }
         tune(Tuning.build(search, f"{out.name}/{label}"), folder)
     choice: float = json.loads((folder / "tune.json").read_text())["choice"]["lr"]

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib import colormaps, rc_context
 from matplotlib.figure import Figure
 
+from row_texts import personal_rows
 from shared import svg
 
 COLOURS = [colormaps["tab20"](i) for i in (*range(14), *range(16, 20))]
@@ -45,6 +46,10 @@ def curves(study: Mapping[str, Any], lines: list[dict[str, Any]]) -> str:
     columns = min(2, len(settings))
     rows = -(-len(settings) // columns)
     others = [label for label in labels if label != study["baseline"]]
+    personal = set(personal_rows(line for line in lines if "config" in line).values())
+    axis = {frozenset({True}): "personal accuracy %", frozenset({True, False}): "accuracy %"}.get(
+        frozenset(personal), "test accuracy %"
+    )
     drawn_as = {label: {"color": COLOURS[i % 18], "marker": MARKERS[i % 5]} for i, label in enumerate(others)}
     with rc_context({"svg.hashsalt": "undrift", "font.size": 9}):
         drawn = Figure(figsize=(8.4, 0.4 + rows * max(2.6, 0.17 * len(labels))), layout="constrained")
@@ -60,7 +65,7 @@ def curves(study: Mapping[str, Any], lines: list[dict[str, Any]]) -> str:
         for axes in parts.flat[len(settings) :]:
             axes.set_axis_off()
         for axes in parts[:, 0]:
-            axes.set_ylabel("test accuracy %")
+            axes.set_ylabel(axis)
         for axes in parts[-1]:
             axes.set_xlabel("round")
         return svg(drawn)

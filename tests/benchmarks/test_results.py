@@ -234,3 +234,27 @@ def test_what_make_runs_is_a_program() -> None:
     assert {"benchmarks/curves.py", "benchmarks/pages.py"} <= called
     for path in sorted(called):
         assert 'if __name__ == "__main__":' in (FOLDER.parent / path).read_text(), f"make runs {path}"
+
+
+def test_a_page_says_what_settings_and_rows_override_and_whose_accuracy_it_has() -> None:
+    from pages import page
+    from row_texts import judged_text, overrides, setting_texts
+    from study import committed, read
+
+    study = {
+        "base": {"rounds": 30, "local": {"steps": 10}},
+        "settings": {"plain": {}, "few": {"cohort": 5, "rows": {"x": {"local": {"lr": 0.1}, "arguments": {"rho": 1}}}}},
+        "methods": [{"label": "x", "method": "fedsam", "local": {"lr": 0.2, "steps": 3}}],
+    }
+    assert setting_texts(study) == "- `few`: cohort 5; in row `x` arguments.rho 1"
+    assert overrides(study["methods"][0]) == "local.steps 3", "the table has the learning rates"
+    assert setting_texts({"settings": {"a": {}}, "methods": []}) == ""
+    base = {"data": "digits", "clients": 4, "cohort": 2}
+    lines = [{"label": x, "config": {**base, "method": x}} for x in ("fedavg", "fedper")]
+    assert judged_text(lines[:1]) == ""
+    assert judged_text(lines[1:]) == "Accuracies are those of clients' personal models, each on its own client's test."
+    assert judged_text(lines).startswith("Accuracies of fedper are those of clients' personal models")
+    name = "ablation-fashion"
+    assert "- `cohort-5`: cohort 5\n" in page(name, committed(name), read(name))
+    personal = page("personal-fashion", committed("personal-fashion"), read("personal-fashion"))
+    assert "personal models, each on its own" in personal

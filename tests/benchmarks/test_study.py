@@ -94,3 +94,33 @@ def test_a_row_may_have_rates_of_its_own(study: Any, tmp_path: Path) -> None:
     (tmp_path / "more.toml").write_text(whole.replace("[0.01, 0.02]", "[0.01, 0.02, 0.04]"))
     with pytest.raises(SystemExit, match=r"tune\.rows\.center: give 2 learning rates, as the other rows have"):
         study.study(tmp_path / "more.toml", tmp_path / "runs", ["even"])
+
+
+def test_a_row_is_tuned_with_its_own_settings(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the row, and of the row in one setting, which also has them when it is run."""
+    text = STUDY.replace('label = "center",', 'label = "center", local = { steps = 3 }, model = "small-cnn",')
+    text = text.replace(
+        'even = { partition = "iid" }',
+        'even = { partition = "iid", rows = { center = { local = { batch_size = 5 } } } }',
+    )
+    (tmp_path / "own.toml").write_text("own_local = true\nown_model = true\n" + text)
+    seen: list[Any] = []
+    tune = study.tune
+    monkeypatch.setattr(study, "tune", lambda tuning, folder: (seen.append(tuning), tune(tuning, folder)))
+    study.study(tmp_path / "own.toml", tmp_path / "runs", ["even"], ["center"])
+    tried = seen[0].config((0.05,))
+    assert (tried.local.steps, tried.local.batch_size, tried.model) == (3, 5, "small-cnn") and "rows" not in seen[
+        0
+    ].base
+    ran = study.settings("own", "even/center/0")
+    assert (ran.local.steps, ran.local.batch_size, ran.model) == (3, 5, "small-cnn") and ran.local.lr in (0.05, 0.1)
+
+
+def test_what_is_not_in_a_study_is_refused(study: Any, tmp_path: Path) -> None:
+    for given, message in (
+        ((["evn"],), "no setting is named 'evn'; did you mean 'even'"),
+        ((["even"], ["centre"]), "no row is labelled 'centre'; did you mean 'center'"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            study.study(tmp_path / "tiny.toml", tmp_path / "runs", *given)
+    assert not (tmp_path / "runs").exists()

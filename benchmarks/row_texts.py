@@ -1,0 +1,94 @@
+"""What sets the rows and settings of a study apart, as texts for its page."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from undrift.experiment.config import Config
+from undrift.experiment.expand import flat
+from undrift.experiment.judge import config_judged_by
+from undrift.experiment.rows import ROWS, Entry, row_in
+
+_RATE = "local.lr"  # the tables have it
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """A row's method with its arguments.
+
+    Args:
+        row: of the comparison.
+
+    Example:
+        >>> row_text({"method": "fedfft", "arguments": {"rho": 0.01}})
+        'fedfft(rho=0.01)'
+    """
+    arguments = ", ".join(f"{name}={value}" for name, value in row.get("arguments", {}).items())
+    return f"{row['method']}({arguments})" if arguments else row["method"]
+
+
+def row_within(row: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as one setting has it: its label, method, arguments, local settings and model.
+
+    Args:
+        row: of the comparison.
+        part: the setting.
+    """
+    entry = Entry(**{**row, "label": row.get("label", row["method"])})
+    return row_in(entry, part).model_dump()
+
+
+def overrides(row: Mapping[str, Any]) -> str:
+    """What a row has of its own besides its method and learning rate; empty without any.
+
+    Args:
+        row: of the comparison.
+    """
+    own = {key: row[key] for key in ("local", "model") if row.get(key)}
+    return _words(own)
+
+
+def setting_texts(study: Mapping[str, Any]) -> str:
+    """What each setting changes, for all rows and for single ones, as a Markdown list; empty without any.
+
+    Args:
+        study: the tuned comparison.
+    """
+    texts = []
+    for name, part in study["settings"].items():
+        rows = {label: _words(own) for label, own in part.get(ROWS, {}).items()}
+        shown = [_words({key: value for key, value in part.items() if key != ROWS})]
+        shown += [f"in row `{label}` {words}" for label, words in rows.items() if words]
+        text = "; ".join(filter(None, shown))
+        texts += [f"- `{name}`: {text}"] if text else []
+    return "\n".join(texts)
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in flat(values) if key != _RATE)
+
+
+def personal_rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Row -> whether its accuracies are those of clients' personal models.
+
+    Args:
+        lines: the raw results.
+    """
+    first: dict[str, Mapping[str, Any]] = {}
+    for line in lines:
+        first.setdefault(line["label"], line["config"])
+    return {label: config_judged_by(Config.build(config)).personal for label, config in first.items()}
+
+
+def judged_text(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Whose accuracies a page has; empty if all are those of the global model on the test set.
+
+    Args:
+        lines: the raw results.
+    """
+    rows = personal_rows(lines)
+    own = [label for label, personal in rows.items() if personal]
+    if not own:
+        return ""
+    whose = "are those of clients' personal models, each on its own client's test"
+    if len(own) == len(rows):
+        return f"Accuracies {whose}."
+    return f"Accuracies of {', '.join(own)} {whose}; the others are those of the global model on the test set."
