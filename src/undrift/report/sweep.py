@@ -63,6 +63,12 @@ def sweep_figure(
         minus: show the difference from the line with this label, seed by seed; empty shows the numbers themselves.
         together: whether all settings share a frame.
     """
+    metrics = sorted({run.judged_by.metric for run in runs})
+    if by in ("last", "best") and len(metrics) > 1:
+        raise ReportError(
+            f"the runs are judged by different metrics, {' and '.join(metrics)}, which share no axis: leave some out, "
+            f"or choose a number that all have, for example --by {metrics[0]}"
+        )
     frames = frames_over(runs, over)
     xs = list(dict.fromkeys(x for curves in frames.values() for curve in curves.values() for x in curve.runs))
     axis, place = _x_axis([x for x in xs if x is not None], over)
@@ -96,8 +102,10 @@ def _x_axis(xs: Sequence[Any], over: str) -> tuple[Axis, Mapping[Any, Any]]:
         first = schemes[0]
         title = f"partition {first[1]}:x{first[3]}" if first else over
         places = {x: float(m[2]) for x, m in zip(xs, schemes, strict=True) if m}
-    if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in places.values()):
-        texts = {x: str(x).lower() if isinstance(x, bool) else str(x) for x in xs}
+    numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in places.values())
+    if not numbers or not all(map(isfinite, places.values())):  # infinity, which switches terms off, has no place
+        ordered = sorted(xs) if numbers else xs
+        texts = {x: str(x).lower() if isinstance(x, bool) else str(x) for x in ordered}
         return Axis(title, tuple(dict.fromkeys(texts.values()))), texts
     low, high = min(places.values()), max(places.values())
     return Axis(title, log=low > 0 and log10(high / low) > DECADES), places
@@ -208,7 +216,8 @@ def _panel(x: Axis, y: Axis, lines: Sequence[Line]) -> Panel:
 def _ends(xs: Iterable[float]) -> tuple[float, float]:
     """The first and the last value, or a little to each side of a single one."""
     low, high = min(xs), max(xs)
-    return (low, high) if low < high else (0.9 * low, 1.1 * low)
+    room = 0.1 * abs(low) or 1.0
+    return (low, high) if low < high else (low - room, low + room)
 
 
 def _level(line: Line, ends: Sequence[Any]) -> Line:
