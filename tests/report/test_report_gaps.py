@@ -10,6 +10,7 @@ import pytest
 from report_support import seen, theory, write_run
 from undrift.experiment.config import Config
 from undrift.report import Material, Section, collect, render, sections
+from undrift.report.figures import plotly
 from undrift.report.prints import draw
 
 pytest.importorskip("plotly")
@@ -164,3 +165,14 @@ def test_cells_of_blocks_may_be_negative(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({**json.loads(x), **more}) + "\n" for x in path.read_text().splitlines()))
     grid = drawn(collect([tmp_path / "run"]))["block-objective-score"].parts[0][1].grid
     assert (grid.low, grid.high) == (-2.0, 0.0) and material.groups
+
+
+def test_single_values_before_and_after_a_filter_can_be_told_apart(tmp_path: Path) -> None:
+    """A single value shows no dashes, so that its marker must differ; rounds are whole on the page, too."""
+    figures = drawn(made(tmp_path / "run", {**seen(0.2), "heterogeneity": theory(0.2)}))
+    page = plotly(figures["heterogeneity"].parts[0][1])
+    assert [trace["marker"]["symbol"] for trace in page["data"]] == ["circle", "square"]
+    sheet = draw(figures["heterogeneity"])
+    assert [line.get_marker() for line in sheet.axes[0].lines] == ["o", "s"]
+    assert plotly(figures["curve-accuracy-rounds"].parts[0][1])["layout"]["xaxis"]["dtick"] == 1
+    assert "dtick" not in plotly(figures["curve-accuracy-traffic"].parts[0][1])["layout"]["xaxis"]

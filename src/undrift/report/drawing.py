@@ -187,6 +187,17 @@ class Panel:
         return next((mark for mark in self.marks if isinstance(mark, Grid)), None)
 
     @property
+    def places(self) -> list[Any]:
+        """Where the values of its lines stand on the x axis."""
+        return [x for mark in self.marks if isinstance(mark, Line) for x in mark.x]
+
+    @property
+    def counts(self) -> bool:
+        """Whether its lines stand over whole numbers, such as rounds."""
+        places = self.places
+        return bool(places) and not self.x.labels and all(x is not None and float(x).is_integer() for x in places)
+
+    @property
     def solid(self) -> bool:
         """Whether it is drawn in three dimensions."""
         return self.grid is not None and self.grid.kind == "surface"

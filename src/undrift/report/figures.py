@@ -9,6 +9,7 @@ from undrift.report.drawing import LEVELS, Axis, Box, Dots, Grid, Line, Panel, s
 
 Json = dict[str, Any]
 
+FEW = 10  # whole numbers, such as rounds, each of which has a tick
 NAMED = 60  # rows; with more, not every one is labelled
 _MARKERS = {"triangle": "triangle-up"}
 _BELOW = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"}
@@ -22,6 +23,8 @@ def plotly(panel: Panel) -> Json:
         return {"data": data, "layout": _scene(panel, panel.grid)}
     layout: Json = {"height": panel.pixels, "margin": _MARGIN, "hovermode": "closest"}
     layout |= {"xaxis": _axis(panel.x), "yaxis": _axis(panel.y, rows=True)}
+    if panel.counts and not panel.x.log and max(panel.places) - min(panel.places) <= FEW:
+        layout["xaxis"]["dtick"] = 1  # no ticks between whole numbers
     if panel.grid is not None:
         layout["plot_bgcolor"] = "--raised"  # a name of the page's style
         layout["xaxis"]["showgrid"] = layout["yaxis"]["showgrid"] = False
@@ -45,7 +48,8 @@ def _line(line: Line, panel: Panel) -> list[Json]:
     look, traces = style(line.style), []
     shared = {"type": "scatter", "legendgroup": line.label, "name": _text(line.label)}
     shared["hovertemplate"] = _hover(panel.hover)
-    drawn: Json = {"mode": "lines+markers" if line.marked else "lines", "marker": {"size": 9 if line.alone else 6}}
+    marker = {"size": 9 if line.alone else 6, "symbol": _MARKERS.get(look.marker, look.marker)}
+    drawn: Json = {"mode": "lines+markers" if line.marked else "lines", "marker": marker}
     if line.bars and panel.x.labels:
         drawn["mode"] = "markers"
     if (line.bars or line.alone) and line.low is not None and line.high is not None:

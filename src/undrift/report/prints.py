@@ -111,19 +111,13 @@ def _draw(axes: "Axes", panel: Panel) -> None:
         _columns(axes, panel.x.labels)
     if panel.x.log:
         _logarithmic(axes, panel)
-    elif _counts(panel):
+    elif panel.counts:
         _whole(axes)
     names = panel.y.labels
     if names:
         shown = range(0, len(names), ceil(len(names) / LABELLED))
         axes.set_yticks(shown, [_escaped(names[n]) for n in shown])
         axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def _counts(panel: Panel) -> bool:
-    """Whether the lines of a panel stand over whole numbers, such as rounds."""
-    values = [x for mark in panel.marks if isinstance(mark, Line) for x in mark.x]
-    return bool(values) and not panel.x.labels and all(float(x).is_integer() for x in values)
 
 
 def _whole(axes: "Axes") -> None:
@@ -168,7 +162,7 @@ def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
         x,
         y,
         label=_escaped(line.label),
-        marker="o" if line.marked else None,
+        marker=_MARKERS[look.marker] if line.marked else None,
         markersize=5 if line.alone else 3,
         **drawn,
     )
