@@ -149,7 +149,7 @@ def _ours(value: Any) -> bool:
 
 def _heading(module: str, name: str, value: Any) -> str:
     """The group of a name."""
-    if module == "undrift.algorithms" and name not in ("make", "function") and _ours(value):
+    if module == "undrift.algorithms" and name not in ("make", "function", "listed") and _ours(value):
         from undrift.compose.cards import family
 
         return family(value()).capitalize()

@@ -314,6 +314,12 @@ def test_clients_by_column_are_read_when_they_are_needed() -> None:
     assert not torch.equal(first.sort(0).values, second.sort(0).values) and data.reads == reads + 2 * 3
 
 
+def test_clients_by_column_are_cut_by_slices() -> None:
+    first = by_column([{"x": i, "who": i % 2} for i in range(8)], "who")[1][1:3]
+    assert len(first) == 2
+    assert [first[0], first[1]] == [{"x": 3}, {"x": 5}]
+
+
 def test_clients_by_column_are_sent_without_memory_that_is_not_theirs() -> None:
     rows = [{"x": x, "labels": 0, "who": i % 2} for i, x in enumerate(torch.zeros(200, 50))]
     task = LoaderTask(net, by_column(rows, "who"))

@@ -5,7 +5,7 @@ processes are not used. Random transforms draw from streams of their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -79,7 +79,16 @@ class Owned(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, i: int) -> dict[Any, Any]:
+    @overload
+    def __getitem__(self, i: int) -> dict[Any, Any]: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> "Owned": ...
+
+    def __getitem__(self, i: int | slice) -> "dict[Any, Any] | Owned":
+        """An example, or some of them as a data set."""
+        if isinstance(i, slice):
+            return Owned(self.dataset, self.indices[i], self.without)
         return {key: x for key, x in self.dataset[self.indices[i]].items() if key != self.without}
 
 
