@@ -57,6 +57,13 @@ def test_methods_are_compared_where_both_were_measured() -> None:
     assert names(large, larger, small) == ["b", "a", "uniform"]
 
 
+def test_methods_of_two_studies_are_compared_by_their_gains() -> None:
+    """`a` is the best of its own study, `b` is not in that; both were measured with the same data and clients."""
+    first = [problem(row("a", 5), row("c", 4), data=data) for data in ("cifar10", "digits")]
+    second = [problem(row("b", 9), row("d", 10), row("e", 11), study="t", data=data) for data in ("cifar10", "digits")]
+    assert names(*first, *second) == ["e", "d", "b", "a", "c", "uniform"]
+
+
 def test_more_cases_do_not_make_a_worse_method_better() -> None:
     """`a` has strong evidence, `b` moderate; `b` is better in both of its problems."""
     two = [problem(row("a", 3), row("b", 5)), problem(row("a", 2), row("b", 3), data="digits")]

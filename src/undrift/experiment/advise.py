@@ -199,7 +199,7 @@ def advise(
     Evidence are the problems within `NEAR`, with data of the same kind and a model of the same family. A composition
     that lost to the baseline in none of them and won in half of them or more comes before it; all others come after it.
     Those with weak evidence come after those with more. Otherwise a composition's place is decided by how many of the
-    others it is better than, on average over the problems in which both were measured.
+    others it is better than, on average over the data sets, models and partitions in which both were measured.
 
     Args:
         skew: what `measure_skew` found.
@@ -222,8 +222,8 @@ def advise(
     )
     chosen = {method: _choice(method, near) for method in methods if method != BASELINE}
     found = [choice for choice in chosen.values() if choice.cases]
-    names = [choice.method for choice in found]
-    found.sort(key=lambda choice: (choice.confidence == "weak", -_standing(choice.method, names, near)))
+    standing = {choice.method: _standing(choice, found) for choice in found}
+    found.sort(key=lambda choice: (choice.confidence == "weak", -standing[choice.method]))
     before = [choice for choice in found if not choice.losses and 2 * choice.wins >= len(choice.cases)]
     after = [choice for choice in found if choice not in before]
     return [*before, Choice(BASELINE, (), "weak" if near else "none"), *after]
@@ -251,15 +251,24 @@ def _confidence(cases: Sequence[Case]) -> str:
     return "moderate" if clear >= 2 and not min(above, below) else "weak"
 
 
-def _standing(method: str, others: Sequence[str], near: Sequence[Problem]) -> float:
-    """From -1, worse than all others, to 1, better than all; each is compared where both were measured."""
-    signs = []
+def _standing(choice: Choice, others: Sequence[Choice]) -> float:
+    """From -1, worse than all others, to 1, better than all; each is compared in the cases that both have.
+
+    Two methods of one case need not be rows of one study: each is compared by its difference from the baseline there.
+    """
+    own, signs = _gains(choice), []
     for other in others:
-        gaps = [gap.mean for problem in near if (gap := problem.difference(method, other)) is not None]
-        if other != method and gaps:
-            mean = fmean(gaps)
+        theirs = _gains(other)
+        common = [own[case] - theirs[case] for case in own if case in theirs]
+        if other is not choice and common:
+            mean = fmean(common)
             signs.append((mean > 0) - (mean < 0))
     return fmean(signs) if signs else 0.0
+
+
+def _gains(choice: Choice) -> dict[tuple[str, str, str], float]:
+    """Data set, model and partition -> the difference from the baseline."""
+    return {(x.problem.data, x.problem.model, x.problem.partition): x.difference for x in choice.cases}
 
 
 def as_record(skew: DataSkew, choices: Sequence[Choice]) -> dict[str, Any]:
