@@ -15,6 +15,7 @@ import torch
 
 from devices import needed
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from local_ray import MARKS, local_ray
 from lost_states import check_policy_for_lost_states
 from own_dtypes import Texts
 from undrift import Algorithm, Local, Simulation, TensorTask, parse
@@ -32,12 +33,7 @@ from undrift.testing.ratios import engine_ratios
 ray = pytest.importorskip("ray")
 from undrift.ray import Pool, RayBackend, WorkerError, fitting_pool  # noqa: E402
 
-pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # Ray's own
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 LOCAL = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=4)
 SCHEDULED = replace(LOCAL, decay=1.0, schedule="warmup(2) + cosine(over=4)", step_schedule="cosine")
 ALGORITHMS = ["fedavg", "scaffold", "mofedsam", "fedlesam-d", "fedfft-d", "specgrad"]
@@ -45,18 +41,8 @@ ALGORITHMS = ["fedavg", "scaffold", "mofedsam", "fedlesam-d", "fedfft-d", "specg
 
 @pytest.fixture(scope="module")
 def started():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-    for left in reversed(range(5)):
-        try:
-            ray.init(num_cpus=16, num_gpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-            break
-        except Exception:  # on a busy machine Ray gives up after 30 s
-            if not left:
-                raise
-            ray.shutdown()
-    yield
-    ray.shutdown()
+    with local_ray(__name__, num_cpus=16, num_gpus=2):
+        yield
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda n: f"{n} workers")

@@ -1,14 +1,13 @@
 """What a user of Ray reads when something is wrong: the address, the object store, the task, a score, a number."""
 
-import os
 import socket
-import sys
 import threading
 import time
 from dataclasses import dataclass
 
 import pytest
 
+from local_ray import MARKS, local_ray
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.core.client import ClientError
@@ -22,22 +21,14 @@ from undrift.engine import ray_start  # noqa: E402
 from undrift.engine.ray_start import check_address, check_same_cluster  # noqa: E402
 from undrift.ray import Pool, RayBackend  # noqa: E402
 
-pytestmark = [
-    pytest.mark.xdist_group("ray"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),  # Ray's own
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 
 
 @pytest.fixture(scope="module")
 def started():
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
+    with local_ray(__name__, num_cpus=4):
+        yield
 
 
 @pytest.fixture(scope="module")
