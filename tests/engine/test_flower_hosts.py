@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,12 @@ def test_a_list_that_cannot_work_is_refused(text: str, complaint: str, tmp_path:
     (tmp_path / "hosts.toml").write_text(text)
     with pytest.raises(HostsError, match=complaint):
         strategy_of("fedavg", hosts=tmp_path / "hosts.toml")
+
+
+@pytest.mark.parametrize("clients", [[0, 1.5], 3, ["0"]], ids=["fraction", "number", "text"])
+def test_clients_of_a_node_are_whole_numbers(clients: Any) -> None:
+    with pytest.raises(HostsError, match=r"node 1: clients is a list of whole numbers, \[0, 3, 5\]; got"):
+        Hosts({1: clients})
 
 
 def test_one_key_in_two_forms_is_one_node(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ node has. So a node cannot get clients that the list gives to another.
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -68,7 +69,12 @@ class Hosts:
                 raise HostsError(f"{name}: key is not a public key; copy the line of the .pub file that was registered")
             if key in self._hosts:
                 raise HostsError(f"{name}: the same node as {self._hosts[key].name}; list each node once")
-            own = np.unique(np.fromiter(map(int, clients), dtype=np.int64))
+            try:
+                own = np.unique(np.fromiter(map(index, clients), dtype=np.int64))
+            except TypeError:
+                raise HostsError(
+                    f"{name}: clients is a list of whole numbers, [0, 3, 5]; got {clients!r:.80}"
+                ) from None
             for client in own.tolist():
                 if client < 0:
                     raise HostsError(f"{name}: client {client}; clients are numbered from 0")
