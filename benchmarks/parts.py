@@ -34,6 +34,7 @@ PARTS = {
     "the last global step as perturbation": ("fedlesam", "uniform"),
     "filter, to SAM": ("fedfft", "fedsam"),
     "the filter's norms alone, to SAM": ("fedsam-rescaled", "fedsam"),
+    "means removed, to SAM": ("fedsam-center", "fedsam"),
 }
 """The part -> the row with it and the row without it; everything else in the two is the same."""
 
