@@ -20,6 +20,7 @@ from undrift.core.reduce import Total
 from undrift.core.rejection import Reason, RejectedError, Rejection
 from undrift.core.stated import Stated, check_stated
 from undrift.core.types import Broadcast, Declared, Local, Tree, Upload, kinds
+from undrift.util.kinds import is_whole
 
 _log = logging.getLogger(__name__)
 
@@ -140,11 +141,11 @@ class Gate:
 
     def _check(self, upload: Upload) -> tuple[float, float]:
         """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
-        if not _whole(upload.client) or upload.client not in self.asked:
+        if not is_whole(upload.client) or upload.client not in self.asked:
             raise RejectedError(Reason.SENDER)
         if upload.client in self._seen:
             raise RejectedError(Reason.DUPLICATE)
-        if not _whole(upload.round) or upload.round != self.broadcast.round:
+        if not is_whole(upload.round) or upload.round != self.broadcast.round:
             raise RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         self._check_layout(upload)
@@ -168,16 +169,16 @@ class Gate:
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""
-        if not _whole(upload.examples) or not 0 <= upload.examples <= self.most:
+        if not is_whole(upload.examples) or not 0 <= upload.examples <= self.most:
             raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
         if upload.examples == 0:
             raise RejectedError(Reason.EMPTY)
         expected = self._expected_steps(upload.client, upload.examples)
         if not expected:
             raise RejectedError(Reason.IDLE)
-        if not _whole(upload.steps) or upload.steps != expected:
+        if not is_whole(upload.steps) or upload.steps != expected:
             raise RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {expected}")
-        if not _whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
+        if not is_whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
             raise RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
         if not isinstance(upload.loss, float) or not isfinite(upload.loss):
             raise RejectedError(Reason.FINITE, "loss")
@@ -218,11 +219,6 @@ class Gate:
         """The factor with which a displacement enters the sum of slopes."""
         uses = "slope" in self.algorithm.uses
         return 1 / (self.local.factors(upload.steps) * self.local.rate(self.broadcast.round)) if uses else 1.0
-
-
-def _whole(x: Any) -> bool:
-    """Whether x is an integer and not a boolean."""
-    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:

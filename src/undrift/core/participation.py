@@ -9,13 +9,14 @@ from hashlib import sha256
 from numbers import Integral, Real
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, TypeAlias, TypeGuard
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from undrift.core.random import bernoulli_size, cohort, derive, weighted_draw
 from undrift.core.task import Task
+from undrift.util.kinds import is_whole
 from undrift.util.references import Reference
 
 Present: TypeAlias = Callable[[int, int], bool]
@@ -269,9 +270,9 @@ def _entry(client: Any, entry: Any) -> tuple[int, list[tuple[int, int]]]:
     """The period of a client, 0 if it has none, and its intervals."""
     table = entry if isinstance(entry, Mapping) else {"period": 0, "rounds": entry}
     period, rounds = table.get("period"), table.get("rounds")
-    sound = _count(period) and period >= 0 and isinstance(rounds, list | tuple) and len(table) == 2
-    pairs = [(x, x + 1) if _count(x) else _pair(x) for x in rounds or ()] if sound else []
-    if not sound or not all(len(pair) == 2 and all(_count(x) and x >= 1 for x in pair) for pair in pairs):
+    sound = is_whole(period) and period >= 0 and isinstance(rounds, list | tuple) and len(table) == 2
+    pairs = [(x, x + 1) if is_whole(x) else _pair(x) for x in rounds or ()] if sound else []
+    if not sound or not all(len(pair) == 2 and all(is_whole(x) and x >= 1 for x in pair) for pair in pairs):
         raise ValueError(f"availability of client {client}: {FORM}; got {str(entry)[:80]!r}")
     for first, end in pairs:
         if first >= end or (period and end > period + 1):
@@ -282,11 +283,6 @@ def _entry(client: Any, entry: Any) -> tuple[int, list[tuple[int, int]]]:
                 f"[from, to) with from below to{turn}"
             )
     return period or 0, [(first, end) for first, end in pairs]
-
-
-def _count(x: Any) -> TypeGuard[int]:
-    """Whether x is an integer and not a boolean."""
-    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _pair(interval: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, sleep
 from typing import Any
 
+from undrift.engine.ray_start import first_line
 from undrift.util.steps import tell, warn
 
 try:
@@ -145,7 +146,7 @@ class Dispatch:
             except _LOST as error:
                 if tries >= self.retries:
                     raise WorkerError(_again_and_again(chunk, tries + 1, error, self.work)) from error
-                warn("a Ray worker was lost (%s); its clients %s go to another one", _first(error), _names(chunk))
+                warn("a Ray worker was lost (%s); its clients %s go to another one", first_line(error), _names(chunk))
                 self.crew.lose(number)
                 self.waiting.insert(0, (chunk, tries + 1))
                 continue
@@ -205,7 +206,7 @@ class Dispatch:
 def _again_and_again(chunk: Chunk, times: int, error: Exception, work: str) -> str:
     """The message for clients that seem to end their worker."""
     return (
-        f"clients {_names(chunk)}: their Ray worker died {times} times ({_first(error)}). One of them may need too "
+        f"clients {_names(chunk)}: their Ray worker died {times} times ({first_line(error)}). One of them may need too "
         f"much memory or crash the process when it is {work}: do that in one process, without backend=, to see why, "
         "use fewer workers, or give RayBackend more retries="
     )
@@ -219,12 +220,6 @@ def _nobody_left(clients: Chunk, workers: int, wait: float | None, work: str) ->
         "`ray status`: add a node or free processors and resume the run, use a smaller pool, or wait longer with "
         "RayBackend(wait=...)"
     )
-
-
-def _first(error: Exception) -> str:
-    """What an error of Ray says, in short."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
 
 
 def _names(clients: Chunk) -> str:

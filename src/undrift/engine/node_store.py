@@ -17,6 +17,7 @@ from typing import Any
 from undrift.core import wire
 from undrift.core.types import ClientState
 from undrift.engine.dispatch import DEAD, state_of
+from undrift.engine.ray_start import first_line
 from undrift.engine.store import DiskStore, StoreError, is_round, missing, state_path
 from undrift.util.steps import tell
 
@@ -255,5 +256,4 @@ def fetched(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore)
 def _reason(error: Exception) -> str:
     """What an error says, in one line; of one that was raised on a node, what was raised there."""
     cause = getattr(error, "cause", None) or error
-    lines = (getattr(cause, "strerror", None) or str(cause)).splitlines()
-    return (lines or [type(cause).__name__])[0][:200]
+    return getattr(cause, "strerror", None) or first_line(cause)

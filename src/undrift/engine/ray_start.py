@@ -32,7 +32,7 @@ def resources(address: str | None = None) -> tuple[float, int]:
             except (ConnectionError, ValueError) as error:
                 if address is None:
                     raise
-                raise ConnectionError(f"{_unreachable(address)}: {_first(error)}") from error
+                raise ConnectionError(f"{_unreachable(address)}: {first_line(error)}") from error
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return found.get("CPU", 1.0), int(found.get("GPU", 0))
 
@@ -72,7 +72,7 @@ def check_address(address: str | None) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
     except (OSError, OverflowError) as error:
-        raise ConnectionError(f"{_unreachable(address)}: {_first(error)}") from error
+        raise ConnectionError(f"{_unreachable(address)}: {first_line(error)}") from error
 
 
 def count_nodes() -> int:
@@ -91,15 +91,16 @@ def put(what: str, value: Any) -> Any:
         return ray.put(value)
     except (ObjectStoreFullError, OutOfDiskError) as error:
         raise MemoryError(
-            f"RayBackend: {what} does not fit into Ray's object store: {_first(error)}; start Ray with a larger one "
-            "before the backend, ray.init(object_store_memory=8 * 10**9), or free space in /dev/shm and /tmp"
+            f"RayBackend: {what} does not fit into Ray's object store: {first_line(error)}; start Ray with a larger "
+            "one before the backend, ray.init(object_store_memory=8 * 10**9), or free space in /dev/shm and /tmp"
         ) from error
     except Exception as error:
         if not isinstance(error, TypeError | AttributeError) and type(error).__name__ != "PicklingError":
             raise
         raise TypeError(
-            f"RayBackend: {what} cannot be sent to the workers: {_first(error.__context__ or error)}; it is pickled: "
-            "open files, locks and connections belong where they are first used, or are left out in __getstate__"
+            f"RayBackend: {what} cannot be sent to the workers: {first_line(error.__context__ or error)}; it is "
+            "pickled: open files, locks and connections belong where they are first used, or are left out in "
+            "__getstate__"
         ) from error
 
 
@@ -130,7 +131,15 @@ def _unreachable(address: str) -> str:
     )
 
 
-def _first(error: BaseException) -> str:
-    """What an error says, in one line."""
+def first_line(error: BaseException) -> str:
+    r"""What an error says, in short; that of Ray has many lines.
+
+    Args:
+        error: what was raised.
+
+    Example:
+        >>> first_line(ValueError("no node is left.\nsee the log"))
+        'no node is left'
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")

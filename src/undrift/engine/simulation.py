@@ -17,7 +17,7 @@ from undrift.core.report import Reported
 from undrift.core.selection import Candidates, selected
 from undrift.core.task import Task
 from undrift.core.types import Broadcast, Local, ServerState
-from undrift.core.vector import Layout, bind, layout_of
+from undrift.core.vector import bind
 from undrift.engine.arguments import check_client, check_clients, check_local, check_task, read_method, whole_number
 from undrift.engine.backend import Backend, InProcess
 from undrift.engine.device import resolve
@@ -233,14 +233,9 @@ class Simulation:
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
         proxy = self._proxy.samples(broadcast) if self.job.algorithm.needs.proxy else None
-        population, layout = self.task.population, self._layout
+        population, layout = self.task.population, self._form.layout
         settings = (population, self.local, layout, proxy, reported, self.bound)
         return server.close(self.job.algorithm, state, broadcast, total, *settings)
-
-    @cached_property
-    def _layout(self) -> Layout:
-        """The names and shapes of the model's tensors."""
-        return layout_of(self.task.model())
 
     @cached_property
     def _form(self) -> StateForm:

@@ -4,17 +4,19 @@ from typing import NamedTuple
 
 from undrift.core.algorithm import Algorithm
 from undrift.core.types import ServerState
-from undrift.core.vector import Bound
+from undrift.core.vector import Bound, Layout
 
 
 class StateForm(NamedTuple):
     """What every state of a run has in common.
 
     Args:
+        layout: the names and shapes of the model's tensors.
         sizes: the lengths of the model's vectors, by their names.
         parts: for each slot that keeps something on the server, the class of what it keeps.
     """
 
+    layout: Layout
     sizes: dict[str, int]
     parts: dict[str, type]
 
@@ -27,7 +29,8 @@ class StateForm(NamedTuple):
             model: the task's model.
         """
         sizes = {"params": model.w.numel(), "buffers": model.buffers.numel(), "counts": model.counts.numel()}
-        return cls(sizes, {slot: block.Server for slot, block in algorithm.slots() if block.Server is not None})
+        parts = {slot: block.Server for slot, block in algorithm.slots() if block.Server is not None}
+        return cls(model.layout, sizes, parts)
 
     def check(self, state: object) -> ServerState:
         """The state itself; raises if it is none, or that of another model or method.

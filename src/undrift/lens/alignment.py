@@ -1,7 +1,6 @@
 """Whether clients agree: cosines of their vectors, and linear CKA of their models' features."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from undrift.core.evaluation import evaluating
 from undrift.core.modules import eager, plain, plain_name
 from undrift.core.place import placed_with
 from undrift.core.vector import bind
@@ -53,7 +53,7 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
     last: dict[str, Any] = {}
     hooks = [hook for name in seen for hook in _listen(module, name, last)]
     try:
-        with _evaluating(module):
+        with evaluating(module), eager(module):
             for chunk in placed_with(module).ahead(torch.split(inputs, batch)):
                 last.clear()
                 module(chunk)
@@ -63,19 +63,6 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
         for hook in hooks:
             hook.remove()
     return {name: torch.cat(batches).cpu() for name, batches in seen.items()}
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """A model in evaluation mode, without gradients; every part is in its own mode again afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        module.eval()
-        with torch.no_grad(), eager(module):
-            yield
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def _found(module: nn.Module, name: str, last: Mapping[str, Any]) -> Tensor:
@@ -152,7 +139,7 @@ def outlets(module: nn.Module, inputs: Tensor) -> list[str]:
 
     hooks = [parts[name].register_forward_hook(note(name)) for name in _stages(module)]
     try:
-        with _evaluating(module):
+        with evaluating(module), eager(module):
             module(placed_with(module).to(inputs))
     finally:
         for hook in hooks:

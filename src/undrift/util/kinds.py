@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import wraps
 from types import NoneType, UnionType
-from typing import Any, SupportsFloat, SupportsIndex, Union, get_args, get_origin
+from typing import Any, SupportsFloat, SupportsIndex, TypeGuard, Union, get_args, get_origin
 
 from undrift.util.literals import annotations_of
 
@@ -49,6 +49,19 @@ def check_whole(source: str, annotations: Mapping[str, Any], values: Mapping[str
         kinds = _scalar_kinds(annotations.get(name, Any))
         if int in kinds and float not in kinds and value is not None and not isinstance(value, SupportsIndex | str):
             raise ValueError(f"{source}: {name} must be a whole number, got {value!r:.80}")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is an integer of Python's own and not a boolean.
+
+    Args:
+        value: what was received.
+
+    Example:
+        >>> is_whole(3), is_whole(True), is_whole(3.0)
+        (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def kinds_checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
