@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import SAM, CommonRepresentation, Uniform, Whiten
+from undrift.blocks import SAM, CommonRepresentation, Filters, Uniform, Whiten
+from undrift.blocks import center as filtered
 from undrift.blocks.spectral import whiten
 from undrift.blocks.spectral.whiten import damped, rows
 from undrift.testing import Clinic, clinic
@@ -120,9 +121,18 @@ class Images:
             yield self.images[client, i : i + size], self.labels[client, i : i + size]
 
 
-def test_a_round_equals_a_loop_over_plain_tensors() -> None:
+def without_means(width: int, size: int) -> Tensor:
+    """P, the projection that removes the mean of every `size` neighbours of a row."""
+    one = torch.eye(size, dtype=torch.float64) - torch.full((size, size), 1 / size, dtype=torch.float64)
+    return torch.block_diag(*[one] * (width // size))
+
+
+@pytest.mark.parametrize(
+    ("center", "sizes"), [(None, (1, 1)), ("inputs", (9, 16)), ("positions", (9, 4)), ("maps", (9, 4))]
+)
+def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tuple[int, int]) -> None:
     task, share, lr = Images(), 0.1, 0.5
-    algorithm = Algorithm(spectral=Whiten(share), aggregation=Uniform())
+    algorithm = Algorithm(spectral=Whiten(share, center), aggregation=Uniform())
     simulation = Simulation(algorithm, task, Local(lr=lr, epochs=1, batch_size=5))
     found = simulation.run(1).params
     ends = []
@@ -133,9 +143,12 @@ def test_a_round_equals_a_loop_over_plain_tensors() -> None:
             hidden = net.groups(net.first(images).relu()).flatten(1).detach()
             task.loss(net, (images, labels)).backward()
             patches = [images[i, 0, a : a + 3, b : b + 3].flatten() for i in range(5) for a in (0, 1) for b in (0, 1)]
-            for layer, inputs in ((net.first, torch.stack(patches)), (net.head, hidden)):
-                grad = layer.weight.grad.flatten(1).double()
-                layer.weight.grad = written_out(grad, inputs.double(), share).float().view_as(layer.weight)
+            for layer, inputs, size in ((net.first, torch.stack(patches), sizes[0]), (net.head, hidden, sizes[1])):
+                grad, inputs = layer.weight.grad.flatten(1).double(), inputs.double()
+                if center:
+                    projection = without_means(inputs.shape[1], size)
+                    grad, inputs = grad @ projection, inputs @ projection
+                layer.weight.grad = written_out(grad, inputs, share).float().view_as(layer.weight)
             with torch.no_grad():
                 for p in net.parameters():
                     if p.grad is not None:
@@ -144,12 +157,27 @@ def test_a_round_equals_a_loop_over_plain_tensors() -> None:
     torch.testing.assert_close(found, sum(ends) / 2, rtol=1e-4, atol=1e-6)
 
 
-def test_a_large_share_gives_the_host() -> None:
+@pytest.mark.parametrize(("center", "plain"), [(None, {}), ("maps", {"spectral": Filters(gradient=filtered("maps"))})])
+def test_a_large_share_gives_the_host_or_the_filter(center: str | None, plain: dict) -> None:
     ends = []
-    for spectral in ({}, {"spectral": Whiten(1e12)}):
+    for spectral in (plain, {"spectral": Whiten(1e12, center)}):
         algorithm = Algorithm(SAM(0.1), **spectral)
         ends.append(Simulation(algorithm, Clinic(), Local(lr=0.05, epochs=1, batch_size=4)).run(2).params)
     torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-7)
+
+
+def test_the_inputs_stay_as_they_are() -> None:
+    """The means are removed from a copy: the layer's input belongs to the model."""
+    kept: list[Tensor] = []
+
+    class Watching(Images):
+        def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+            kept.append(self.images.clone())
+            return super().loss(model, batch)
+
+    task = Watching()
+    Simulation(Algorithm(spectral=Whiten(0.1, "maps")), task, Local(lr=0.5, epochs=2, batch_size=5)).run(1)
+    assert all(torch.equal(images, task.images) for images in kept)
 
 
 def test_another_block_may_read_what_a_layer_puts_out() -> None:

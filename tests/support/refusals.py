@@ -209,6 +209,7 @@ BAD = [
     Bad(center, ("rows",), "center: over must be one of inputs, outputs, positions, maps, got 'rows'"),
     Bad(center, ("inputs", 1.5), "center: share must be from 0 to 1, got 1.5"),
     Bad(Whiten, (0.0,), "Whiten: share must be above 0, got 0.0"),
+    Bad(Whiten, (0.1, "outputs"), "Whiten: center must be one of inputs, positions, maps, or None, got 'outputs'"),
     Bad(block_means, (0,), "block_means: size must be 1 or more neighbours, got 0"),
     Bad(lambda: high_pass(0.1, scope="some"), (), 'scope must be "all", "weights"'),
     Bad(lambda: high_pass(0.1, order="0122"), (), 'order must be a permutation of "0123"'),

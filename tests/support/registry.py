@@ -180,7 +180,7 @@ BLOCKS: dict[str, list[Block]] = {
         Mixture(0.3, adaptive=True),
         Latest(),
     ],
-    "spectral": [Whiten(0.05), Whiten(10.0)],
+    "spectral": [Whiten(0.05), Whiten(10.0), Whiten(0.1, "maps")],
     "selection": [PowerOfChoice(6), PowerOfChoice(5, batches=1)],
 }
 """Slot -> instances to check."""

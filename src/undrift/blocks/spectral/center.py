@@ -46,11 +46,28 @@ class center(Filter):  # noqa: N801  a filter reads as a function
     def apply_(self, v: Vector, layout: Layout, generator: Generator | None = None) -> None:
         """Remove the means in place."""
         tensors = layout.split(v)
-        for index, size in _sizes(self, layout):
-            self._remove(tensors[index], size)
+        for index, size in self.sizes(layout):
+            self.remove_(tensors[index], size)
 
-    def _remove(self, tensor: Tensor, size: int) -> None:
-        """Remove the means of one tensor, over groups of `size` neighbours of a row."""
+    def sizes(self, layout: Layout) -> tuple[tuple[int, int], ...]:
+        """The places of the tensors to change, each with the number of neighbours in a row that share a mean.
+
+        Args:
+            layout: the tensors.
+
+        Example:
+            >>> center("maps").sizes(Layout(("conv", "dense"), ((4, 1, 3, 3), (10, 4 * 49))))
+            ((0, 9), (1, 49))
+        """
+        return _sizes(self, layout)
+
+    def remove_(self, tensor: Tensor, size: int) -> None:
+        """Remove the means of one tensor in place.
+
+        Args:
+            tensor: weights, outputs first; or inputs of the layer, one in a row.
+            size: neighbours that share a mean.
+        """
         if self.over == "outputs":
             rows, axis = tensor.view(tensor.shape[0], -1), 0
         else:

@@ -8,10 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
+from undrift.blocks.spectral.center import center as means_of
 from undrift.core.block import Spectral
 from undrift.core.modules import plain_name
 from undrift.core.vector import Vector
 from undrift.core.view import Start, Step
+
+OVER = ("inputs", "positions", "maps")
+"""Means that can be removed before."""
 
 PATCHES = 64
 """At most about so many patches of an image are read, evenly spaced."""
@@ -33,24 +37,31 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
-    """client:  for every dense and convolutional layer  G <- G (I + A / (share tr A))^-1
+    """client:  for every dense and convolutional layer  G <- G P (I + A / (share tr A))^-1
 
     A is the mean of x x^T over the layer's inputs x in the batch: rows for a dense layer, patches for a convolution. A
     direction with the share s of the energy of the inputs keeps share / (share + s) of its gradient. The mean of the
     inputs is the strongest of these directions: activations are positive, and neighbouring pixels are alike.
+
+    P is the identity, or with `center` removes means from gradients and inputs alike, as the filter `center` does: the
+    layer is trained as if its inputs came without them. What is left has no direction that hides the others.
 
     Biases, norms, recurrent layers, and convolutions with groups or with a padding that is not a number of zeros keep
     their gradients. The inputs are those of the last forward pass, as at the perturbed point of a SAM step.
 
     Args:
         share: of the inputs' energy, at which a direction keeps half of its gradient; a large one keeps everything.
+        center: the means to remove before, "maps", "inputs" or "positions"; None removes none.
     """
 
     share: float = 0.05
+    center: str | None = None
 
     def __post_init__(self) -> None:
         if not (self.share > 0 and isfinite(self.share)):
             raise ValueError(f"Whiten: share must be above 0, got {self.share}")
+        if self.center is not None and self.center not in OVER:
+            raise ValueError(f"Whiten: center must be one of {', '.join(OVER)}, or None, got {self.center!r}")
 
     def begin(self, sent: None, kept: None, start: Start) -> tuple[Read, ...]:
         """Choose the layers and record their inputs."""
@@ -66,11 +77,18 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
     def filter_gradient(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
         """Damp the gradients of the layers, in place."""
         tensors = step.layout.split(grad)
+        means = None if self.center is None else means_of(self.center)
+        sizes = {} if means is None else dict(means.sizes(step.layout))
         for place, name, layer in state:
-            inputs = step.seen.get(name)
-            if isinstance(inputs, Tensor) and inputs.numel():  # a layer that the model does not use has none
+            seen = step.seen.get(name)
+            if isinstance(seen, Tensor) and seen.numel():  # a layer that the model does not use has none
                 weights = tensors[place].flatten(1)
-                weights.copy_(damped(weights, rows(inputs.detach(), layer).to(weights.dtype), self.share))
+                inputs = rows(seen.detach(), layer).to(weights.dtype)
+                if means is not None and place in sizes:
+                    inputs = inputs.clone(memory_format=torch.contiguous_format)
+                    means.remove_(inputs, sizes[place])
+                    means.remove_(weights, sizes[place])
+                weights.copy_(damped(weights, inputs, self.share))
         return grad
 
 
