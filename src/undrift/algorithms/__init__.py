@@ -65,6 +65,7 @@ from undrift.algorithms.scaffold_i import scaffold_i
 from undrift.algorithms.specgrad import specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
+from undrift.algorithms.whitened import whitened
 from undrift.blocks import __all__ as _blocks
 from undrift.core import presets
 from undrift.core.algorithm import Algorithm
@@ -127,6 +128,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedfft-d": fedfft_d,
     "specgrad": specgrad,
     "gradfilter-feddyn": gradfilter_feddyn,
+    "whitened": whitened,
     "fedavg-ft": fedavg_ft,
     "fedper": fedper,
     "fedrep": fedrep,
