@@ -44,7 +44,7 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
     inputs is the strongest of these directions: activations are positive, and neighbouring pixels are alike.
 
     P is the identity, or with `center` removes means from gradients and inputs alike, as the filter `center` does: the
-    layer is trained as if its inputs came without them. What is left has no direction that hides the others.
+    layer is trained as if its inputs came without them, and A and its energy are those of what is left.
 
     Biases, norms, recurrent layers, and convolutions with groups or with a padding that is not a number of zeros keep
     their gradients. The inputs are those of the last forward pass, as at the perturbed point of a SAM step.
