@@ -16,6 +16,7 @@ import test_moon as moon
 import test_oracle as basic
 import test_personal_methods as personal
 import test_weighting_rules as weighting
+import test_whitened as whitened
 from oracle.methods import Settings
 from oracle.optimizers import TorchMover
 from undrift import Algorithm, Simulation
@@ -72,6 +73,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
         if "scam" in c
     ),
     *((row[0], partial(weighting.test_equals_its_oracle, *row, None)) for row in weighting.CASES),
+    ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 
 
