@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from oracle import methods
 from oracle.methods import Params
+from oracle.whitening import written_out
 from round_support import View, close, flat, path
 from undrift import Local, make
 from undrift.blocks import Filters, Uniform, center
@@ -40,8 +41,6 @@ def pictures() -> TensorTask:
 class Slow(View):
     """A problem whose gradients are changed example by example, with matrices that are inverted."""
 
-    share = 0.1
-
     def gradient(self, params: Params, batch: Any) -> Params:
         """The gradient without means, damped along what the inputs have in common."""
         grads = super().gradient(params, batch)
@@ -53,18 +52,8 @@ class Slow(View):
         layers = {"conv": (patches, 9), "hidden": (maps, 4), "head": (net.hidden(maps).relu(), 6)}
         for name, (inputs, size) in layers.items():
             weight = f"{name}.weight"
-            grads[weight] = self.changed(grads[weight].flatten(1), inputs.detach(), size).view_as(grads[weight])
+            grads[weight] = written_out(grads[weight].flatten(1), inputs.detach(), 0.1, size).view_as(grads[weight])
         return grads
-
-    def changed(self, grad: Tensor, inputs: Tensor, size: int) -> Tensor:
-        """G P (I + A / (share tr A))^-1, where P removes the mean of every `size` neighbours."""
-        width = inputs.shape[1]
-        same = torch.arange(width)[:, None] // size == torch.arange(width) // size
-        projection = torch.eye(width, dtype=torch.float64) - same.double() / size
-        second = torch.zeros(width, width, dtype=torch.float64)
-        for x in inputs @ projection:
-            second += torch.outer(x, x) / len(inputs)
-        return grad @ projection @ torch.linalg.inv(torch.eye(width) + second / (self.share * second.trace()))
 
 
 @pytest.mark.parametrize(("host", "arguments"), [("uniform", {}), ("scaffold", {}), ("feddyn", {"mu": 0.2})], ids=str)

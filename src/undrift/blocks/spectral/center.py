@@ -47,7 +47,7 @@ class center(Filter):  # noqa: N801  a filter reads as a function
         """Remove the means in place."""
         tensors = layout.split(v)
         for index, size in self.sizes(layout):
-            self.remove_(tensors[index], size)
+            self._remove(tensors[index], size)
 
     def sizes(self, layout: Layout) -> tuple[tuple[int, int], ...]:
         """The places of the tensors to change, each with the number of neighbours in a row that share a mean.
@@ -61,18 +61,29 @@ class center(Filter):  # noqa: N801  a filter reads as a function
         """
         return _sizes(self, layout)
 
-    def remove_(self, tensor: Tensor, size: int) -> None:
-        """Remove the means of one tensor in place.
-
-        Args:
-            tensor: weights, outputs first; or inputs of the layer, one in a row.
-            size: neighbours that share a mean.
-        """
+    def _remove(self, tensor: Tensor, size: int) -> None:
+        """Remove the means of one tensor, over groups of `size` neighbours of a row."""
         if self.over == "outputs":
-            rows, axis = tensor.view(tensor.shape[0], -1), 0
+            remove_means(tensor.view(tensor.shape[0], -1), 0, self.share)
         else:
-            rows, axis = tensor.view(-1, size), 1
-        rows.sub_(rows.mean(dim=axis, keepdim=True), alpha=self.share)
+            remove_means(tensor.view(-1, size), 1, self.share)
+
+
+def remove_means(rows: Tensor, axis: int, share: float = 1.0) -> None:
+    """Remove the means of a matrix over an axis, in place.
+
+    Args:
+        rows: the matrix.
+        axis: over which the means are taken.
+        share: how much of them is removed.
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 3.0], [4.0, 4.0]])
+        >>> remove_means(rows, 1)
+        >>> rows.tolist()
+        [[-1.0, 1.0], [0.0, 0.0]]
+    """
+    rows.sub_(rows.mean(dim=axis, keepdim=True), alpha=share)
 
 
 @lru_cache(maxsize=256)

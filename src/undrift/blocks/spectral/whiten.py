@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
-from undrift.blocks.spectral.center import center as means_of
+from undrift.blocks.spectral.center import center as means_over
+from undrift.blocks.spectral.center import remove_means
 from undrift.core.block import Spectral
 from undrift.core.modules import plain_name
 from undrift.core.vector import Vector
@@ -28,11 +29,13 @@ class Read(NamedTuple):
         place: of its weights among the model's tensors.
         inputs: the name by which a step has them.
         layer: the layer.
+        size: how many neighbouring inputs lose their mean together; 0 if none is removed.
     """
 
     place: int
     inputs: str
     layer: nn.Linear | nn.Conv2d
+    size: int
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,28 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
     def begin(self, sent: None, kept: None, start: Start) -> tuple[Read, ...]:
         """Choose the layers and record their inputs."""
         places = {name: index for index, name in enumerate(start.layout.names)}
+        sizes = {} if self.center is None else dict(means_over(self.center).sizes(start.layout))
         found: list[Read] = []
         for name, part in start.module.named_modules():
             name = plain_name(name)
             weight = f"{name}.weight" if name else "weight"
             if weight in places and (isinstance(part, nn.Linear) or _plain(part)):
-                found.append(Read(places[weight], start.tap(name, inputs=True), part))
+                place = places[weight]
+                found.append(Read(place, start.tap(name, inputs=True), part, sizes.get(place, 0)))
         return tuple(found)
 
     def filter_gradient(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
         """Damp the gradients of the layers, in place."""
         tensors = step.layout.split(grad)
-        means = None if self.center is None else means_of(self.center)
-        sizes = {} if means is None else dict(means.sizes(step.layout))
-        for place, name, layer in state:
+        for place, name, layer, size in state:
             seen = step.seen.get(name)
             if isinstance(seen, Tensor) and seen.numel():  # a layer that the model does not use has none
                 weights = tensors[place].flatten(1)
                 inputs = rows(seen.detach(), layer).to(weights.dtype)
-                if means is not None and place in sizes:
+                if size:
                     inputs = inputs.clone(memory_format=torch.contiguous_format)
-                    means.remove_(inputs, sizes[place])
-                    means.remove_(weights, sizes[place])
+                    remove_means(inputs.view(-1, size), 1)
+                    remove_means(weights.view(-1, size), 1)
                 weights.copy_(damped(weights, inputs, self.share))
         return grad
 
