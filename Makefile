@@ -34,7 +34,7 @@ kills:  ## runs ended by kill -9 at random moments and at crash points, resumed 
 faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/results
 	UNDRIFT_FIGURES=benchmarks/results/faults.json $(PYTHON) -m pytest -m faults
 
-COVERED = tests/core tests/experiment/test_checkpoint.py tests/engine/test_store.py $(wildcard tests/engine/test_flower*.py)
+COVERED = tests/core tests/runs/test_checkpoint.py tests/engine/test_store.py $(wildcard tests/engine/test_flower*.py)
 coverage:  ## branch coverage of gate, sums, receive loop, checkpoints and stores: at least 95 %
 	$(PYTHON) -m pytest -m "not slow" $(COVERED) --cov --cov-report=term-missing
 

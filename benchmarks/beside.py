@@ -12,9 +12,9 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
-from undrift.experiment.statistics import Difference
 from undrift.papers import paper
-from undrift.util.tables import markdown
+from undrift.studies.statistics import Difference
+from undrift.util.display.tables import markdown
 
 HERE = Path(__file__).parent / "here"
 Gaps = Mapping[str, Difference]

@@ -19,9 +19,9 @@ from torch import nn
 
 from shared import first_examples
 from undrift import Local, Simulation
-from undrift.core.oracle import Oracle
-from undrift.core.random import generator
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.random import generator
 from undrift.data import Dataset, DataTask, load
 from undrift.models import resnet
 

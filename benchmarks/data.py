@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from step import environment
-from undrift.core.random import generator
+from undrift.core.model.random import generator
 from undrift.data import Dataset, DataTask, load
 from undrift.models import resnet
 

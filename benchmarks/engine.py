@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from shared import apart
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.experiment.calibrate_engines import EmptyTask
+from undrift.core.records.types import Local
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import CNN5
+from undrift.planning.calibrate_engines import EmptyTask
 from undrift.util.system import resident_peak
 
 SIZES = {"60k": 60_000, "11m": 11_000_000}
@@ -44,7 +44,7 @@ def images(clients: int) -> TensorTask:
 def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float]:
     """Seconds of each round on two Ray workers, after a warm-up round."""
     from undrift.algorithms import fedavg
-    from undrift.engine.simulation import Simulation
+    from undrift.engine.round.simulation import Simulation
     from undrift.ray import Pool, RayBackend
 
     seconds = []
@@ -60,7 +60,7 @@ def ray_rounds(task: Any, clients: int, rounds: int, local: Local) -> list[float
 def population_rounds(method: str, registered: str, sampled: str) -> dict[str, Any]:
     """Two rounds with few of many clients, a model of 1,000 parameters: time per sampled client, peak memory."""
     from undrift.algorithms import make
-    from undrift.engine.simulation import Simulation
+    from undrift.engine.round.simulation import Simulation
     from undrift.ray import Pool, RayBackend
 
     task = EmptyTask(1000, int(registered))

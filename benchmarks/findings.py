@@ -15,13 +15,13 @@ from typing import Any
 from shared import measure_or_draw
 from undrift import Local, Simulation, make
 from undrift.blocks import high_pass
-from undrift.core.vector import layout_of
+from undrift.core.model.flat_model import layout_of
 from undrift.data import DataTask, load
-from undrift.data.partition import partition
+from undrift.data.partitions.draw import partition
 from undrift.lens import client_vectors, consensus, filtering, spread
 from undrift.models import build
 from undrift.report import write_prints
-from undrift.report.drawing import Axis, Figure, Line, line_panel
+from undrift.report.draw.description import Axis, Figure, Line, line_panel
 
 CASES = [("fashion-mnist", "small-cnn"), ("fashion-mnist", "resnet8"), ("cifar10", "cnn"), ("cifar10", "resnet8")]
 ROUNDS = (0, 5, 15)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from undrift.experiment.statistics import Difference, paired
+from undrift.studies.statistics import Difference, paired
 
 LATE = 3
 """How many of the last evaluations count."""

@@ -30,16 +30,17 @@ from typing import Any, ClassVar
 import torch
 
 from step import environment
-from undrift.core.types import ServerState
-from undrift.core.vector import layout_of
+from undrift.core.model.flat_model import layout_of
+from undrift.core.records.types import ServerState
 from undrift.data import Dataset, DataTask, Split
-from undrift.data.partition import parse, partition
-from undrift.engine.simulation import Record
-from undrift.experiment import Config, run, start
-from undrift.experiment.setup import Setup, maker
+from undrift.data.partitions.draw import parse, partition
+from undrift.engine.round.simulation import Record
 from undrift.lens import BandStream, GramStream, SpreadStream, sweep
 from undrift.models import resnet18
 from undrift.observe.live import Live
+from undrift.runs import Config, start
+from undrift.runs.loop import run
+from undrift.runs.setup.prepare import Setup, maker
 
 STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
     "bands": (BandStream,),

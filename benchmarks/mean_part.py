@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 from shared import first_examples, measure_or_draw, svg
 from undrift import Simulation
 from undrift.blocks import center, high_pass
-from undrift.core.types import ServerState
-from undrift.core.vector import Layout, layout_of
+from undrift.core.model.flat_model import Layout, layout_of
+from undrift.core.records.types import ServerState
 from undrift.data import DataTask, load
-from undrift.experiment import Config
-from undrift.experiment.setup import prepare
 from undrift.lens import client_vectors, removal_by_layer
+from undrift.runs import Config
+from undrift.runs.setup.prepare import prepare
 
 DATA = ("fashion-mnist", "cifar10")
 KINDS = {

@@ -23,11 +23,11 @@ from study import RESULTS, committed, read
 from study_curves import curves
 from undrift import make
 from undrift.algorithms import ALGORITHMS
-from undrift.experiment.advise import BASELINE, family
-from undrift.experiment.statistics import paired
 from undrift.models import INPUTS, ROWS, build
-from undrift.util.files import write
-from undrift.util.tables import markdown
+from undrift.studies.advise import BASELINE, family
+from undrift.studies.statistics import paired
+from undrift.util.display.tables import markdown
+from undrift.util.storage.files import write
 
 ROOT = Path(__file__).parents[1]
 PAGES, EVIDENCE = ROOT / "docs/results", ROOT / "src/undrift/experiment/evidence.json"

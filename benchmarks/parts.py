@@ -7,8 +7,8 @@ from beside import gap_text
 from gaps import gap
 from shared import svg
 from study import read
-from undrift.experiment.statistics import Difference
-from undrift.util.tables import markdown
+from undrift.studies.statistics import Difference
+from undrift.util.display.tables import markdown
 
 PARTS = {
     "equal weights": ("uniform", "fedavg"),

@@ -23,14 +23,14 @@ from torch import nn
 
 from shared import apart
 from undrift import Local, Simulation, TensorTask, make
-from undrift.engine.backend import InProcess
-from undrift.engine.job import Job
-from undrift.experiment.calibrate import measure
-from undrift.experiment.calibrate_engines import measure_engines, spent
-from undrift.experiment.constants import Constants, load_constants, save_constants
-from undrift.experiment.planned import job_size, probed
-from undrift.experiment.round_cost import predict
+from undrift.engine.round.backend import InProcess
+from undrift.engine.worker.job import Job
 from undrift.models import CNN5, MLP, SmallCNN
+from undrift.planning.calibrate import measure
+from undrift.planning.calibrate_engines import measure_engines, spent
+from undrift.planning.from_run import job_size, probed
+from undrift.planning.machine import Constants, load_constants, save_constants
+from undrift.planning.round_cost import predict
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ import torch
 from shared import first_examples
 from undrift import Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
-from undrift.data.partition import partition
-from undrift.experiment.setup import default_model, maker
+from undrift.data.partitions.draw import partition
+from undrift.runs.setup.prepare import default_model, maker
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
 METHODS = ("fedavg", "scaffold", "fedfft-d", "specgrad")

@@ -9,8 +9,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from shared import read_lines, svg
-from undrift.util.files import write
-from undrift.util.tables import markdown
+from undrift.util.display.tables import markdown
+from undrift.util.storage.files import write
 
 
 def collect_rates(out: Path, results: Path, name: str) -> None:

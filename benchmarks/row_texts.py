@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from undrift.experiment.config import Config
-from undrift.experiment.expand import flat
-from undrift.experiment.judge import config_judged_by
-from undrift.experiment.rows import ROWS, Entry, row_in
+from undrift.runs.folder.judge import config_judged_by
+from undrift.runs.settings.config import Config
+from undrift.studies.rows import ROWS, Entry, row_in
+from undrift.studies.shorthand import flat
 
 _RATE = "local.lr"  # the tables have it
 

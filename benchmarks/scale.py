@@ -21,7 +21,8 @@ from torch import nn
 
 from shared import apart
 from undrift import Local, Simulation, TensorTask, make
-from undrift.core import server, wire
+from undrift.core.server import step as server
+from undrift.core.server import wire
 
 CLIENTS = 3
 LOCAL = Local(lr=0.05, batch_size=8)

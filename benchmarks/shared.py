@@ -16,9 +16,9 @@ import torch
 
 from undrift import Simulation
 from undrift.algorithms import ALGORITHMS
-from undrift.core.types import ServerState
+from undrift.core.records.types import ServerState
 from undrift.data import Dataset, DataTask
-from undrift.data.dataset import Split
+from undrift.data.arrays.dataset import Split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,8 @@ import torch
 from shared import each_method, first_examples, personal_accuracy, versions
 from undrift import Algorithm, Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
-from undrift.data.partition import partition
-from undrift.experiment.setup import default_model, maker
+from undrift.data.partitions.draw import partition
+from undrift.runs.setup.prepare import default_model, maker
 
 LOCAL = Local(lr=0.1, epochs=2, batch_size=50, weight_decay=1e-3, clip=10.0)
 ROUNDS, CLIENTS, COHORT = 10, 20, 10

@@ -28,7 +28,7 @@ import torch
 from torch import nn
 
 from undrift import Local, TensorTask
-from undrift.experiment import start
+from undrift.runs import start
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 

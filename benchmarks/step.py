@@ -21,14 +21,14 @@ import torch
 from torch import nn
 
 from undrift.algorithms import fedavg, fedfft, fedfft_d, fedsam, specgrad
-from undrift.core import server
-from undrift.core.algorithm import Algorithm
-from undrift.core.client import train
-from undrift.core.random import generator
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import bind
-from undrift.engine.allocator import keep_memory
+from undrift.core.client.visit import train
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import bind
+from undrift.core.model.random import generator
+from undrift.core.records.types import Local
+from undrift.core.server import step as server
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.worker.worker import keep_memory
 from undrift.models import CNN5, resnet, resnet18
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, int, int]] = {

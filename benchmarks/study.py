@@ -32,19 +32,19 @@ import torch
 from rates import collect_rates
 from row_texts import row_within
 from shared import read_lines
-from undrift.data.skew import DataSkew, measure_skew
-from undrift.experiment.compare import Comparison, compare
-from undrift.experiment.config import Config
-from undrift.experiment.folder import read_summary
-from undrift.experiment.goals import Column
-from undrift.experiment.results import result
-from undrift.experiment.run import finished
-from undrift.experiment.setup import prepare
-from undrift.experiment.sheet import Trial
-from undrift.experiment.strict import merged
-from undrift.experiment.tune import Tuning, tune
-from undrift.util.files import write
-from undrift.util.names import suggest
+from undrift.data.partitions.skew import DataSkew, measure_skew
+from undrift.runs.folder.files import read_summary
+from undrift.runs.loop.run import finished
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.runs.settings.schema import merged
+from undrift.runs.setup.prepare import prepare
+from undrift.studies.compare import Comparison, compare
+from undrift.studies.results_sheet import Trial
+from undrift.studies.run_result import result
+from undrift.studies.tune import Tuning, tune
+from undrift.util.naming.names import suggest
+from undrift.util.storage.files import write
 
 RESULTS = Path(__file__).parent / "results" / "here"
 

@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from undrift import Local, Simulation, TensorTask, make
-from undrift.core.server import send
-from undrift.engine.job import Job
-from undrift.engine.worker import Worker
+from undrift.core.server.step import send
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
 
 
 def logistic() -> nn.Module:

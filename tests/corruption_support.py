@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import ndimage
 
-from undrift.data.corruption import sample_keys
+from undrift.data.tasks.corruption import sample_keys
 
 
 def pictures(count: int, channels: int, size: int, seed: int = 0) -> np.ndarray:

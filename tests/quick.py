@@ -14,8 +14,8 @@ import pytest
 import undrift
 from undrift.algorithms import make
 from undrift.compose.cards import family
-from undrift.core.block import AnyBlock
-from undrift.core.types import kinds
+from undrift.core.method.block import AnyBlock
+from undrift.core.records.types import kinds
 
 ROOT = Path(undrift.__file__).parent
 

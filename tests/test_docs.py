@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from undrift.experiment.config import Config, LocalConfig, OutputConfig
-from undrift.experiment.devices import EngineConfig
+from undrift.runs.settings.config import Config, LocalConfig, OutputConfig
+from undrift.runs.settings.engine import EngineConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,7 +22,7 @@ OPTIONAL = (
 
 
 def read_image(_: Path) -> object:
-    from undrift.data.images import need
+    from undrift.data.arrays.images import need
 
     return need("PIL.Image")
 
@@ -34,26 +34,26 @@ def corrupt(_: Path) -> object:
 
 
 def states(_: Path) -> object:
-    from undrift.engine.object_store import check_url
+    from undrift.engine.stores.object_store import check_url
 
     return check_url("s3://bucket/run")
 
 
 def from_flower(_: Path) -> object:
-    from undrift.data.partition import from_flower
+    from undrift.data.partitions.draw import from_flower
 
     return from_flower(SimpleNamespace(is_dataset_assigned=lambda: False), [0, 1])
 
 
 def plot(_: Path) -> object:
-    from undrift.util.history import History
+    from undrift.util.storage.history import History
 
     return History([{"round": 1, "loss": 1.0}]).plot("loss")
 
 
 def print_figure(folder: Path) -> object:
-    from undrift.report.drawing import Figure
-    from undrift.report.prints import write_print
+    from undrift.report.draw.description import Figure
+    from undrift.report.draw.print_figures import write_print
 
     return write_print(Figure("a", "a", "a", ()), folder / "a.png")
 
@@ -71,14 +71,14 @@ def tsne(_: Path) -> object:
 
 
 def onnx(_: Path) -> object:
-    from undrift.experiment.export import _check_onnx
+    from undrift.runs.reading.export import _check_onnx
 
     return _check_onnx()
 
 
 def track(name: str) -> Callable[[Path], object]:
     def call(folder: Path) -> object:
-        from undrift.experiment.tracking import _library
+        from undrift.runs.loop.run import _library
 
         return _library("torch.utils.tensorboard" if name == "tensorboard" else name, name)
 
@@ -124,8 +124,7 @@ def module(name: str) -> Callable[[Path], object]:
 def test_a_missing_extra_is_named(
     hidden: str, extra: str, use: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = ("undrift.ray", "undrift.flower", "undrift.engine.ray", "undrift.engine.pool", "undrift.engine.flower")
-    own += ("undrift.engine.dispatch",)
+    own = ("undrift.ray", "undrift.flower", "undrift.engine.ray_backend", "undrift.engine.flower")
     for name in list(sys.modules):
         if name.startswith(own) or name.startswith("torch.utils.tensorboard"):
             monkeypatch.delitem(sys.modules, name)

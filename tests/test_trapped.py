@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from undrift import make
-from undrift.core.participation import read_trace
-from undrift.core.types import ClientState
+from undrift.core.records.types import ClientState
+from undrift.core.tasks.participation import read_trace
 from undrift.data import load
-from undrift.data.dataset import DataError
-from undrift.data.partition import partition
-from undrift.engine.store import DiskStore, StoreError
-from undrift.experiment.checkpoint import CheckpointError, Checkpoints
-from undrift.experiment.config import Config
-from undrift.experiment.export import export
-from undrift.experiment.folder import RunError
-from undrift.experiment.strict import ConfigError
+from undrift.data.arrays.dataset import DataError
+from undrift.data.partitions.draw import partition
+from undrift.engine.stores.store import DiskStore, StoreError
 from undrift.models import read_weights
+from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
+from undrift.runs.folder.files import RunError
+from undrift.runs.reading.export import export
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
 
 
 class Trap:

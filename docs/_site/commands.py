@@ -8,7 +8,7 @@ import click
 import typer
 
 from undrift.cli import app
-from undrift.util.tables import markdown
+from undrift.util.display.tables import markdown
 
 
 def page() -> str:

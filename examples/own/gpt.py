@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from undrift import LoaderTask, Local
 from undrift.data import by_column, load
-from undrift.experiment import start
+from undrift.runs import start
 
 CONFIG = GPT2Config(vocab_size=81, n_positions=80, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
 

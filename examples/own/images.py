@@ -9,7 +9,7 @@ from torch import nn
 
 from undrift import Local, TensorTask
 from undrift.data import partition
-from undrift.experiment import start
+from undrift.runs import start
 
 
 class Net(nn.Sequential):

@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 from undrift import LoaderTask, Local
 from undrift.data import lightning_loss
-from undrift.experiment import start
+from undrift.runs import start
 
 
 class Digits(torch.nn.Module):  # or lightning.LightningModule

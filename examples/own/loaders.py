@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from undrift import LoaderTask, Local
-from undrift.experiment import start
+from undrift.runs import start
 
 
 def make() -> nn.Module:

@@ -7,7 +7,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
 from undrift import Local
-from undrift.experiment import start
+from undrift.runs import start
 
 LORA = LoraConfig(r=4, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True, task_type="CAUSAL_LM")
 

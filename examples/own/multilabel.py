@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torchmetrics.classification import MultilabelF1Score
 
 from undrift import Local, TensorTask
-from undrift.experiment import start
+from undrift.runs import start
 
 LABELS = 5
 

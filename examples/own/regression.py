@@ -6,7 +6,7 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 
 from undrift import Local, TensorTask
-from undrift.experiment import start
+from undrift.runs import start
 
 
 class Net(nn.Sequential):

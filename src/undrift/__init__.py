@@ -9,19 +9,19 @@ from undrift.util.version import __version__ as __version__
 if TYPE_CHECKING:
     from undrift.compose.build import make
     from undrift.compose.grammar import parse
-    from undrift.core.algorithm import Algorithm, Cost, cost
-    from undrift.core.client import ClientError
-    from undrift.core.task import Task
-    from undrift.core.tensor_task import TensorTask
-    from undrift.core.types import Local, ServerState
-    from undrift.core.vector import bind
-    from undrift.data.loader_task import LoaderTask
-    from undrift.engine.backend import InProcess
-    from undrift.engine.quarantine import Quarantine
-    from undrift.engine.record import Record
-    from undrift.engine.simulation import Simulation
-    from undrift.experiment.saved import SavedRun, load_run
-    from undrift.util.history import History
+    from undrift.core.client.visit import ClientError
+    from undrift.core.method.algorithm import Algorithm, Cost, cost
+    from undrift.core.model.flat_model import bind
+    from undrift.core.records.types import Local, ServerState
+    from undrift.core.tasks.task import Task
+    from undrift.core.tasks.tensor_task import TensorTask
+    from undrift.data.tasks.loader_task import LoaderTask
+    from undrift.engine.round.backend import InProcess
+    from undrift.engine.round.quarantine import Quarantine
+    from undrift.engine.round.record import Record
+    from undrift.engine.round.simulation import Simulation
+    from undrift.runs.reading.saved_run import SavedRun, load_run
+    from undrift.util.storage.history import History
 
 __all__ = [
     "Algorithm",
@@ -48,19 +48,19 @@ __all__ = [
 _PLACES = {
     "compose.build": ("make",),
     "compose.grammar": ("parse",),
-    "core.algorithm": ("Algorithm", "Cost", "cost"),
-    "core.client": ("ClientError",),
-    "core.task": ("Task",),
-    "core.tensor_task": ("TensorTask",),
-    "core.types": ("Local", "ServerState"),
-    "core.vector": ("bind",),
-    "data.loader_task": ("LoaderTask",),
-    "engine.backend": ("InProcess",),
-    "engine.quarantine": ("Quarantine",),
-    "engine.record": ("Record",),
-    "engine.simulation": ("Simulation",),
-    "experiment.saved": ("SavedRun", "load_run"),
-    "util.history": ("History",),
+    "core.method.algorithm": ("Algorithm", "Cost", "cost"),
+    "core.client.visit": ("ClientError",),
+    "core.tasks.task": ("Task",),
+    "core.tasks.tensor_task": ("TensorTask",),
+    "core.records.types": ("Local", "ServerState"),
+    "core.model.flat_model": ("bind",),
+    "data.tasks.loader_task": ("LoaderTask",),
+    "engine.round.backend": ("InProcess",),
+    "engine.round.quarantine": ("Quarantine",),
+    "engine.round.record": ("Record",),
+    "engine.round.simulation": ("Simulation",),
+    "runs.reading.saved_run": ("SavedRun", "load_run"),
+    "util.storage.history": ("History",),
 }
 """Where each name is defined: it is imported when first used, so that `undrift --help` does not wait for torch."""
 

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from undrift.engine.flower.backend import FlowerBackend
-from undrift.engine.flower.client_app import client_app, host, open_visit
-from undrift.engine.flower.hosts import Hosts
-from undrift.engine.flower.strategy import UndriftStrategy
-from undrift.engine.flower.tally import RoundRecord
-from undrift.engine.job import Job
-from undrift.engine.quarantine import Quarantine
+from undrift.engine.flower.node.client_app import client_app, host, open_visit
+from undrift.engine.flower.server.hosts import Hosts
+from undrift.engine.flower.server.strategy import UndriftStrategy
+from undrift.engine.flower.server.tally import RoundRecord
+from undrift.engine.round.quarantine import Quarantine
+from undrift.engine.worker.job import Job
 
 if TYPE_CHECKING:
-    from undrift.experiment.deployment import deploy
+    from undrift.deploying.deploy import deploy
 
 __all__ = [
     "FlowerBackend",
@@ -30,7 +30,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`deploy`, loaded when it is first used: a node starts a process for each message and does not need it."""
     if name == "deploy":
-        from undrift.experiment.deployment import deploy
+        from undrift.deploying.deploy import deploy
 
         return deploy
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

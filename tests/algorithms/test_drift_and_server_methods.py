@@ -12,12 +12,12 @@ from undrift.algorithms import fedavg, feddyn, fedprox, make, scaffold, specgrad
 from undrift.blocks import Adagrad, Adam, FedDyn, Scaffold, ScaffoldI, Yogi, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction
-from undrift.core.task import Task
-from undrift.core.types import Cohort, Local, Summed
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.records.types import Cohort, Local, Summed
+from undrift.core.tasks.task import Task
 from undrift.testing import Quadratics, blobs
 
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

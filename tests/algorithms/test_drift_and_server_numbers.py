@@ -12,15 +12,15 @@ from undrift.blocks import LossComplement, Uniform
 from undrift.blocks.aggregation.fair import Fair
 from undrift.blocks.aggregation.loss import Loss
 from undrift.blocks.aggregation.normalized import Reach, reach
-from undrift.core.algorithm import Algorithm, cost
-from undrift.core.gate import Gate
-from undrift.core.reduce import Total
-from undrift.core.rejection import Reason
-from undrift.core.server import send
-from undrift.core.types import Cohort, Local, Upload
-from undrift.core.vector import Layout
-from undrift.core.view import Gathered
-from undrift.engine.simulation import Simulation
+from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import Cohort, Local, Upload
+from undrift.core.server.gate import Gate
+from undrift.core.server.step import send
+from undrift.core.server.total import Total
+from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
 
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3))

@@ -19,16 +19,16 @@ from undrift.blocks import SAM, CommonRepresentation, Private, Uniform
 from undrift.blocks.objective.common import ClassGaussians, Experts
 from undrift.blocks.objective.gaussians import LEAST, divergence, encoded, product
 from undrift.compose.grammar import parse, text
-from undrift.core import server
-from undrift.core.client import ClientError
-from undrift.core.gate import Gate
-from undrift.core.random import generator
-from undrift.engine.job import Job
-from undrift.engine.worker import Worker
-from undrift.experiment.config import Config
-from undrift.experiment.run import start
-from undrift.experiment.strict import ConfigError
+from undrift.core.client.visit import ClientError
+from undrift.core.model.random import generator
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
 from undrift.models import Variational
+from undrift.runs.loop.run import start
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
 from undrift.testing import Clinic, Quadratics, blobs, check_algorithm, fingerprint
 
 DATA = blobs((5, 12, 7, 9, 3))

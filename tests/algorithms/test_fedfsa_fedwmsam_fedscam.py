@@ -33,9 +33,9 @@ from undrift.algorithms import (
 )
 from undrift.blocks import FSA, ByExamples, Tuned
 from undrift.blocks.perturbation.fsa import Top, eligible, ranked, sensitivity
-from undrift.core.block import Personalization
-from undrift.core.random import generator
-from undrift.core.vector import Layout, bind, unit
+from undrift.core.method.block import Personalization
+from undrift.core.model.flat_model import Layout, bind, unit
+from undrift.core.model.random import generator
 from undrift.models import CharLSTM, resnet
 from undrift.testing import Quadratics
 

@@ -15,12 +15,12 @@ from round_support import View, close, flat, optimum, path, rounds_to, spy, watc
 from undrift.algorithms import fedavg, feddyn, fedgloss, fedlw, fedlwsam, fednolowe, fedsam, fedsmoo, fedsol, fedspeed
 from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform, WarmSAM
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier
-from undrift.core import server
-from undrift.core.algorithm import Algorithm, cost
-from undrift.core.client import ClientError
-from undrift.core.task import Task
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Cohort, Local, Summed
+from undrift.core.client.visit import ClientError
+from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.records.types import Cohort, Local, Summed
+from undrift.core.server import step as server
+from undrift.core.tasks.task import Task
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.testing import Quadratics
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)

@@ -16,8 +16,8 @@ from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, Sc
 from undrift.blocks.aggregation.score import cluster, losers
 from undrift.blocks.momentum.adaptive import Blend
 from undrift.blocks.score import Compass, Score, sketch
-from undrift.core.types import Upload
-from undrift.core.view import Gathered, Samples
+from undrift.core.method.view import Gathered, Samples
+from undrift.core.records.types import Upload
 from undrift.testing import Clinic, Quadratics
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1))

@@ -34,11 +34,11 @@ from undrift.algorithms import (
 from undrift.blocks import Average, FedDyn, Filter, Scaffold, Uniform, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction, Objective
-from undrift.core.types import Cohort, Local, Summed
-from undrift.core.vector import Vector
-from undrift.core.view import End, Step
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction, Objective
+from undrift.core.method.view import End, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Local, Summed
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

@@ -32,9 +32,9 @@ from undrift.algorithms import (
     uniform,
 )
 from undrift.blocks import high_pass
-from undrift.core.algorithm import Algorithm
-from undrift.core.types import Local
-from undrift.core.vector import Layout, unit
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout, unit
+from undrift.core.records.types import Local
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))

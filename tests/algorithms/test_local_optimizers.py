@@ -22,7 +22,7 @@ from oracle.optimizers import TorchMover
 from undrift import Algorithm, Simulation
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import LocalAdam, LocalAdamW, LocalSGD
-from undrift.core.optimizer import LocalOptimizer
+from undrift.core.method.block import LocalOptimizer
 
 OPTIMIZERS: dict[str, tuple[LocalOptimizer, Callable[[Settings], TorchMover]]] = {
     "momentum": (

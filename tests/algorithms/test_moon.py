@@ -11,7 +11,7 @@ from round_support import View, close, flat, path, rounds_to
 from undrift import Local, Simulation, TensorTask
 from undrift.algorithms import fedavg, make
 from undrift.blocks.objective.contrast import Contrast, contrast
-from undrift.core.client import ClientError
+from undrift.core.client.visit import ClientError
 from undrift.testing import Quadratics, blobs
 
 TASK = blobs((5, 12, 7, 9, 3))

@@ -9,8 +9,8 @@ import torch
 from round_support import close, path, spy, watch
 from undrift.algorithms import fedavg, make
 from undrift.blocks import Uniform
-from undrift.core.algorithm import Algorithm, cost
-from undrift.core.types import Local
+from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.records.types import Local
 from undrift.testing import Quadratics
 
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)

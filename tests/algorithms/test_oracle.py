@@ -29,11 +29,11 @@ from undrift.blocks import (
     rescale,
 )
 from undrift.blocks.spectral.filter import _shuffle
-from undrift.core.algorithm import Algorithm
-from undrift.core.task import Task
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import Layout
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.types import Local
+from undrift.core.tasks.task import Task
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.testing import Quadratics
 
 

@@ -13,8 +13,8 @@ from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import SAM, Moreau, Private, Uniform
 from undrift.blocks.personalization.adaptive import Adapted
-from undrift.core.task import Task
-from undrift.core.types import ClientState
+from undrift.core.records.types import ClientState
+from undrift.core.tasks.task import Task
 from undrift.testing import Quadratics
 
 

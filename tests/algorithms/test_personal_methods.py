@@ -17,16 +17,16 @@ from undrift import Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import Private, PrivateNorms, Tuned
 from undrift.blocks.personalization.part import mask
-from undrift.core.random import generator
-from undrift.core.task import Task
-from undrift.core.tensor_task import TensorTask
-from undrift.core.vector import bind
-from undrift.experiment.config import Config
-from undrift.experiment.engines import engine
-from undrift.experiment.measure import Measure
-from undrift.experiment.run import start
-from undrift.experiment.setup import prepare
+from undrift.core.model.flat_model import bind
+from undrift.core.model.random import generator
+from undrift.core.tasks.task import Task
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import MODELS, build, head, resnet
+from undrift.runs.loop.metrics_row import Measure
+from undrift.runs.loop.run import start
+from undrift.runs.settings.config import Config
+from undrift.runs.setup.open_simulation import engine
+from undrift.runs.setup.prepare import prepare
 from undrift.testing import Clinic, Quadratics
 
 Q2 = Quadratics.scalar((1, 1), (0, 4), 1.0, (1, 3))

@@ -14,12 +14,12 @@ from round_support import View, beginning, close, flat, optimum, path, rounds_to
 from undrift.algorithms import fedfft_d, fedfft_s
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
-from undrift.core.aggregation import Robust
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction
-from undrift.core.types import Cohort, Local, Summed, Upload
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.aggregation import Robust
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Local, Summed, Upload
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random()

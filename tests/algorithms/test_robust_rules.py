@@ -26,9 +26,9 @@ from undrift.blocks import (
 from undrift.blocks.aggregation import median
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
-from undrift.core.aggregation import Aggregation
-from undrift.core.rejection import Reason
-from undrift.core.types import Cohort, Upload, WeightedSums
+from undrift.core.method.aggregation import Aggregation
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 def fixed(uploads: list[Upload], c: float) -> Tensor:

@@ -12,7 +12,7 @@ from oracle import drift, methods
 from round_support import View, close, flat, optimum, path, watch
 from test_oracle import CASES, TASKS, Case
 from undrift import Local, Simulation, make
-from undrift.core.random import generator
+from undrift.core.model.random import generator
 from undrift.testing import Quadratics
 
 

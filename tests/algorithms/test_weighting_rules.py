@@ -16,11 +16,11 @@ from undrift.algorithms import make
 from undrift.blocks import ByAgreement, ByDiscrepancy, LayerShrinking
 from undrift.blocks.aggregation.agreement import disagreement, inner_products, turns
 from undrift.blocks.aggregation.discrepancy import Skew, skew
-from undrift.core import server
-from undrift.core.client import ClientError
-from undrift.core.gate import Gate
-from undrift.core.rejection import Reason
-from undrift.core.vector import Layout
+from undrift.core.client.visit import ClientError
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.rejection import Reason
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
 from undrift.testing import Clinic, Quadratics
 
 # name, arguments, the oracle's arguments where they differ, size of the cohort

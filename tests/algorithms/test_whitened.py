@@ -13,7 +13,7 @@ from oracle.whitening import written_out
 from round_support import View, close, flat, path
 from undrift import Local, make
 from undrift.blocks import Filters, Uniform, center
-from undrift.core.tensor_task import TensorTask
+from undrift.core.tasks.tensor_task import TensorTask
 
 LOCAL = Local(lr=0.1, decay=0.9, clip=0.5, epochs=2, batch_size=4)
 

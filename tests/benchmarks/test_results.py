@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from undrift.data.dataset import DataError
-from undrift.experiment import Config
-from undrift.experiment.run import complete
-from undrift.experiment.setup import prepare
-from undrift.experiment.statistics import Difference
-from undrift.util.metrics import Metrics
+from undrift.data.arrays.dataset import DataError
+from undrift.runs import Config
+from undrift.runs.loop.run import complete
+from undrift.runs.setup.prepare import prepare
+from undrift.studies.statistics import Difference
+from undrift.util.storage.metrics import Metrics
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from undrift.experiment import Config
-from undrift.experiment.run import complete
-from undrift.experiment.setup import prepare
+from undrift.runs import Config
+from undrift.runs.loop.run import complete
+from undrift.runs.setup.prepare import prepare
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 STUDY = """
@@ -66,7 +66,7 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     with monkeypatch.context() as patch:  # on another machine
         patch.setattr(study, "tune", never)
-        patch.setattr(import_module("undrift.experiment.compare"), "complete", never)
+        patch.setattr(import_module("undrift.studies.compare"), "complete", never)
         study.study(tmp_path / "tiny.toml", tmp_path / "elsewhere", ["skewed"])
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["even"])
     assert len(study.read("tiny")) == 8 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}

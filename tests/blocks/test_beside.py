@@ -13,8 +13,8 @@ from undrift.algorithms import fedfft, specgrad
 from undrift.blocks import Filters, Whiten, high_pass
 from undrift.compose.grammar import parse
 from undrift.core import TensorTask
-from undrift.core.block import Needs, Objective
-from undrift.core.view import Start
+from undrift.core.method.block import Needs, Objective
+from undrift.core.method.view import Start
 from undrift.testing import Quadratics, check_algorithm
 
 TASK = Quadratics.random(6, sizes=[5] * 6)

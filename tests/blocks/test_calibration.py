@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.blocks import CalibratedLogits, RestrictedLogits
-from undrift.core.block import AnyBlock
+from undrift.core.method.block import AnyBlock
 
 INPUTS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 0, 0, 2, 2, 0, 2])

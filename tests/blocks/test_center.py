@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from undrift.blocks import block_means, center, high_pass_2d
-from undrift.core.vector import Layout, layout_of
+from undrift.core.model.flat_model import Layout, layout_of
 from undrift.models import build
 
 LAYOUT = Layout(

@@ -12,7 +12,7 @@ from undrift.blocks.spectral.coarse import Coarse, coarse, grid
 from undrift.blocks.spectral.detrend import _weights
 from undrift.blocks.spectral.filter import removed
 from undrift.blocks.spectral.lowband import choose, exact, remove_low_
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 
 LENGTHS = [*range(8, 40), 61, 97, 128, 432, 509, 640, 1009, 2048, 2303, 2304, 4096, 4801, 5003, 9216, 10_007, 36_863]
 LENGTHS += [36_864, 65_537, 102_400, 131_071, 262_144]

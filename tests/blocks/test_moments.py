@@ -13,7 +13,7 @@ from undrift import Algorithm, Local, TensorTask
 from undrift.blocks import LocalAdam, LocalAdamW, LocalMuon, LocalSGD, Tuned
 from undrift.blocks.local_optimizer.muon import orthogonal
 from undrift.core import LocalOptimizer, Step, Vector, cost
-from undrift.engine.simulation import Simulation
+from undrift.engine.round.simulation import Simulation
 from undrift.testing import ContractError, Quadratics, check_block
 
 BOWL = Quadratics.random(clients=1, sizes=(7,))

@@ -25,9 +25,9 @@ from undrift.blocks import (
     rescale,
 )
 from undrift.blocks.spectral.detrend import SIGMA, WINDOW
-from undrift.core.algorithm import Algorithm
-from undrift.core.types import Local
-from undrift.core.vector import Layout
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.types import Local
 from undrift.testing import Quadratics
 
 

@@ -9,9 +9,8 @@ import torch
 from registry import BLOCKS, SPECTRAL
 from undrift import Algorithm, Local, Simulation
 from undrift.blocks import SAM, FedDyn, Filters, Scaffold, high_pass
-from undrift.core import wire
-from undrift.core.block import AnyBlock, Needs
-from undrift.core.optimizer import LocalOptimizer
+from undrift.core.method.block import AnyBlock, LocalOptimizer, Needs
+from undrift.core.server import wire
 from undrift.testing import clinic
 
 VALUES: dict[str, list[AnyBlock]] = {**BLOCKS, "spectral": SPECTRAL}

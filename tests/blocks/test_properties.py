@@ -23,8 +23,8 @@ from undrift.blocks import (
     rescale,
 )
 from undrift.blocks.spectral.center import OVER
-from undrift.core.exact import LIMIT, ExactSum
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.exact_sum import LIMIT, ExactSum
 
 LAYOUT = Layout(("a.weight", "b.weight", "c.weight", "d.bias"), ((3, 4, 3, 3), (3, 4, 3, 3), (7, 9), (41,)))
 LINEAR = [f for f in FILTERS if not isinstance(f, (cap_norm, clip_coordinates, rescale))]

@@ -9,9 +9,9 @@ import pytest
 
 from undrift import Algorithm, Local, Simulation, cost, make, parse
 from undrift.blocks import PowerOfChoice
-from undrift.core import server
-from undrift.core.random import weighted_draw
-from undrift.core.selection import Candidates, Selection, selected
+from undrift.core.method.selection import Candidates, Selection, selected
+from undrift.core.model.random import weighted_draw
+from undrift.core.server import step as server
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 SIZES = (5, 1, 8, 2, 3, 6, 4, 7)

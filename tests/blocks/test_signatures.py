@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from registry import BLOCKS
-from undrift.core.algorithm import SLOTS
-from undrift.core.block import Block
+from undrift.core.method.algorithm import SLOTS
+from undrift.core.method.block import Block
 
 PAIRS = {type(block): slot for slot, blocks in BLOCKS.items() for block in blocks}
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.experiment.advise import evidence
+from undrift.studies.advise import evidence
 
 DATA = ["advise", "--data", "digits", "--clients", "20"]
 JSON = ["--model", "resnet8", "--json"]
@@ -42,7 +42,7 @@ def test_json_and_limits() -> None:
 
 def test_clients_unlike_all_studies(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = tuple(problem for problem in evidence() if problem.skew["label"] > 0.3)
-    monkeypatch.setattr("undrift.experiment.advise.evidence", lambda: labels)
+    monkeypatch.setattr("undrift.studies.advise.evidence", lambda: labels)
     done = CliRunner().invoke(app, ["advise", "--data", "digits", "--partition", "quantity:0.02", "--clients", "40"])
     assert "No recommendation: no study has clients and a model like these" in done.output
 

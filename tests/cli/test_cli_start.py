@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import undrift
 from undrift.algorithms import ALGORITHMS
-from undrift.cli import app, machine, names
+from undrift.cli import app, names
+from undrift.cli.choosing import installed as machine
 from undrift.compose.cards import FAMILIES
 from undrift.data import SOURCES
-from undrift.data.partition import parse
+from undrift.data.partitions.draw import parse
 from undrift.models import MODELS
 
 HEAVY = ("torch", "numpy", "scipy", "pyarrow", "pydantic", "ray", "flwr", "matplotlib", "plotly", "datasets")

@@ -9,9 +9,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.cli.demo import chart
-from undrift.experiment import load_run
-from undrift.experiment.demo import METHODS, accuracy_curves, demo_comparison
+from undrift.cli.training.demo import chart
+from undrift.runs import load_run
+from undrift.studies.demo import METHODS, accuracy_curves, demo_comparison
 
 CURVES = {"fedavg": [(1.0, 0.2), (2.0, 0.4)], "feddyn": [(1.0, 0.2), (2.0, 0.6)]}
 

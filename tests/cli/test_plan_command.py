@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from undrift.cli import app, planning
-from undrift.experiment import calibrate, calibrate_engines
-from undrift.experiment.calibrate_engines import LARGE, SMALL, Spent, flower_constants, ray_constants
-from undrift.experiment.constants import DEFAULTS
+from undrift.cli import app
+from undrift.cli.training import print_plan as planning
+from undrift.planning import calibrate, calibrate_engines
+from undrift.planning.calibrate_engines import LARGE, SMALL, Spent, flower_constants, ray_constants
+from undrift.planning.machine import DEFAULTS
 
 BIG = ["plan", "--clients", "1e6", "--cohort", "1e4", "--parameters", "1e7", "--workers", "1000"]
 
@@ -101,7 +102,7 @@ def test_engines_from_rounds_by_hand() -> None:
 
 
 def test_rounds_are_timed() -> None:
-    from undrift.engine.simulation import Simulation
+    from undrift.engine.round.simulation import Simulation
 
     with Simulation("fedavg", calibrate_engines.EmptyTask(10, 2)) as simulation:
         found = calibrate_engines.spent(simulation, 1)

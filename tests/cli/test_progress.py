@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from experiment_support import tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app, progress
-from undrift.experiment import Config
+from undrift.runs import Config
 from undrift.util.steps import LOG, tell, tell_rounds, tell_trial
 
 ROW = {"round": 1, "train_loss": 0.5, "accuracy": 0.25}

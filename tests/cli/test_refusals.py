@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.cli.app import stoppable
-from undrift.experiment.strict import read_toml
+from undrift.runs.settings.schema import read_toml
 
 RUN = ("run", "fedavg")
 BAD = [

@@ -16,14 +16,14 @@ import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.cli.health import health
-from undrift.cli.prometheus import exposition, listen
-from undrift.cli.status import describe
-from undrift.experiment.audit import Audit
-from undrift.experiment.config import Config
-from undrift.experiment.folder import RunFolder
-from undrift.experiment.live_status import STATUS, LiveStatus
-from undrift.experiment.stalled import stop_recorded
+from undrift.cli.results.health import health
+from undrift.cli.results.prometheus import exposition, listen
+from undrift.cli.results.status import describe
+from undrift.deploying.live_status import STATUS, LiveStatus
+from undrift.runs.folder.audit import Audit
+from undrift.runs.folder.files import RunFolder
+from undrift.runs.loop.stall import stop_recorded
+from undrift.runs.settings.config import Config
 
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (-?[0-9.e+-]+|NaN|[+-]Inf)')
 
@@ -258,7 +258,7 @@ def test_a_client_cannot_write_lines_of_its_own(tmp_path: Path) -> None:
 
 def test_it_is_light(tmp_path: Path) -> None:
     Audit(tmp_path / "audit.jsonl")
-    code = "import sys, undrift.cli, undrift.cli.health, undrift.cli.prometheus; print('torch' in sys.modules)"
+    code = "import sys; from undrift.cli.results import health, prometheus, status; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "False\n", done.stderr
 

@@ -32,12 +32,13 @@ from undrift.blocks import (
     cap_norm,
     high_pass,
 )
-from undrift.cli.runs import slug
+from undrift.cli.training.run import slug
 from undrift.compose.grammar import parse, parts, text
-from undrift.core import server, wire
-from undrift.core.block import Block
-from undrift.core.gate import Gate
-from undrift.experiment import Config, ConfigError
+from undrift.core.method.block import Block
+from undrift.core.server import step as server
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.runs import Config, ConfigError
 from undrift.testing import clinic, fingerprint
 
 SLOWED = Local(lr=0.05, decay=0.9, weight_decay=1e-3, epochs=1, batch_size=6)

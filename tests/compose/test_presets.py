@@ -12,14 +12,15 @@ from undrift import Local, make, parse
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import FSA, SAM
 from undrift.cli import app
-from undrift.cli.runs import with_preset
+from undrift.cli.training.run import with_preset
 from undrift.compose.cards import card, markdown
 from undrift.compose.grammar import parts
 from undrift.compose.presets import resolve
-from undrift.core.local import PRESETS
-from undrift.core.presets import PAPERS, preset
-from undrift.experiment import Comparison, Config, ConfigError
-from undrift.util.literals import called
+from undrift.core.local.presets import PAPERS, preset
+from undrift.core.local.settings import PRESETS
+from undrift.runs import Config, ConfigError
+from undrift.studies import Comparison
+from undrift.util.naming.literals import called
 
 LISTED = [(name, method) for name, found in PAPERS.items() for method in found.methods]
 

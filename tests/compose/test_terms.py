@@ -14,8 +14,8 @@ from undrift.compose.cards import card, markdown, pages, write
 from undrift.compose.grammar import composed, text, with_arguments
 from undrift.compose.presets import resolve
 from undrift.core import Objective
-from undrift.experiment import Config, ConfigError
-from undrift.experiment.tune import Tuning
+from undrift.runs import Config, ConfigError
+from undrift.studies.tune import Tuning
 from undrift.testing import check_block
 
 

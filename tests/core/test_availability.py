@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from undrift import Local, Simulation, make
-from undrift.core.participation import Participation, pinned, read_trace
-from undrift.core.random import _one_at_least, bernoulli_size, cohort, weighted_draw
+from undrift.core.model.random import _one_at_least, bernoulli_size, cohort, weighted_draw
+from undrift.core.tasks.participation import Participation, pinned, read_trace
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 EIGHT = Quadratics.scalar([1.0] * 8, [float(i) for i in range(8)], 0.5, (1, 2, 3, 4, 1, 2, 3, 4))

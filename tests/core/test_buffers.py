@@ -6,9 +6,9 @@ from torch import nn
 
 from own_dtypes import Everything, Language, Texts
 from undrift import Local, Simulation, TensorTask, make
-from undrift.core.types import ServerState
-from undrift.core.vector import bind
-from undrift.core.wire import fingerprint, from_bytes, to_bytes
+from undrift.core.model.flat_model import bind
+from undrift.core.records.types import ServerState
+from undrift.core.server.wire import fingerprint, from_bytes, to_bytes
 
 LOCAL = Local(lr=1e-3, batch_size=4)
 

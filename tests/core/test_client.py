@@ -10,8 +10,8 @@ from torch import nn
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import make
 from undrift.blocks import SAM, FedDyn, Filters, Private, Scaffold, Uniform, high_pass
-from undrift.core.block import Correction
-from undrift.core.client import ClientError
+from undrift.core.client.visit import ClientError
+from undrift.core.method.block import Correction
 from undrift.testing import Clinic, Quadratics
 
 ONE = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])

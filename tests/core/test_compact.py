@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from undrift import LoaderTask, TensorTask
-from undrift.core.compact import compact
+from undrift.core.tasks.compact import compact
 
 X = torch.arange(200_000.0).view(1000, 200)
 SIZE = X.numel() * X.element_size()

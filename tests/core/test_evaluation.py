@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from undrift.core.evaluation import BatchMean, Judged, direction_of, evaluate, named_metrics, read_goal
-from undrift.core.metrics import accuracy, exact_match, label_accuracy, mae, mse, rmse
-from undrift.core.samples import clipped, examples_of, mean_of, weighted_sum
+from undrift.core.model.samples import clipped, examples_of, mean_of, weighted_sum
+from undrift.core.tasks.evaluation import BatchMean, Judged, direction_of, evaluate, named_metrics, read_goal
+from undrift.core.tasks.metrics import accuracy, exact_match, label_accuracy, mae, mse, rmse
 
 
 class Largest:
@@ -88,7 +88,7 @@ def test_a_metric_gives_a_number() -> None:
 
 
 def test_references_and_classes_are_metrics() -> None:
-    assert named_metrics(["undrift.core.metrics:mae"]) == {"mae": mae}
+    assert named_metrics(["undrift.core.tasks.metrics:mae"]) == {"mae": mae}
     assert isinstance(named_metrics([Largest])["largest"], Largest)
 
 

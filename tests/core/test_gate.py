@@ -10,13 +10,14 @@ import torch
 from round_support import Talker
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
-from undrift.core import server, wire
-from undrift.core.aggregation import Summing
-from undrift.core.exact import ExactSum
-from undrift.core.gate import Gate
-from undrift.core.reduce import Total
-from undrift.core.rejection import Reason
-from undrift.core.types import Upload
+from undrift.core.method.aggregation import Summing
+from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import Upload
+from undrift.core.server import step as server
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.core.server.total import Total
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

@@ -11,15 +11,15 @@ import torch
 
 from undrift import Local, Simulation, make
 from undrift.blocks.drift.feddyn import Dual
-from undrift.core import server
-from undrift.core.gate import Gate, _check_sum
-from undrift.core.packed import PackedSum
-from undrift.core.rejection import Reason, RejectedError
-from undrift.core.stated import check_stated
-from undrift.core.types import ClientState
-from undrift.engine.store import DiskStore, StoreError, copy_states
-from undrift.experiment import checkpoint
-from undrift.experiment.checkpoint import CheckpointError, Checkpoints
+from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.rejection import Reason, RejectedError
+from undrift.core.records.types import ClientState
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate, _check_sum
+from undrift.core.server.partial_check import check_stated
+from undrift.engine.stores.store import DiskStore, StoreError, copy_states
+from undrift.runs.folder import checkpoint
+from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
 from undrift.testing import Clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

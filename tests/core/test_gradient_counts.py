@@ -4,9 +4,9 @@ import pytest
 
 from undrift import Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.core.algorithm import cost
-from undrift.core.oracle import Oracle
-from undrift.core.vector import Bound
+from undrift.core.method.algorithm import cost
+from undrift.core.model.flat_model import Bound
+from undrift.core.model.oracle import Oracle
 from undrift.testing import blobs, clinic
 
 LOCAL = Local(lr=0.05, epochs=2, batch_size=4)

@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 from round_support import close, path
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.blocks import SAM, Proximal, Scaffold
-from undrift.core.block import Correction, Objective
-from undrift.core.client import ClientError
-from undrift.core.oracle import Oracle
-from undrift.core.random import generator
-from undrift.core.samples import Samples, examples_of
-from undrift.core.types import Array
-from undrift.core.vector import Vector, bind
+from undrift.core.client.visit import ClientError
+from undrift.core.method.block import Correction, Objective
+from undrift.core.model.flat_model import Vector, bind
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.random import generator
+from undrift.core.model.samples import Samples, examples_of
+from undrift.core.records.types import Array
 from undrift.testing import Clinic, Quadratics, check_block
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
@@ -258,8 +258,8 @@ def test_batches_that_come_once_are_not_read_twice(tmp_path: Path) -> None:
 
     from flower_grid import StandInGrid
     from flower_support import LOCAL, TASK, start
-    from undrift.engine.flower.client_app import host, open_visit
-    from undrift.engine.flower.strategy import UndriftStrategy
+    from undrift.engine.flower.node.client_app import host, open_visit
+    from undrift.engine.flower.server.strategy import UndriftStrategy
 
     algorithm, app, again = Algorithm(objective=Whole()), ClientApp(), [False]
     host(app)

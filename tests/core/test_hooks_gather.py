@@ -8,10 +8,11 @@ import torch
 
 from round_support import close, path
 from undrift import Algorithm, Local, Simulation
-from undrift.core import server, wire
-from undrift.core.aggregation import Gathering
-from undrift.core.block import Needs
-from undrift.core.types import Array, ServerState
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.block import Needs
+from undrift.core.records.types import Array, ServerState
+from undrift.core.server import step as server
+from undrift.core.server import wire
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
@@ -113,7 +114,7 @@ def test_a_rule_judges_models_on_proxy_data() -> None:
 
 def test_an_engine_without_a_task_refuses_a_judge() -> None:
     pytest.importorskip("flwr")
-    from undrift.engine.flower.strategy import UndriftStrategy
+    from undrift.engine.flower.server.strategy import UndriftStrategy
 
     with pytest.raises(TypeError, match="aggregation=Judged needs proxy data at the server, and a Flower"):
         UndriftStrategy(Algorithm(aggregation=Judged()), Clinic().model(), population=8)

@@ -9,9 +9,9 @@ import torch
 from round_support import beginning, close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.blocks import SAM, Scaffold
-from undrift.core.block import Block, Correction, Personalization, Perturbation
-from undrift.core.types import Array
-from undrift.core.vector import Vector
+from undrift.core.method.block import Block, Correction, Personalization, Perturbation
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Array
 from undrift.testing import Clinic, ContractError, Quadratics, check_block
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])

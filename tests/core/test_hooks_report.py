@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from undrift import Algorithm, Local, Simulation, make, parse
-from undrift.core.aggregation import Gathering
-from undrift.core.block import Correction
-from undrift.core.client import ClientError
-from undrift.core.report import collect, spread
+from undrift.core.client.visit import ClientError
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.block import Correction
+from undrift.core.records.report import collect, spread
 from undrift.testing import Clinic, Quadratics, check_block
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])

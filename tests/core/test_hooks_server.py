@@ -9,10 +9,10 @@ import torch
 
 from round_support import close, path
 from undrift import Algorithm, Local, Simulation, cost
-from undrift.core import server
-from undrift.core.aggregation import Aggregation, Summing
-from undrift.core.gate import Gate
-from undrift.core.rejection import Reason
+from undrift.core.method.aggregation import Aggregation, Summing
+from undrift.core.records.rejection import Reason
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
 from undrift.testing import Clinic, Quadratics, check_block, fingerprint
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
@@ -110,9 +110,9 @@ def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_
     pytest.importorskip("flwr")
     from flower_grid import StandInGrid
     from flower_support import LOCAL, TASK, start
-    from undrift.engine.flower.client_app import client_app
-    from undrift.engine.flower.strategy import UndriftStrategy
-    from undrift.engine.job import Job
+    from undrift.engine.flower.node.client_app import client_app
+    from undrift.engine.flower.server.strategy import UndriftStrategy
+    from undrift.engine.worker.job import Job
 
     algorithm = Algorithm(aggregation=rule)
     expected = fingerprint(Simulation(algorithm, TASK, LOCAL, cohort=5, seed=3).run(2))

@@ -10,9 +10,9 @@ from round_support import close, path
 from undrift import Algorithm, Local
 from undrift.blocks import SAM, FedDyn, Scaffold, ServerMomentum, Uniform
 from undrift.blocks.drift.scaffold import Variates
-from undrift.core.block import Needs, Perturbation, ServerOptimizer
-from undrift.core.vector import Vector, unit
-from undrift.core.watched import with_hooks
+from undrift.core.method.block import Needs, Perturbation, ServerOptimizer
+from undrift.core.method.with_hooks import with_hooks
+from undrift.core.model.flat_model import Vector, unit
 from undrift.testing import Quadratics, check_block
 
 T2 = Quadratics.scalar([1.0, 3.0], [0.0, 4.0], start=1.0, sizes=[1, 1])

@@ -21,8 +21,8 @@ from hostile import LOCAL, NODE, ONE, REST, Round, copied, replies
 from registry import BLOCKS
 from undrift import Algorithm, Simulation, blocks
 from undrift.blocks import Uniform, aggregation
-from undrift.core.exact import ExactSum
-from undrift.core.rejection import Reason
+from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.rejection import Reason
 from undrift.engine.flower.records import encode
 from undrift.testing import Clinic
 

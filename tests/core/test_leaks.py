@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.core import Objective, Step, Vector
-from undrift.core.client import ClientError
-from undrift.core.vector import bind
+from undrift.core.client.visit import ClientError
+from undrift.core.model.flat_model import bind
 
 INPUTS = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
 

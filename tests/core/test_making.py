@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.core.making import initial_model
+from undrift.core.tasks.model_factory import initial_model
 
 
 def test_a_model_that_is_returned_twice_is_refused() -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from undrift.core.modules import eager, is_compiled, load_plain, plain, plain_copy, plain_name, plain_state
-from undrift.core.oracle import Oracle
-from undrift.core.random import generator
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
+from undrift.core.model.modules import eager, is_compiled, load_plain, plain, plain_copy, plain_name, plain_state
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.random import generator
 from undrift.models import head
 from undrift.models.start import fit, freeze
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift.core.exact import LIMIT, ExactSum, NamedSums
-from undrift.core.packed import BLOCK, WIDEST, PackedSum, most_packed
+from undrift.core.records.exact_sum import LIMIT, ExactSum, NamedSums
+from undrift.core.records.packed_sum import BLOCK, WIDEST, PackedSum, most_packed
 
 UNIT = 2**60
 MOST = 2**103 - 2**53  # the largest whole number of units below 2^43

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import pretend
-from undrift.core.place import HOST, Place, devices, home, place_of, placed_with
-from undrift.core.random import seed_streams, seeded, set_streams, streams
-from undrift.core.types import Broadcast
+from undrift.core.model.random import seed_streams, seeded, set_streams, streams
+from undrift.core.records.place import HOST, Place, devices, home, place_of, placed_with
+from undrift.core.records.types import Broadcast
 
 Pair = namedtuple("Pair", "inputs targets")
 

@@ -10,11 +10,11 @@ from torch.nn.functional import cross_entropy
 
 from own_dtypes import Texts
 from undrift import Local, Simulation, make
-from undrift.core.oracle import Oracle
-from undrift.core.precision import INTERVAL, LossScale, autocast, full
-from undrift.core.random import generator
-from undrift.core.vector import Bound, bind
-from undrift.core.wire import fingerprint
+from undrift.core.model.flat_model import Bound, bind
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.precision import INTERVAL, LossScale, autocast, full
+from undrift.core.model.random import generator
+from undrift.core.server.wire import fingerprint
 from undrift.testing import Clinic
 
 INPUTS, LABELS = torch.randn(12, 6, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3

@@ -11,10 +11,10 @@ from round_support import close, path, watch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.aggregation.normalized import reach
-from undrift.core.rejection import Reason
-from undrift.core.schedule import Schedule
-from undrift.experiment.config import Config
-from undrift.experiment.strict import ConfigError
+from undrift.core.local.schedule import Schedule
+from undrift.core.records.rejection import Reason
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
 from undrift.testing import Quadratics
 
 BOWLS = Quadratics.random(clients=4, sizes=(3, 5, 2, 7))

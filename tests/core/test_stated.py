@@ -7,12 +7,12 @@ import torch
 
 from undrift import Local, Simulation
 from undrift.algorithms import make
-from undrift.core import server
-from undrift.core.exact import ExactSum
-from undrift.core.gate import Gate
-from undrift.core.rejection import Reason
-from undrift.core.stated import Stated, check_stated
-from undrift.engine.partial import Partial
+from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.rejection import Reason
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.server.partial_check import Stated, check_stated
+from undrift.engine.worker.partial_sum import Partial
 from undrift.testing import Clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from undrift import LoaderTask, Local, Simulation, TensorTask, make
-from undrift.core.client import ClientError
-from undrift.core.task import Evaluates, EvaluatesClients
+from undrift.core.client.visit import ClientError
+from undrift.core.tasks.task import Evaluates, EvaluatesClients
 
 
 def net() -> nn.Module:

@@ -7,16 +7,16 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from undrift.algorithms import make
 from undrift.compose.build import make as compose
-from undrift.core.example_losses import example_losses
-from undrift.core.local import Local
-from undrift.core.rejection import Reason
-from undrift.core.server import send
-from undrift.core.tensor_task import TensorTask
-from undrift.core.together import check_together
-from undrift.core.types import ServerState
-from undrift.engine.job import Job
-from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Worker
+from undrift.core.client.vectorised import check_together
+from undrift.core.local.settings import Local
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import ServerState
+from undrift.core.server.step import send
+from undrift.core.tasks.example_losses import example_losses
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
 
 SIZES = (7, 40, 23, 12, 10, 33, 5)
 SETTINGS = {"lr": 0.1, "batch_size": 10, "epochs": 2, "weight_decay": 1e-3, "clip": 1.0}

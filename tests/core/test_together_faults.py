@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, poisson_nll_loss
 
 from undrift import Local, Simulation, TensorTask
-from undrift.core.example_losses import check_shapes, criterion_loss, why_not_single
-from undrift.core.group import _folded
-from undrift.core.server import send
-from undrift.engine.job import Job
+from undrift.core.client.group import _folded
+from undrift.core.server.step import send
+from undrift.core.tasks.example_losses import check_shapes, criterion_loss, why_not_single
+from undrift.engine.worker.job import Job
 
 CLIENTS = [list(range(i, 12, 4)) for i in range(4)]
 INPUTS = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))

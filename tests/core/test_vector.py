@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from undrift.core.vector import SINGLE, Layout, bind, double, unit
+from undrift.core.model.flat_model import SINGLE, Layout, bind, double, unit
 
 
 def net() -> nn.Module:

@@ -12,9 +12,9 @@ import torch
 from undrift import Algorithm, Local, ServerState, Simulation
 from undrift.algorithms import make
 from undrift.core import End, Objective, Vector
-from undrift.core.types import ClientState
-from undrift.core.wire import WireError, flatten, from_bytes, restore, to_bytes
-from undrift.engine.backend import InProcess
+from undrift.core.records.types import ClientState
+from undrift.core.server.wire import WireError, flatten, from_bytes, restore, to_bytes
+from undrift.engine.round.backend import InProcess
 from undrift.testing import Clinic, fingerprint
 
 ALGORITHM = make("fedlesam-s")

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from undrift import Local, Simulation, make
-from undrift.core import Gate, Reason, server
-from undrift.core.work import amount, checked, portable
+from undrift.core import Gate, Reason
+from undrift.core.local.amounts import amount, checked, portable
+from undrift.core.server import step as server
 from undrift.testing import Clinic, Quadratics, fingerprint
 
 TASK = Quadratics.scalar((1.0, 2.0, 0.5, 1.5), (0.0, 1.0, 2.0, 3.0), 0.5, (35, 10, 4, 80))

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from corruption_support import COLOUR
-from undrift.data import CorruptTests, Dataset, DataTask, Split, cache
-from undrift.data.corruption import corrupt, own_kinds, sample_keys
+from undrift.data import CorruptTests, Dataset, DataTask, Split
+from undrift.data.arrays import cache
+from undrift.data.tasks.corruption import corrupt, own_kinds, sample_keys
 
 pytest.importorskip("PIL")
 KINDS = ("gaussian-noise", "contrast", "brightness")
@@ -67,7 +68,7 @@ def test_images_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         made.append(str(arguments[1]))
         return corrupt(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("undrift.data.corrupt_tests.corrupt", counted)
+    monkeypatch.setattr("undrift.data.tasks.data_task.corrupt", counted)
     first = shifted()
     first.make()
     first.make()

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from corruption_support import COLOUR, GREY, KEYS
-from undrift.data.corruption import KINDS, STANDARD, assign, client_kinds, corrupt, corrupted, own_kinds, sample_keys
 from undrift.data.distortion.tools import blur, disk, equalised, plasma, read, smear, zoom
-from undrift.data.partition import partition
+from undrift.data.partitions.draw import partition
+from undrift.data.tasks.corruption import (
+    KINDS,
+    STANDARD,
+    assign,
+    client_kinds,
+    corrupt,
+    corrupted,
+    own_kinds,
+    sample_keys,
+)
 
 pytest.importorskip("PIL")
 RANDOM = {"gaussian-noise", "shot-noise", "impulse-noise", "glass-blur", "motion-blur", "snow", "fog", "elastic"}

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.data import SOURCES, DataError, Dataset, Split, available, cache, load, places
-from undrift.data.images import decode, read_idx, read_npz
-from undrift.data.sources import find_source
-from undrift.data.text import ALPHABET, UNKNOWN, cut, encode, roles, windows, words
+from undrift.data import SOURCES, DataError, Dataset, Split, available, load
+from undrift.data.arrays import cache
+from undrift.data.arrays.images import decode, read_idx, read_npz
+from undrift.data.arrays.text import ALPHABET, UNKNOWN, cut, encode, roles, windows, words
+from undrift.data.files import find as places
+from undrift.data.files.known import find_source
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

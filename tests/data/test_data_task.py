@@ -12,9 +12,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import Local, Simulation, TensorTask, make
-from undrift.core.metrics import mae
+from undrift.core.tasks.metrics import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
-from undrift.data.evaluate import answers, apportion, numbers, owner_tests
+from undrift.data.tasks.evaluate import answers, apportion, numbers, owner_tests
 
 CLASSES = 4
 MEAN, STD = (0.5, 0.25), (0.2, 0.1)
@@ -225,7 +225,7 @@ def test_batches_of_evaluation_do_not_matter(monkeypatch: pytest.MonkeyPatch) ->
     task = toy()
     module = task.model()
     whole = task.correct(module)
-    monkeypatch.setattr("undrift.data.evaluate.BATCH", 7)
+    monkeypatch.setattr("undrift.data.tasks.evaluate.BATCH", 7)
     parts = task.correct(module)
     assert torch.equal(whole[0], parts[0]) and whole[1] == pytest.approx(parts[1], rel=1e-6)
 

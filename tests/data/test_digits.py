@@ -7,10 +7,11 @@ import pytest
 import torch
 
 import undrift
-from undrift.data import available, load, places
-from undrift.data.digits import FILE, read_digits
-from undrift.data.images import read_npz
-from undrift.experiment import Config, start
+from undrift.data import available, load
+from undrift.data.arrays.images import read_npz
+from undrift.data.files import find as places
+from undrift.data.files.digits import FILE, read_digits
+from undrift.runs import Config, start
 
 
 def test_the_images_are_those_of_scikit_learn() -> None:

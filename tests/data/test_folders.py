@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from undrift.data import DataError, DataTask, load, partition
-from undrift.experiment import Config, start
-from undrift.experiment.setup import prepare
+from undrift.runs import Config, start
+from undrift.runs.setup.prepare import prepare
 
 Image = pytest.importorskip("PIL.Image")
 

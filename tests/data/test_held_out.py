@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from undrift.data.held_out import hold_out
+from undrift.data.own.split import hold_out
 
 
 def test_a_test_set_is_held_out_evenly() -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from undrift.data import DataError, Dataset, DataTask, load, partition
-from undrift.data.leaf import look_leaf
-from undrift.data.text import ALPHABET, characters
-from undrift.experiment import Config, ConfigError, start
-from undrift.experiment.setup import prepare
+from undrift.data.arrays.text import ALPHABET, characters
+from undrift.data.files.leaf import look_leaf
+from undrift.runs import Config, ConfigError, start
+from undrift.runs.setup.prepare import prepare
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from undrift.data import partition
-from undrift.data.lists import check_lists
-from undrift.data.partition import has_clients, listed, parse
+from undrift.data.partitions.draw import has_clients, listed, parse
+from undrift.data.partitions.from_lists import check_lists
 
 LABELS = np.arange(60) % 3
 FUNCTIONS = """

@@ -22,9 +22,9 @@ from torch.utils.data import (
 )
 
 from undrift import LoaderTask, Local, Simulation, TensorTask, make
-from undrift.core.tensor_task import logits
+from undrift.core.tasks.tensor_task import logits
 from undrift.data import by_column, lightning_loss
-from undrift.data.streams import Streams
+from undrift.data.tasks.rng_streams import Streams
 
 DRAW = torch.Generator().manual_seed(0)
 INPUTS, TARGETS = torch.randn(30, 3, generator=DRAW), torch.randn(30, 1, generator=DRAW)

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from undrift.data import load
-from undrift.data.columns import Reading
-from undrift.data.dataset import DataError
-from undrift.data.given import _inputs, _numbers, convert
-from undrift.data.images import channels_last
+from undrift.data.arrays.dataset import DataError
+from undrift.data.arrays.images import channels_last
+from undrift.data.own.columns import Reading
+from undrift.data.own.resolve import _inputs, _numbers, convert
 
 STREAM = np.random.default_rng(0)
 

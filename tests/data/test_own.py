@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from undrift.data import DataError, load
-from undrift.data.given import convert
 from undrift.data.loader import argument_types
-from undrift.data.own import is_path
-from undrift.data.own_files import find_files
-from undrift.data.tables import read_tables
+from undrift.data.own.files import find_files
+from undrift.data.own.resolve import convert, is_path
+from undrift.data.own.tables import read_tables
 
 pa = pytest.importorskip("pyarrow")
 feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")

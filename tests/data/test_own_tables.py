@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undrift.data import DataError, load
-from undrift.data.numbering import class_numbers, few_whole, joined, put
+from undrift.data.own.labels import class_numbers, few_whole, joined, put
 
 pa, pq, ipc = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet", ".ipc"))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift.data.partition import SCHEMES, Partition, from_flower, parse, partition
-from undrift.data.schemes import Scheme
+from undrift.data.partitions.draw import SCHEMES, Partition, from_flower, parse, partition
+from undrift.data.partitions.schemes import Scheme
 
 CIFAR = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
 FASHION = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 6000))

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from undrift.data import DataError, Dataset, DataTask, Split, load
-from undrift.data.columns import Reading
-from undrift.data.given import convert
-from undrift.data.images import check_depth, is_grey, opened
-from undrift.data.partition import parse
+from undrift.data.arrays.images import check_depth, is_grey, opened
+from undrift.data.own.columns import Reading
+from undrift.data.own.resolve import convert
+from undrift.data.partitions.draw import parse
 
 X, Y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift.data.partition import partition
-from undrift.data.schemes import holders
+from undrift.data.partitions.draw import partition
+from undrift.data.partitions.schemes import holders
 
 CIFAR = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
 FASHION = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 6000))

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from corruption_support import COLOUR, KEYS, textures
-from undrift.data.corruption import KINDS, STANDARD, corrupt, sample_keys
 from undrift.data.distortion.digital import elastic
 from undrift.data.distortion.names import check_images, kind_name, kinds_text, parse_kinds
-from undrift.data.partition import parse
-from undrift.data.schemes import Corrupt
+from undrift.data.partitions.draw import parse
+from undrift.data.partitions.schemes import Corrupt
+from undrift.data.tasks.corruption import KINDS, STANDARD, corrupt, sample_keys
 
 pytest.importorskip("PIL")
 UNEVEN = {

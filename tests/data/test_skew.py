@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from undrift.data import DataSkew, load, measure_skew, partition
-from undrift.data.corruption import corrupted
-from undrift.data.dataset import Dataset, Split
-from undrift.data.skew import feature_skew, gini, label_skew, statistics_of
+from undrift.data.arrays.dataset import Dataset, Split
+from undrift.data.partitions.skew import feature_skew, gini, label_skew, statistics_of
+from undrift.data.tasks.corruption import corrupted
 
 LABELS = np.arange(20_000) % 10
 DRAW = np.random.default_rng(0)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from undrift.data import SOURCES, stand_in
+from undrift.data import SOURCES
+from undrift.data.files.stand_in import stand_in
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from undrift import Local, Simulation, TensorTask
-from undrift.core.advice import advice, described
-from undrift.core.client import ClientError
+from undrift.core.client.torch_errors import advice, described
+from undrift.core.client.visit import ClientError
 
 INPUTS, TARGETS = torch.ones(8, 3), torch.arange(8) % 2
 LOCAL = Local(lr=0.1, batch_size=4)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from undrift import Simulation, make
-from undrift.engine import worker
-from undrift.engine.allocator import VARIABLE, keep_memory, wants_memory
+from undrift.engine.worker import worker
+from undrift.engine.worker.worker import VARIABLE, keep_memory, wants_memory
 from undrift.testing import Clinic
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from undrift import Algorithm, Local, Simulation, make
-from undrift.core.block import Correction
-from undrift.core.client import ClientError
-from undrift.core.rejection import Reason, Rejection
-from undrift.engine.backend import DiskBackend, InProcess
-from undrift.engine.failures import check_failures
-from undrift.engine.store import MemoryStore, StoreError
+from undrift.core.client.visit import ClientError
+from undrift.core.method.block import Correction
+from undrift.core.records.rejection import Reason, Rejection
+from undrift.engine.round.backend import DiskBackend, InProcess
+from undrift.engine.round.failures import check_failures
+from undrift.engine.stores.store import MemoryStore, StoreError
 from undrift.lens import client_vectors
 from undrift.testing import Clinic, fingerprint
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from undrift import Local, Simulation, TensorTask
-from undrift.engine.arguments import check_client, check_clients, whole_number
+from undrift.engine.round.arguments import check_client, check_clients, whole_number
 from undrift.testing import Clinic, blobs, fingerprint
 
 LOCAL = Local(lr=0.05, batch_size=4)

@@ -8,8 +8,8 @@ import torch
 from devices import needed
 from undrift import Simulation, make
 from undrift.blocks import lap_d
-from undrift.engine import device as engine_device
-from undrift.engine.device import (
+from undrift.engine.worker import device as engine_device
+from undrift.engine.worker.device import (
     Memory,
     check_name,
     kind_of,
@@ -21,9 +21,9 @@ from undrift.engine.device import (
     title,
     use_deterministic,
 )
-from undrift.engine.job import Job
-from undrift.engine.plan import check_kind, check_shares
-from undrift.engine.probe import choose, probe_visit
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.probe import choose, probe_visit
+from undrift.engine.worker.worker_plan import check_kind, check_shares
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 
@@ -149,7 +149,7 @@ def test_a_visit_is_measured_and_workers_are_chosen() -> None:
 
 @needed
 def test_a_moving_average_on_a_device_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("undrift.core.vector.SINGLE", ("mps", "pretend"))
+    monkeypatch.setattr("undrift.core.model.flat_model.SINGLE", ("mps", "pretend"))
     rows = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
     found = lap_d(5).rows(rows.to("pretend"), None)
     assert found.device.type == "pretend" and torch.equal(found.cpu(), lap_d(5).rows(rows, None))

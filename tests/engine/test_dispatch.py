@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("ray")
 from ray.exceptions import ActorUnavailableError, ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
 
-from undrift.engine import dispatch
-from undrift.engine.dispatch import Crew, Dispatch, WorkerError
+from undrift.engine.ray_backend import dispatch
+from undrift.engine.ray_backend.dispatch import Crew, Dispatch, WorkerError
 
 ALIVE, RESTARTING, DEAD = 2, 3, 4
 Outcome = Callable[[], Any]

@@ -19,7 +19,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 
 from flower_grid import StandInGrid
 from undrift import make
-from undrift.engine.flower import receive
+from undrift.engine.flower.server import receive
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "flower_app"
 NODES = 3

@@ -9,10 +9,10 @@ from torch import nn
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import CoordinateMedian
-from undrift.core.client import ClientError
-from undrift.core.random import bernoulli_size, cohort, generator
-from undrift.core.rejection import Reason
-from undrift.engine.store import StoreError
+from undrift.core.client.visit import ClientError
+from undrift.core.model.random import bernoulli_size, cohort, generator
+from undrift.core.records.rejection import Reason
+from undrift.engine.stores.store import StoreError
 from undrift.testing import Clinic, fingerprint
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import Local, Simulation, TensorTask
-from undrift.core.client import ClientError
-from undrift.core.rejection import Reason
+from undrift.core.client.visit import ClientError
+from undrift.core.records.rejection import Reason
 from undrift.testing import Clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

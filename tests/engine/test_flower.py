@@ -18,8 +18,8 @@ from flower_support import own_clock as own_clock
 from round_support import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
-from undrift.core.aggregation import Robust
-from undrift.core.wire import WireError
+from undrift.core.method.aggregation import Robust
+from undrift.core.server.wire import WireError
 from undrift.flower import Job, UndriftStrategy, client_app, host, open_visit
 from undrift.testing import fingerprint
 

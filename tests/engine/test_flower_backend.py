@@ -23,9 +23,9 @@ from flower_grid import StandInGrid
 from own_dtypes import Texts
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
-from undrift.core.client import ClientError
-from undrift.core.rejection import Reason
-from undrift.engine.store import MemoryStore
+from undrift.core.client.visit import ClientError
+from undrift.core.records.rejection import Reason
+from undrift.engine.stores.store import MemoryStore
 from undrift.flower import FlowerBackend
 from undrift.testing import Clinic, clinic, fingerprint
 

@@ -19,8 +19,8 @@ from flower_grid import StandInGrid
 from flower_support import ALL, Clock, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from flower_support import true_clock as true_clock
-from undrift.core.rejection import Reason
-from undrift.engine.flower.receive import TooFewNodes
+from undrift.core.records.rejection import Reason
+from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Quarantine
 from undrift.testing import fingerprint
 

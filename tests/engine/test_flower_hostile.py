@@ -15,13 +15,13 @@ from flower_grid import StandInGrid
 from flower_support import ALL, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from undrift import make
-from undrift.core.exact import ExactSum
-from undrift.core.packed import PackedSum
-from undrift.core.rejection import Reason
-from undrift.core.types import ServerState
-from undrift.engine.flower.client_app import client_app
+from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import ServerState
+from undrift.engine.flower.node.client_app import client_app
 from undrift.engine.flower.records import decode, encode, refusal
-from undrift.engine.job import Job
+from undrift.engine.worker.job import Job
 from undrift.testing import Clinic, fingerprint
 
 MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several

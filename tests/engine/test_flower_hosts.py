@@ -17,8 +17,8 @@ from flower_grid import StandInGrid
 from flower_support import ALL, TASK, grid_of, rounds_of, start, strategy_of
 from flower_support import own_clock as own_clock
 from undrift import make
-from undrift.engine.flower.hosts import HostsError
-from undrift.engine.flower.receive import TooFewNodes
+from undrift.engine.flower.server.hosts import HostsError
+from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Hosts, Job, client_app
 from undrift.testing import fingerprint
 

@@ -26,14 +26,15 @@ import flower_grid
 from flower_grid import StandInGrid
 from flower_support import Clock
 from undrift import Local, make
-from undrift.core import wire
-from undrift.core.reduce import Total
-from undrift.core.types import ServerState, Upload
-from undrift.engine.flower import asking, receive, roster, tally
-from undrift.engine.flower.receive import TooFewNodes
+from undrift.core.records.types import ServerState, Upload
+from undrift.core.server import wire
+from undrift.core.server.total import Total
 from undrift.engine.flower.records import Answer, Order, claim
-from undrift.engine.partial import Partial, Visit
-from undrift.engine.quarantine import Quarantine
+from undrift.engine.flower.server import receive, roster, tally
+from undrift.engine.flower.server import strategy as asking
+from undrift.engine.flower.server.receive import TooFewNodes
+from undrift.engine.round.quarantine import Quarantine
+from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.flower import UndriftStrategy
 
 NODES, CLIENTS, SEED, DEADLINE = 4, 9, 5, 20.0

@@ -12,14 +12,14 @@ from flower_support import ALL, TASK, Clock, grid_of, reference, rounds_of, star
 from flower_support import own_clock as own_clock
 from flower_support import true_clock as true_clock
 from undrift import make
-from undrift.core import wire
-from undrift.core.random import cohort
-from undrift.core.rejection import Reason
-from undrift.core.types import ServerState
-from undrift.engine.flower import client_app as flower_client
-from undrift.engine.flower.client_app import client_app
-from undrift.engine.flower.receive import TooFewNodes
-from undrift.engine.job import Job
+from undrift.core.model.random import cohort
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import ServerState
+from undrift.core.server import wire
+from undrift.engine.flower.node.client_app import client_app
+from undrift.engine.flower.node.client_app import client_app as flower_client
+from undrift.engine.flower.server.receive import TooFewNodes
+from undrift.engine.worker.job import Job
 from undrift.testing import fingerprint
 
 

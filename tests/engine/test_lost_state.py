@@ -9,8 +9,8 @@ import pytest
 
 from lost_states import LOCAL, check_policy_for_lost_states
 from undrift import Simulation
-from undrift.core.rejection import Reason
-from undrift.engine.backend import InProcess
+from undrift.core.records.rejection import Reason
+from undrift.engine.round.backend import InProcess
 from undrift.testing import Clinic
 
 

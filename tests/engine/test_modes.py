@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from undrift import Local, ServerState, Simulation, TensorTask
-from undrift.core.modules import to_train
+from undrift.core.model.modules import to_train
 from undrift.testing import fingerprint
 
 INPUTS = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))

@@ -14,11 +14,11 @@ from ray.exceptions import RayActorError
 
 from undrift import make
 from undrift.blocks.drift.feddyn import Dual
-from undrift.core.types import ClientState
-from undrift.engine import node_store
-from undrift.engine.node_store import Homes, Keeper, NodeReader, NodeStore, own_folder
-from undrift.engine.ray import RayBackend, grouped, sticky
-from undrift.engine.store import DiskStore, StoreError
+from undrift.core.records.types import ClientState
+from undrift.engine.ray_backend import node_store
+from undrift.engine.ray_backend.backend import RayBackend, grouped, sticky
+from undrift.engine.ray_backend.node_store import Homes, Keeper, NodeReader, NodeStore, own_folder
+from undrift.engine.stores.store import DiskStore, StoreError
 from undrift.testing import fingerprint
 
 ALGORITHM = make("feddyn")

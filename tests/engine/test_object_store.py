@@ -19,15 +19,15 @@ from fsspec.implementations.memory import MemoryFileSystem
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Local, Simulation, make
 from undrift.blocks.drift.feddyn import Dual
-from undrift.core.rejection import Reason
-from undrift.core.types import ClientState
-from undrift.engine.backend import DiskBackend, InProcess
-from undrift.engine.object_store import ObjectStore, check_url, download_states, open_store
-from undrift.engine.store import DiskStore, StoreError
-from undrift.experiment import Config, resume, start
-from undrift.experiment.devices import EngineConfig, settled
-from undrift.experiment.inspect import open_state
-from undrift.experiment.strict import ConfigError
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import ClientState
+from undrift.engine.round.backend import DiskBackend, InProcess
+from undrift.engine.stores.object_store import ObjectStore, check_url, download_states, open_store
+from undrift.engine.stores.store import DiskStore, StoreError
+from undrift.runs import Config, resume, start
+from undrift.runs.reading.open_checkpoint import open_state
+from undrift.runs.settings.engine import EngineConfig, settled
+from undrift.runs.settings.schema import ConfigError
 from undrift.testing import Clinic, fingerprint
 
 ALGORITHM = make("feddyn")

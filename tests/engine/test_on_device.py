@@ -15,21 +15,22 @@ from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import Scaffold
 from undrift.blocks.spectral import gd, high_pass, lap_d
 from undrift.blocks.spectral.filter import Filter
-from undrift.core import server, wire
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Objective
-from undrift.core.gate import Gate
-from undrift.core.place import place_of
-from undrift.core.types import ServerState
-from undrift.core.vector import SINGLE, Layout
-from undrift.core.view import Step
-from undrift.core.wire import fingerprint
-from undrift.data.dataset import Dataset, Split
-from undrift.data.loader_task import LoaderTask
-from undrift.data.task import DataTask
-from undrift.engine.backend import InProcess
-from undrift.engine.simulation import Simulation
-from undrift.engine.store import MemoryStore
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Objective
+from undrift.core.method.view import Step
+from undrift.core.model.flat_model import SINGLE, Layout
+from undrift.core.records.place import place_of
+from undrift.core.records.types import ServerState
+from undrift.core.server import step as server
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import fingerprint
+from undrift.data.arrays.dataset import Dataset, Split
+from undrift.data.tasks.data_task import DataTask
+from undrift.data.tasks.loader_task import LoaderTask
+from undrift.engine.round.backend import InProcess
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.stores.store import MemoryStore
 from undrift.testing.watch import guarded
 
 pytestmark = needed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.engine.plan import Plan, Probe, plan_workers
+from undrift.engine.worker.worker_plan import Plan, Probe, plan_workers
 
 GB = 1_000_000_000
 TABLE = [

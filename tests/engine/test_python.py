@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from undrift import Local, ServerState, Simulation, TensorTask, make
-from undrift.core.wire import fingerprint
-from undrift.data.evaluate import Evaluation
+from undrift.core.server.wire import fingerprint
+from undrift.data.tasks.evaluate import Evaluation
 from undrift.testing import blobs
 
 

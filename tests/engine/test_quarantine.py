@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift import Local, Quarantine, Simulation, make
-from undrift.core.rejection import Reason, Rejection
-from undrift.engine.quarantine import QuarantineList
+from undrift.core.records.rejection import Reason, Rejection
+from undrift.engine.round.quarantine import QuarantineList
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

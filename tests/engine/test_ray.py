@@ -21,14 +21,14 @@ from own_dtypes import Texts
 from undrift import Algorithm, Local, Simulation, TensorTask, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
-from undrift.core.client import ClientError
-from undrift.core.rejection import Reason
-from undrift.engine.job import Job
-from undrift.engine.plan import Plan
-from undrift.engine.store import MemoryStore
-from undrift.experiment import Config, resume, start
+from undrift.core.client.visit import ClientError
+from undrift.core.records.rejection import Reason
+from undrift.engine.stores.store import MemoryStore
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker_plan import Plan
+from undrift.runs import Config, resume, start
 from undrift.testing import Clinic, fingerprint
-from undrift.testing.ratios import engine_ratios
+from undrift.testing.device import engine_ratios
 
 ray = pytest.importorskip("ray")
 from undrift.ray import Pool, RayBackend, WorkerError, fitting_pool  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from undrift import Local, Simulation, make
-from undrift.core.types import ServerState
+from undrift.core.records.types import ServerState
 from undrift.testing import Clinic, fingerprint
 
 pytest.importorskip("ray")

@@ -10,15 +10,15 @@ import pytest
 from local_ray import MARKS, local_ray
 from undrift import Local, Simulation
 from undrift.algorithms import make
-from undrift.core.client import ClientError
+from undrift.core.client.visit import ClientError
 from undrift.testing import Clinic
 
 ray = pytest.importorskip("ray")
 from ray.exceptions import ObjectStoreFullError  # noqa: E402
 
-from undrift.engine import ray as backend  # noqa: E402
-from undrift.engine import ray_start  # noqa: E402
-from undrift.engine.ray_start import check_address, check_same_cluster  # noqa: E402
+from undrift.engine.ray_backend import backend  # noqa: E402
+from undrift.engine.ray_backend import start as ray_start  # noqa: E402
+from undrift.engine.ray_backend.start import check_address, check_same_cluster  # noqa: E402
 from undrift.ray import Pool, RayBackend  # noqa: E402
 
 pytestmark = MARKS

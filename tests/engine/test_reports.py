@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from undrift import Local, Simulation, make
-from undrift.core import server
-from undrift.core.gate import Gate
-from undrift.core.wire import WireError
-from undrift.engine.partial import Partial, Visit
-from undrift.engine.reports import columns
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import WireError
+from undrift.engine.round.report_columns import columns
+from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.testing import Clinic, clinic
 
 LOCAL = Local(lr=0.05, batch_size=4)

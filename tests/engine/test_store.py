@@ -10,9 +10,9 @@ import torch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.drift.feddyn import Dual
-from undrift.core.types import ClientState
-from undrift.engine.backend import InProcess
-from undrift.engine.store import DiskStore, MemoryStore, Store, StoreError
+from undrift.core.records.types import ClientState
+from undrift.engine.round.backend import InProcess
+from undrift.engine.stores.store import DiskStore, MemoryStore, Store, StoreError
 from undrift.testing import Clinic, fingerprint
 
 ALGORITHM = make("feddyn")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from undrift.engine.partial import Visit
-from undrift.engine.visit_cost import VisitCost, spread_out
+from undrift.engine.ray_backend.backend import VisitCost, spread_out
+from undrift.engine.worker.partial_sum import Visit
 
 
 def test_expected_seconds_by_hand() -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.data import available
-from undrift.experiment.folder import read_summary
+from undrift.runs.folder.files import read_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN, SUPPORT = ROOT / "examples" / "own", ROOT / "tests" / "support"

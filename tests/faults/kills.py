@@ -31,9 +31,9 @@ if __name__ == "__main__":
 
 from faults.points import EIGHT, POINTS, arm
 from undrift import Local, TensorTask
-from undrift.experiment import resume, start
-from undrift.experiment.folder import read_summary
-from undrift.experiment.verify import verify
+from undrift.runs import resume, start
+from undrift.runs.folder.files import read_summary
+from undrift.runs.folder.verify import verify
 
 with suppress(ImportError):
     import pandas  # noqa: F401  pyarrow imports it in the last round: once here and not in every fork

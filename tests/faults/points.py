@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from faults.disk import full
-from undrift.core import reduce, server
-from undrift.engine import simulation, worker
-from undrift.experiment import checkpoint
-from undrift.util import files, metrics
+from undrift.core.server import step as server
+from undrift.core.server import total as reduce
+from undrift.engine.round import simulation
+from undrift.engine.worker import worker
+from undrift.runs.folder import checkpoint
+from undrift.util.storage import files, metrics
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def arm(point: str, round: int) -> None:
     """From now on this process dies at a crash point, in a round; rounds count from 0."""
     given = POINTS[point]
     plain, trained = getattr(given.owner, given.name), simulation.Simulation.round
-    strategy = sys.modules.get("undrift.engine.flower.strategy")
+    strategy = sys.modules.get("undrift.engine.flower.server.strategy")
     current = -1
 
     def counted(run: Any, state: Any, clients: Any = None) -> Any:

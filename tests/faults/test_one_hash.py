@@ -10,9 +10,9 @@ import pytest
 
 from faults.figures import record
 from undrift import Local, Simulation, make
-from undrift.core import server
-from undrift.core.gate import Gate
-from undrift.core.types import Upload
+from undrift.core.records.types import Upload
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

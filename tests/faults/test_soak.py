@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from undrift.util.history import History
+from undrift.util.storage.history import History
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

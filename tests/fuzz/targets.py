@@ -18,26 +18,27 @@ from undrift import Local, Simulation
 from undrift.algorithms import ALGORITHMS, make
 from undrift.compose.grammar import parse as parse_composition
 from undrift.compose.grammar import text as composition_text
-from undrift.core import server, wire
-from undrift.core.packed import PackedSum
-from undrift.core.participation import pinned, read_trace
-from undrift.core.reduce import Total
-from undrift.core.schedule import Schedule
-from undrift.core.types import Broadcast, ClientState, ServerState, Upload
-from undrift.core.wire import WireError
+from undrift.core.local.schedule import Schedule
+from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.types import Broadcast, ClientState, ServerState, Upload
+from undrift.core.server import step as server
+from undrift.core.server import wire
+from undrift.core.server.total import Total
+from undrift.core.server.wire import WireError
+from undrift.core.tasks.participation import pinned, read_trace
 from undrift.data import Augment
-from undrift.data.dataset import DataError
-from undrift.data.images import read_idx, read_npz
-from undrift.data.partition import parse as parse_partition
-from undrift.data.partition import partition
-from undrift.engine.partial import Partial
-from undrift.experiment import audit, checkpoint
-from undrift.experiment.checkpoint import CheckpointError, Checkpoints
-from undrift.experiment.config import Config
-from undrift.experiment.strict import ConfigError
+from undrift.data.arrays.dataset import DataError
+from undrift.data.arrays.images import read_idx, read_npz
+from undrift.data.partitions.draw import parse as parse_partition
+from undrift.data.partitions.draw import partition
+from undrift.engine.worker.partial_sum import Partial
 from undrift.models.start import read_weights
+from undrift.runs.folder import audit, checkpoint
+from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
 from undrift.testing import Clinic
-from undrift.util.references import Reference
+from undrift.util.naming.references import Reference
 
 ROOT = Path(__file__).parents[2]
 METHOD = "fedlesam-s"

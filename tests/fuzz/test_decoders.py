@@ -16,8 +16,8 @@ pytest.importorskip("flwr")
 
 import targets
 from run import fuzz
-from undrift.core import wire
-from undrift.core.types import ServerState
+from undrift.core.records.types import ServerState
+from undrift.core.server import wire
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import torch
 
 from undrift.algorithms import ALGORITHMS, make
 from undrift.compose.grammar import parse
-from undrift.core.wire import fingerprint
+from undrift.core.server.wire import fingerprint
 from undrift.testing.rounds import simulate
 
 PATH = Path(__file__).with_name("hashes.json")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from round_support import close
-from undrift.core.vector import Layout, bind
+from undrift.core.model.flat_model import Layout, bind
 from undrift.lens import (
     CKAStream,
     align,

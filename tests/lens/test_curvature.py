@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from undrift.core.vector import unit
+from undrift.core.model.flat_model import unit
 from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hessian, sharpness, top, trace
 from undrift.lens.landscape import EmpiricalLoss
 from undrift.models import CharLSTM, SmallCNN

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.spectral import high_pass
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 from undrift.lens import (
     BandStream,
     Divergence,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from test_curvature import batches, loss, mlp, quadratic, spectrum
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
 from undrift.lens.curvature import flatness, top
 from undrift.lens.landscape import EmpiricalLoss, Surface, colour_range, random_directions, surface, surfaces
 from undrift.testing.tasks import Clinic

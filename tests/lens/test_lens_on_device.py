@@ -8,7 +8,7 @@ from devices import LOCAL, needed, task_for
 from undrift import lens
 from undrift.algorithms import make
 from undrift.blocks import high_pass
-from undrift.engine.simulation import Simulation
+from undrift.engine.round.simulation import Simulation
 from undrift.lens.curvature import flatness, top
 from undrift.lens.landscape import EmpiricalLoss, random_directions, surface
 from undrift.lens.variance import heterogeneity

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from undrift.blocks import center, high_pass
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 from undrift.lens import filtering, removal_by_layer
 
 LAYOUT = Layout(("conv", "bias", "head"), ((3, 2, 3, 3), (3,), (4, 10)))

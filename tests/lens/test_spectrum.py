@@ -15,12 +15,12 @@ from round_support import close
 from undrift import make
 from undrift.blocks import SAM, Private
 from undrift.blocks.spectral import high_pass, low_pass, random_stop
-from undrift.core import server
-from undrift.core.algorithm import Algorithm
-from undrift.core.gate import Gate
-from undrift.core.types import Local
-from undrift.core.vector import Layout, unit
-from undrift.engine.simulation import Simulation
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout, unit
+from undrift.core.records.types import Local
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.engine.round.simulation import Simulation
 from undrift.lens import (
     agreement,
     client_drift,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from round_support import close
 from undrift.blocks.spectral import high_pass, random_stop
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 from undrift.lens import (
     BandStream,
     GramStream,

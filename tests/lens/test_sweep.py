@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from undrift.algorithms import fedavg
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import Layout, bind, layout_of
-from undrift.engine.simulation import Simulation
+from undrift.core.model.flat_model import Layout, bind, layout_of
+from undrift.core.records.types import Local
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.round.simulation import Simulation
 from undrift.lens import client_vectors, sweep
 from undrift.observe import live
 from undrift.observe.live import glance
@@ -113,12 +113,12 @@ MEASURE = """
 import json, torch
 from torch import nn
 from undrift.algorithms import fedavg
-from undrift.engine.simulation import Simulation
+from undrift.engine.round.simulation import Simulation
 from undrift.observe.live import glance
 from undrift.lens import BandStream, GramStream, SpreadStream
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import Layout, bind
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.core.records.types import Local
+from undrift.core.model.flat_model import Layout, bind
 torch.set_num_threads(1)
 
 def resident(name):

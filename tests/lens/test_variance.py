@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from undrift.algorithms import fedavg
 from undrift.blocks.spectral import Filter, clip_coordinates, gaussian, high_pass, low_pass, moving_average, random_stop
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import Layout, bind
-from undrift.engine.simulation import Simulation
+from undrift.core.model.flat_model import Layout, bind
+from undrift.core.records.types import Local
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.round.simulation import Simulation
 from undrift.lens import HeterogeneityStream, client_vectors, heterogeneity
 
 LAYOUT = Layout(("a", "b"), ((6, 7), (5,)))

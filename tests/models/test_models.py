@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from undrift import Simulation, make
 from undrift.blocks.personalization import Private
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
+from undrift.core.records.types import Local
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import CNN5, INPUTS, MODELS, CharLSTM, SmallCNN, build, head, resnet, resnet18
 from undrift.models.layers import norm, stem
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from undrift import Local, Simulation, TensorTask, make
 from undrift.algorithms import ALGORITHMS
-from undrift.core.wire import fingerprint
+from undrift.core.server.wire import fingerprint
 from undrift.models import Started, fit, freeze, hash_weights, read_weights
 from undrift.testing import blobs
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from test_models import linear, seeded, size
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
 from undrift.models import CNN5, SmallCNN, Variational, build, variational_cnn
 
 X = torch.randn(7, 2, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
 from test_models import EXTRA, SHAPES, inputs, own, row, seeded, size
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
 from undrift.models import build, densenet121, head, resnet18, vision, vit_tiny
 from vision_support import torchvision as torchvision
 

@@ -15,17 +15,17 @@ from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
 from undrift.blocks.spectral import gaussian
 from undrift.cli import app
-from undrift.core.tensor_task import TensorTask
-from undrift.experiment import Config, ConfigError, resume, start
-from undrift.experiment import inspect as look
-from undrift.experiment.checkpoint import Checkpoints
-from undrift.experiment.folder import RunError, RunFolder
-from undrift.experiment.inspect import open_scene
+from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import build
 from undrift.observe import live
 from undrift.observe.live import Live, glance, sample_clients
 from undrift.observe.look import PARTS
-from undrift.util.jsonable import jsonable
+from undrift.runs import Config, ConfigError, resume, start
+from undrift.runs.folder.checkpoint import Checkpoints
+from undrift.runs.folder.files import RunError, RunFolder
+from undrift.runs.reading import open_checkpoint as look
+from undrift.runs.reading.open_checkpoint import open_scene
+from undrift.util.storage.jsonable import jsonable
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -295,7 +295,7 @@ def test_what_cannot_be_looked_at(ended: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "partition.json").write_text('{"sha256": "0"}')
     with pytest.raises(RunError, match="the clients' data are not the run's"):
         look.look(tmp_path)
-    monkeypatch.setattr("undrift.experiment.inspect.sample_clients", lambda *_: [0])
+    monkeypatch.setattr("undrift.runs.reading.open_checkpoint.sample_clients", lambda *_: [0])
     with pytest.raises(RunError, match="only 1 of its clients has examples"):
         look.look(ended)
 

@@ -11,13 +11,13 @@ from torch import nn
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
 from undrift.algorithms import fedavg
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local
-from undrift.engine.simulation import Simulation
-from undrift.experiment import Config, start
-from undrift.experiment import inspect as look
+from undrift.core.records.types import Local
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.round.simulation import Simulation
 from undrift.observe.live import glance
 from undrift.report import ReportError, draw_kind
+from undrift.runs import Config, start
+from undrift.runs.reading import open_checkpoint as look
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -68,7 +68,7 @@ def test_what_is_measured_again_is_no_longer_skipped(ended: Path, monkeypatch: p
 
 def test_a_filter_that_draws_follows_the_seed(ended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed fixes all estimates, so another one draws other frequencies of the same gradients."""
-    monkeypatch.setattr("undrift.experiment.inspect.sample_clients", lambda *_: [0, 1, 2])
+    monkeypatch.setattr("undrift.runs.reading.open_checkpoint.sample_clients", lambda *_: [0, 1, 2])
     first, second, again = (look.look(ended, parts=["spectrum", "divergence"], seed=seed, **FEW) for seed in (1, 2, 1))
     assert first["spectrum"]["gradient"] == second["spectrum"]["gradient"]
     for keys in (("spectrum", "filtered", "consensus"), ("divergence", "filtered", "relative")):

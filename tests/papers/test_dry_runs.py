@@ -6,11 +6,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from undrift.experiment.compare import Comparison
-from undrift.experiment.dry import dry_run
-from undrift.experiment.sheet import Trial
 from undrift.papers import comparison, paper, papers
 from undrift.papers.runner import essence
+from undrift.runs.loop.dry_run import dry_run
+from undrift.studies.compare import Comparison
+from undrift.studies.results_sheet import Trial
 from vision_support import operators
 
 

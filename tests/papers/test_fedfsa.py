@@ -4,11 +4,11 @@ import pytest
 
 from undrift.algorithms import make
 from undrift.compose.presets import resolve
-from undrift.experiment.judge import config_judged_by
-from undrift.experiment.sheet import Trial
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
+from undrift.runs.folder.judge import config_judged_by
+from undrift.studies.results_sheet import Trial
 
 PAPER = paper("fedfsa")
 TUNED = ("table1", "table2", "figure3a", "figure4")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.core.presets import preset
+from undrift.core.local.presets import preset
 from undrift.papers import comparison, paper
 
 PAPER = paper("fedwmsam")

@@ -11,9 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.experiment import Config, ConfigError
-from undrift.experiment.named import parts
-from undrift.experiment.strict import checked
 from undrift.papers import (
     Item,
     Paper,
@@ -32,6 +29,9 @@ from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
 from undrift.papers.page import page
 from undrift.papers.runner import Scale
+from undrift.runs import Config, ConfigError
+from undrift.runs.settings.named_arguments import parts
+from undrift.runs.settings.schema import checked
 
 ROOT = Path(__file__).parents[2]
 ITEMS = [(name, key) for name in papers() for key in paper(name).items]

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
-from undrift.experiment import Config, start
-from undrift.experiment import inspect as look
-from undrift.experiment.folder import RunError
-from undrift.experiment.inspect import place
 from undrift.report import KINDS, ReportError, collect, draw_kind, sections, single
-from undrift.report.drawing import Line
+from undrift.report.draw.description import Line
+from undrift.runs import Config, start
+from undrift.runs.folder.files import RunError
+from undrift.runs.reading import open_checkpoint as look
+from undrift.runs.reading.open_checkpoint import place
 
 pytestmark = pytest.mark.usefixtures("tiny")
 

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from report_support import write_run
 from undrift.cli import app
-from undrift.experiment.compare import Comparison
-from undrift.experiment.config import Config
 from undrift.report import ReportError, collect, draw_sweep, sweep_figure
-from undrift.report.drawing import PALETTE, Figure, Line, Panel
-from undrift.report.figures import plotly
-from undrift.report.prints import draw
+from undrift.report.draw.description import PALETTE, Figure, Line, Panel
+from undrift.report.draw.plotly_figures import plotly
+from undrift.report.draw.print_figures import draw
+from undrift.runs.settings.config import Config
+from undrift.studies.compare import Comparison
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

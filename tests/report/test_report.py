@@ -12,12 +12,9 @@ import pytest
 from PIL import Image
 
 from report_support import folder, material, write_run  # noqa: F401  fixtures
-from undrift.data.partition import partition
-from undrift.experiment.config import Config
-from undrift.experiment.statistics import cells, summarise
-from undrift.experiment.targets import Target
+from undrift.data.partitions.draw import partition
 from undrift.report import Material, ReportError, collect, render, sections, write_partition, write_prints
-from undrift.report.drawing import (
+from undrift.report.draw.description import (
     PALETTE,
     Axis,
     Box,
@@ -32,11 +29,14 @@ from undrift.report.drawing import (
     slug,
     style,
 )
-from undrift.report.figures import plotly
-from undrift.report.partition import partition_figure, thin
-from undrift.report.prints import draw
-from undrift.report.tables import curvature, reach, summary, targets
-from undrift.report.training import fairness, partitions, series
+from undrift.report.draw.plotly_figures import plotly
+from undrift.report.draw.print_figures import draw
+from undrift.report.panels.partition import partition_figure, thin
+from undrift.report.panels.tables import curvature, reach, summary, targets
+from undrift.report.panels.training import fairness, partitions, series
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.targets import Target
+from undrift.studies.statistics import cells, summarise
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

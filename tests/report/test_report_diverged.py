@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from report_support import write_run
-from undrift.experiment.compare import Comparison
-from undrift.experiment.judge import best, lost_round
-from undrift.experiment.score import score
 from undrift.report import collect, index_rows, render, render_index, sections, sweep_figure
+from undrift.runs.folder.judge import best, lost_round
+from undrift.studies.compare import Comparison
+from undrift.studies.tune import score
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

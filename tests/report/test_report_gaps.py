@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from report_support import seen, theory, write_run
-from undrift.experiment.config import Config
 from undrift.report import Material, Section, collect, render, sections
-from undrift.report.figures import plotly
-from undrift.report.prints import draw
+from undrift.report.draw.plotly_figures import plotly
+from undrift.report.draw.print_figures import draw
+from undrift.runs.settings.config import Config
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

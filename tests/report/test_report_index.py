@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from report_support import folder, material, write_run  # noqa: F401  fixtures
 from undrift.cli import app
-from undrift.experiment.config import Config
 from undrift.report import Material, ReportError, collect, index_rows, is_collection, page, render, sections
-from undrift.report.drawing import Axis, Figure, Line, line_panel
-from undrift.report.figures import plotly
+from undrift.report.draw.description import Axis, Figure, Line, line_panel
+from undrift.report.draw.plotly_figures import plotly
+from undrift.report.draw.print_figures import draw
 from undrift.report.kinds import KINDS, command_for
 from undrift.report.loaded import from_here
-from undrift.report.overview import differences, setup
-from undrift.report.prints import draw
-from undrift.report.tables import summary
+from undrift.report.panels.overview import differences, setup
+from undrift.report.panels.tables import summary
+from undrift.runs.settings.config import Config
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

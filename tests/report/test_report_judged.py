@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from report_support import write_run
-from undrift.experiment.config import Config
-from undrift.experiment.targets import Target
 from undrift.report import Material, collect
-from undrift.report.drawing import Axis, Figure, Line, line_panel
-from undrift.report.figures import plotly
-from undrift.report.prints import draw
-from undrift.report.tables import reach, summary, targets
-from undrift.report.training import learning
+from undrift.report.draw.description import Axis, Figure, Line, line_panel
+from undrift.report.draw.plotly_figures import plotly
+from undrift.report.draw.print_figures import draw
+from undrift.report.panels.tables import reach, summary, targets
+from undrift.report.panels.training import learning
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.targets import Target
 
 PERSONAL = [None, 0.5, None, 0.9]
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from report_support import folder, material  # noqa: F401  fixtures
 from undrift.cli import app
-from undrift.experiment.config import Config
 from undrift.report import Material, collect, page, render, write_page
-from undrift.report.drawing import PALETTE
+from undrift.report.draw.description import PALETTE
 from undrift.report.page import methods, page_mode
+from undrift.runs.settings.config import Config
 
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from report_support import write_run
-from undrift.experiment.config import Config
 from undrift.report import ReportError, collect, sweep_figure
-from undrift.report.prints import draw
+from undrift.report.draw.print_figures import draw
+from undrift.runs.settings.config import Config
 
 
 def written(folder: Path, n: int, **values: Any) -> Path:

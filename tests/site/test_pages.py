@@ -22,7 +22,11 @@ from undrift.cli import app  # noqa: E402
     [
         ("runs.md#resume", "docs/data.md", "runs.md#resume"),
         ("../lens.md", "docs/findings/low-frequencies.md", "../lens.md"),
-        ("../src/undrift/core/view.py", "docs/round.md", f"{links.REPOSITORY}/blob/main/src/undrift/core/view.py"),
+        (
+            "../src/undrift/core/client/loop.py",
+            "docs/round.md",
+            f"{links.REPOSITORY}/blob/main/src/undrift/core/client/loop.py",
+        ),
         ("../examples", "docs/tasks.md", f"{links.REPOSITORY}/tree/main/examples"),
         ("../CONTRIBUTING.md#rules", "docs/tasks.md", "reference/contributing.md#rules"),
         ("../README.md", "docs/tasks.md", "index.md"),

@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from undrift.experiment.checkpoint import read_manifest
+from undrift.runs.folder.checkpoint import read_manifest
 
 
 def events(run: Path) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from flower_grid import StandInGrid
 from undrift import Local, make
-from undrift.experiment.deployment import deploy
-from undrift.experiment.saved import Outcome
+from undrift.deploying.deploy import deploy
 from undrift.flower import Job, client_app
+from undrift.runs.reading.saved_run import Outcome
 from undrift.testing import clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

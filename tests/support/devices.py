@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import pretend
-from undrift.core.algorithm import Algorithm
-from undrift.core.server import close, open_run, send
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import Local, ServerState
-from undrift.core.vector import bind
-from undrift.engine.job import Job
-from undrift.engine.simulation import Simulation
-from undrift.engine.worker import Worker
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import bind
+from undrift.core.records.types import Local, ServerState
+from undrift.core.server.step import close, open_run, send
+from undrift.core.tasks.tensor_task import TensorTask
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
 from undrift.testing.tasks import MODELS
 
 needed = pytest.mark.skipif(bool(pretend.missing), reason=f"no pretend device: {pretend.missing}")

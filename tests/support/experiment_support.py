@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from undrift.experiment import run as runs
+from undrift.runs.loop import run as runs
 
 SIDE, CLASSES = 28, 10
 RUN: dict[str, Any] = {

@@ -8,8 +8,9 @@ from flwr.app import ArrayRecord
 import flower_grid
 from flower_grid import StandInGrid
 from undrift import Local, Simulation, make
-from undrift.core.types import ServerState
-from undrift.engine.flower import asking, receive, roster, tally
+from undrift.core.records.types import ServerState
+from undrift.engine.flower.server import receive, roster, tally
+from undrift.engine.flower.server import strategy as asking
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
 

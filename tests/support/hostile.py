@@ -15,18 +15,18 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from undrift import Algorithm, Local, Simulation
-from undrift.core import server
-from undrift.core.aggregation import Aggregation
-from undrift.core.exact import ExactSum
-from undrift.core.gate import Gate
-from undrift.core.packed import PackedSum
-from undrift.core.place import place_of
-from undrift.core.types import Upload
-from undrift.core.wire import flatten
-from undrift.engine.flower.receive import Reply
+from undrift.core.method.aggregation import Aggregation
+from undrift.core.records.exact_sum import ExactSum
+from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.place import place_of
+from undrift.core.records.types import Upload
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import flatten
 from undrift.engine.flower.records import Answer, encode
-from undrift.engine.flower.tally import Tally
-from undrift.engine.partial import Partial, TrainedClient
+from undrift.engine.flower.server.receive import Reply
+from undrift.engine.flower.server.tally import Tally
+from undrift.engine.worker.partial_sum import Partial, TrainedClient
 from undrift.testing import clinic
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

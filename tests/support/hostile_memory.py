@@ -13,11 +13,11 @@ from flwr.app import ArrayRecord, RecordDict
 
 from hostile import LOCAL, fuzzed
 from undrift import Algorithm
-from undrift.core.types import Broadcast, Upload
-from undrift.core.wire import flatten
-from undrift.engine.flower.receive import Reply
+from undrift.core.records.types import Broadcast, Upload
+from undrift.core.server.wire import flatten
 from undrift.engine.flower.records import Answer, encode
-from undrift.engine.flower.tally import Tally
+from undrift.engine.flower.server.receive import Reply
+from undrift.engine.flower.server.tally import Tally
 
 SIZE = 4_000_000
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from undrift import Local, Simulation, make
-from undrift.core.client import ClientError
-from undrift.core.rejection import Reason
-from undrift.engine.backend import Backend
+from undrift.core.client.visit import ClientError
+from undrift.core.records.rejection import Reason
+from undrift.engine.round.backend import Backend
 from undrift.testing import Clinic, fingerprint
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=4)

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 from faults.kills import forked, wait
 from faults.points import arm
-from undrift.experiment.folder import read_summary
+from undrift.runs.folder.files import read_summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "examples" / "own"
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from undrift import LoaderTask, Local, TensorTask
-from undrift.experiment import start
+from undrift.runs import start
 
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 3, "local": {"lr": 0.05, "batch_size": 4}}
 

@@ -36,9 +36,9 @@ import torch
 from ray.cluster_utils import Cluster
 
 from undrift import Local, Simulation, make
-from undrift.core.client import ClientError
-from undrift.core.types import ServerState
-from undrift.engine.dispatch import Crew
+from undrift.core.client.visit import ClientError
+from undrift.core.records.types import ServerState
+from undrift.engine.ray_backend.dispatch import Crew
 from undrift.ray import Pool, RayBackend
 from undrift.testing import Clinic, fingerprint
 from undrift.util.steps import LOG

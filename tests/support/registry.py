@@ -80,8 +80,8 @@ from undrift.blocks import (
     random_stop,
     rescale,
 )
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Block
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Block
 
 BLOCKS: dict[str, list[Block]] = {
     "perturbation": [

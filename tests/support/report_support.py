@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from undrift.experiment.compare import Comparison
-from undrift.experiment.config import Config
 from undrift.report import Material, collect
+from undrift.runs.settings.config import Config
+from undrift.studies.compare import Comparison
 
 ROUNDS = 4
 LAYERS = ["conv.weight", "fc.weight", "<script>alert('layer')</script>"]

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from oracle.methods import Params
 from undrift.algorithms import ALGORITHMS
-from undrift.core import server
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction
-from undrift.core.gate import Gate
-from undrift.core.oracle import Oracle
-from undrift.core.random import generator
-from undrift.core.task import Task
-from undrift.core.types import Array, ClientState, Local, ServerState, Upload
-from undrift.core.vector import Vector
-from undrift.engine.simulation import Simulation
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction
+from undrift.core.model.flat_model import Vector
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.random import generator
+from undrift.core.records.types import Array, ClientState, Local, ServerState, Upload
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.tasks.task import Task
+from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
 
 PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr")]

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from undrift import Local
-from undrift.core.aggregation import Aggregation
-from undrift.core.types import Cohort, Upload
-from undrift.core.vector import Layout
-from undrift.core.view import Gathered
+from undrift.core.method.aggregation import Aggregation
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Layout
+from undrift.core.records.types import Cohort, Upload
 from undrift.testing import Quadratics
 
 DOUBLE = torch.float64

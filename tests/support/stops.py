@@ -23,7 +23,8 @@ from typing import Any
 
 from experiment_support import write_tiny_fashion
 from undrift.cli import app
-from undrift.experiment import run, setup  # noqa: F401  what a command would import itself
+from undrift.runs.loop import run  # noqa: F401  what a command would import itself
+from undrift.runs.setup import prepare as setup  # noqa: F401  what a command would import itself
 
 ROUNDS = 12
 MAIN = """

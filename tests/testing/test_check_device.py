@@ -8,9 +8,8 @@ import torch
 from devices import needed
 from undrift import Simulation
 from undrift.testing import DeviceReport, check_device
-from undrift.testing import ratios as measured
-from undrift.testing.device import MethodCheck
-from undrift.testing.ratios import step_ratios
+from undrift.testing import device as measured
+from undrift.testing.device import MethodCheck, step_ratios
 
 METHODS = ("fedfft-d", "krum")
 

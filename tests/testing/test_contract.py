@@ -12,10 +12,10 @@ from registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import SAM
-from undrift.core.aggregation import Robust
-from undrift.core.block import AnyBlock, Correction, Personalization, Perturbation
-from undrift.core.types import Array
-from undrift.core.vector import Vector
+from undrift.core.method.aggregation import Robust
+from undrift.core.method.block import AnyBlock, Correction, Personalization, Perturbation
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Array
 from undrift.testing import ContractError, check_algorithm, check_block
 
 PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instances]

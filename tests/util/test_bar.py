@@ -5,8 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from undrift.util import bar as bars
-from undrift.util.bar import Bar
+from undrift.util.display import bar as bars
+from undrift.util.display.bar import Bar
 
 
 def test_a_log_has_the_first_and_the_last_round() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.util.curves import MARKS, draw_curves
+from undrift.util.display.curves import MARKS, draw_curves
 
 
 def lines(*arguments, **more) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from undrift.util import files
-from undrift.util.files import StorageError, delete_temporary, make_private, replacing, sync_folder, write
+from undrift.util.storage import files
+from undrift.util.storage.files import StorageError, delete_temporary, make_private, replacing, sync_folder, write
 
 
 def test_a_file_is_replaced_with_its_permissions(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 
 from undrift import History
-from undrift.util.html import html_table, rounded
+from undrift.util.display.html import html_table, rounded
 
 ROWS = [{"round": 1, "clients": 2, "train_loss": 2.0, "seconds": 0.1}, {"round": 2, "clients": 2, "train_loss": 1.5}]
 

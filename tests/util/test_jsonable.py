@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.util.jsonable import jsonable, to_json
+from undrift.util.storage.jsonable import jsonable, to_json
 
 
 def test_tensors_arrays_and_numbers_that_are_not_finite() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.util.literals import bracketed, called, check_scalars, fitted, scalars, short, split, written
+from undrift.util.naming.literals import bracketed, called, check_scalars, fitted, scalars, short, split, written
 
 
 def area(width: float, height: int = 2, flat: bool = False) -> object:

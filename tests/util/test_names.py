@@ -1,6 +1,6 @@
 """Unknown names: one wording, spelling habits do not matter."""
 
-from undrift.util.names import normalized, suggest
+from undrift.util.naming.names import normalized, suggest
 
 
 def test_the_nearest_name_is_suggested() -> None:

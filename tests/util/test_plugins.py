@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from own_support import add_package, own_code_fixture, plugged_fixture  # noqa: F401
-from undrift.util.plugins import PluginGroup
+from undrift.util.naming.plugins import PluginGroup
 
 
 def test_names_are_found_without_an_import(plugged: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from undrift.util.references import Reference, changes
+from undrift.util.naming.references import Reference, changes
 
 
 @pytest.fixture

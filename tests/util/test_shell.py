@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.cli.health import health
-from undrift.experiment.config import Config
-from undrift.experiment.folder import RunError, RunFolder, check_free, read_summary
-from undrift.experiment.strict import ConfigError
+from undrift.cli.results.health import health
 from undrift.report.loaded import from_here
-from undrift.util.files import StorageError
+from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
 from undrift.util.shell import as_argument
+from undrift.util.storage.files import StorageError
 
 NAMES = {"a b/x": "'a b/x'", "-weird": "./-weird", "it's": """'it'"'"'s'""", "runs/mine": "runs/mine"}
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from elsewhere import Kernel, _msvcrt
-from undrift.util import files
+from undrift.util.storage import files
 from undrift.util.system import Memory, host_memory, lock, locked, resident_peak
 
 

@@ -1,6 +1,6 @@
 """Tables in Markdown."""
 
-from undrift.util.tables import markdown
+from undrift.util.display.tables import markdown
 
 
 def test_bars_are_escaped_and_numbers_aligned() -> None:

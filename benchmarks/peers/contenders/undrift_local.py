@@ -5,7 +5,7 @@ from turns import Turns
 from work import MODELS, Data, Setting, cohort, initial
 
 from undrift import Local, Simulation, TensorTask, make
-from undrift.engine.backend import Backend
+from undrift.engine.round.backend import Backend
 
 
 class InOrder(TensorTask):

@@ -67,13 +67,13 @@ from undrift.algorithms.trimmed_mean import trimmed_mean
 from undrift.algorithms.uniform import uniform
 from undrift.algorithms.whitened import whitened
 from undrift.blocks import __all__ as _blocks
-from undrift.core import presets
-from undrift.core.algorithm import Algorithm
-from undrift.util.kinds import check_kinds
-from undrift.util.literals import annotations_of
-from undrift.util.names import normalized, unknown_name
-from undrift.util.plugins import PluginGroup
-from undrift.util.references import Reference
+from undrift.core.local import presets
+from undrift.core.method.algorithm import Algorithm
+from undrift.util.naming.kinds import check_kinds
+from undrift.util.naming.literals import annotations_of
+from undrift.util.naming.names import normalized, unknown_name
+from undrift.util.naming.plugins import PluginGroup
+from undrift.util.naming.references import Reference
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedavg": fedavg,

@@ -1,7 +1,7 @@
 """APFL."""
 
 from undrift.blocks import Mixture
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def apfl(alpha: float = 0.5, adaptive: bool = False) -> Algorithm:

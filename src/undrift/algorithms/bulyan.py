@@ -1,7 +1,7 @@
 """Bulyan."""
 
 from undrift.blocks import Bulyan
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def bulyan(f: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """Ditto."""
 
 from undrift.blocks import Ditto
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def ditto(lam: float = 1.0, lr: float | None = None) -> Algorithm:

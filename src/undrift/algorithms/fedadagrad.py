@@ -1,7 +1,7 @@
 """FedAdagrad."""
 
 from undrift.blocks import Adagrad
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedadagrad(lr: float = 0.1, beta1: float = 0.0, tau: float = 1e-3) -> Algorithm:

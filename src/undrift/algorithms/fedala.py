@@ -1,7 +1,7 @@
 """FedALA."""
 
 from undrift.blocks import AdaptiveAggregation
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedala(

@@ -1,7 +1,7 @@
 """FedASAM."""
 
 from undrift.blocks import ASAM
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedasam(rho: float = 0.7, eta: float = 0.2) -> Algorithm:

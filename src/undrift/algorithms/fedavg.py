@@ -1,6 +1,6 @@
 """FedAvg."""
 
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedavg() -> Algorithm:

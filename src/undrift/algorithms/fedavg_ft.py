@@ -2,7 +2,7 @@
 
 from undrift.blocks import Tuned
 from undrift.blocks.personalization.part import Part
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedavg_ft(epochs: int = 10, head: Part = "last") -> Algorithm:

@@ -1,7 +1,7 @@
 """FedAvgM."""
 
 from undrift.blocks import HeavyBall
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedavgm(beta: float = 0.9, lr: float = 1.0, nesterov: bool = False) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedAWA."""
 
 from undrift.blocks import ByAgreement
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedawa(steps: int = 1, lr: float = 1e-3) -> Algorithm:

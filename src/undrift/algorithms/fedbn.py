@@ -1,7 +1,7 @@
 """FedBN."""
 
 from undrift.blocks import PrivateNorms
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedbn(kinds: tuple[str, ...] = ("*BatchNorm*",)) -> Algorithm:

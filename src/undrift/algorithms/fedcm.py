@@ -1,7 +1,7 @@
 """FedCM."""
 
 from undrift.blocks import ServerMomentum, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedcm(a: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedCR."""
 
 from undrift.blocks import CommonRepresentation, Private, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedcr(

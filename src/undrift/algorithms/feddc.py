@@ -1,7 +1,7 @@
 """FedDC."""
 
 from undrift.blocks import FedDyn, Scaffold, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def feddc(mu: float = 0.01) -> Algorithm:

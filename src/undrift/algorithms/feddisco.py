@@ -1,7 +1,7 @@
 """FedDisco."""
 
 from undrift.blocks import ByDiscrepancy
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def feddisco(a: float = 0.5, b: float = 0.1, metric: str = "kl", reference: tuple[float, ...] = ()) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedDyn."""
 
 from undrift.blocks import FedDyn, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def feddyn(mu: float = 0.1) -> Algorithm:

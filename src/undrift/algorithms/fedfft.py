@@ -1,7 +1,7 @@
 """FedFFT."""
 
 from undrift.blocks import SAM, Filters, Uniform, high_pass
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedfft(r: float = 0.01, rho: float = 0.1) -> Algorithm:

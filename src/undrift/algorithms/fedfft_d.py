@@ -1,7 +1,7 @@
 """FedFFT-D."""
 
 from undrift.blocks import SAM, FedDyn, Filters, Uniform, high_pass
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedfft_d(r: float = 0.01, rho: float = 0.1, mu: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedFSA."""
 
 from undrift.blocks import FSA, Latest, ServerMomentum, Tuned, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedfsa(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from undrift.algorithms.fedfsa import fedfsa
 from undrift.blocks import FSA
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedfsa_reverse(rho: float = 0.1, larger: float = 0.2, count: int = 2, a: float = 0.1, tuned: int = 0) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedGAMMA."""
 
 from undrift.blocks import SAM, Scaffold, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedgamma(rho: float = 0.01) -> Algorithm:

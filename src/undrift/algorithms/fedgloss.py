@@ -1,8 +1,8 @@
 """FedGloSS."""
 
 from undrift.blocks import FedDyn, ServerSAM, WarmSAM
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction
 
 
 def fedgloss(

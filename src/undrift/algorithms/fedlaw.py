@@ -1,7 +1,7 @@
 """FedLAW."""
 
 from undrift.blocks import ByProxy
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlaw(epochs: int = 20, lr: float = 0.01, form: str = "exp", shrink: bool = True) -> Algorithm:

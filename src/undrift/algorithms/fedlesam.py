@@ -1,7 +1,7 @@
 """FedLESAM."""
 
 from undrift.blocks import StaleGlobal, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlesam(rho: float = 0.1) -> Algorithm:

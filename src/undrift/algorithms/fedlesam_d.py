@@ -1,7 +1,7 @@
 """FedLESAM-D."""
 
 from undrift.blocks import FedDyn, StaleGlobal, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlesam_d(rho: float = 0.1, mu: float = 0.1) -> Algorithm:

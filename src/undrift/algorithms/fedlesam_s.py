@@ -1,7 +1,7 @@
 """FedLESAM-S."""
 
 from undrift.blocks import Scaffold, StaleGlobal, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlesam_s(rho: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedLW."""
 
 from undrift.blocks import ByLoss, LossComplement
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlw(rule: str = "inverse", temperature: float = 1.0) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedLWS."""
 
 from undrift.blocks import LayerShrinking
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlws(beta: float = 0.03, low: float = 0.01, high: float = 0.2) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedLWSAM."""
 
 from undrift.blocks import SAM, ByLastLoss, LastLossComplement
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedlwsam(rho: float = 0.05, rule: str = "inverse", temperature: float = 1.0) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedNolowe."""
 
 from undrift.blocks import LossComplement
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fednolowe() -> Algorithm:

@@ -1,7 +1,7 @@
 """FedNova."""
 
 from undrift.blocks import LocalMomentum, Normalized, Proximal
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fednova(rho: float = 0.0, mu: float = 0.0) -> Algorithm:

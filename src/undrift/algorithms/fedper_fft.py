@@ -2,7 +2,7 @@
 
 from undrift.blocks import SAM, Filters, Private, Uniform, high_pass
 from undrift.blocks.personalization.part import Part
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedper_fft(r: float = 0.01, rho: float = 0.1, head: Part = "last") -> Algorithm:

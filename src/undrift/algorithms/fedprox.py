@@ -1,7 +1,7 @@
 """FedProx."""
 
 from undrift.blocks import Proximal
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedprox(mu: float = 0.01) -> Algorithm:

@@ -2,7 +2,7 @@
 
 from undrift.blocks import Alternating
 from undrift.blocks.personalization.part import Part
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedrep(head_epochs: int = 10, body_epochs: int = 1, head: Part = "last", tuned: int = 10) -> Algorithm:

@@ -1,7 +1,7 @@
 """FedSAM."""
 
 from undrift.blocks import SAM, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedsam(rho: float = 0.1) -> Algorithm:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from undrift.blocks import ByScore, Dampened, ScoredSAM
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedscam(

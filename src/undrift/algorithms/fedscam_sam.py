@@ -1,7 +1,7 @@
 """FedSCAM's radii alone."""
 
 from undrift.blocks import ScoredSAM
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedscam_sam(

@@ -1,7 +1,7 @@
 """FedSCAM's weights alone."""
 
 from undrift.blocks import ByScore
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedscam_wa(

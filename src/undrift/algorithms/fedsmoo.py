@@ -1,7 +1,7 @@
 """FedSMOO."""
 
 from undrift.blocks import Consensus, FedDyn, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedsmoo(rho: float = 0.1, mu: float = 0.1) -> Algorithm:

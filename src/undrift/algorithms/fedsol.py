@@ -2,7 +2,7 @@
 
 from undrift.blocks import ProximalAscent
 from undrift.blocks.personalization.part import Part
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedsol(

@@ -1,7 +1,7 @@
 """FedSpeed."""
 
 from undrift.blocks import SAM, FedDyn, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def fedspeed(rho: float = 0.1, mu: float = 0.1, blend: float = 1.0) -> Algorithm:

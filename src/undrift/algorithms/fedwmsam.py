@@ -1,8 +1,8 @@
 """FedWMSAM."""
 
 from undrift.blocks import AdaptiveMomentum, MomentumPath, Scaffold, Uniform
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Correction
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Correction
 
 
 def fedwmsam(

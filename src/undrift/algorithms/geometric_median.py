@@ -1,7 +1,7 @@
 """Geometric median (RFA)."""
 
 from undrift.blocks import GeometricMedian
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def geometric_median(passes: int = 4, floor: float = 1e-5, by_examples: bool = True) -> Algorithm:

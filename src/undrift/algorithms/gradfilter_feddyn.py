@@ -2,7 +2,7 @@
 
 from undrift.algorithms.feddyn import feddyn
 from undrift.algorithms.specgrad import specgrad
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def gradfilter_feddyn(r: float = 0.01, mu: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """Krum."""
 
 from undrift.blocks import Krum
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def krum(f: float = 0.1) -> Algorithm:

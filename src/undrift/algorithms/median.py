@@ -1,7 +1,7 @@
 """Coordinate-wise median."""
 
 from undrift.blocks import CoordinateMedian
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def median() -> Algorithm:

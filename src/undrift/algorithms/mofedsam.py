@@ -1,7 +1,7 @@
 """MoFedSAM."""
 
 from undrift.blocks import SAM, ServerMomentum, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def mofedsam(rho: float = 0.1, a: float = 0.1) -> Algorithm:

@@ -1,7 +1,7 @@
 """MOON."""
 
 from undrift.blocks import Contrast
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def moon(mu: float = 5.0, temperature: float = 0.5, features: str = "") -> Algorithm:

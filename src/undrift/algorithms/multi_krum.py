@@ -1,7 +1,7 @@
 """Multi-Krum."""
 
 from undrift.blocks import Krum
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def multi_krum(f: float = 0.1, q: int | None = None) -> Algorithm:

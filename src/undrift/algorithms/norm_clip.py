@@ -1,7 +1,7 @@
 """Norm clipping."""
 
 from undrift.blocks.aggregation.clip import clipping
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -> Algorithm:

@@ -1,7 +1,7 @@
 """pFedMe."""
 
 from undrift.blocks import Average, Moreau
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def pfedme(lam: float = 15.0, inner: int = 5, lr: float = 0.09, beta: float = 1.0) -> Algorithm:

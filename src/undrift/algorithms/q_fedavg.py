@@ -1,7 +1,7 @@
 """q-FedAvg."""
 
 from undrift.blocks import QFair
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def q_fedavg(q: float = 1.0) -> Algorithm:

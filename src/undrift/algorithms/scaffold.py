@@ -1,7 +1,7 @@
 """SCAFFOLD."""
 
 from undrift.blocks import Scaffold, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def scaffold() -> Algorithm:

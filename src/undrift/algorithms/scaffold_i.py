@@ -1,7 +1,7 @@
 """SCAFFOLD, option I."""
 
 from undrift.blocks import ScaffoldI, Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def scaffold_i() -> Algorithm:

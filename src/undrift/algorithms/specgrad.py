@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from undrift.algorithms.uniform import uniform
 from undrift.blocks import Filter, Filters, high_pass
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Spectral
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Spectral
 
 
 def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | None = None) -> Algorithm:

@@ -1,7 +1,7 @@
 """Coordinate-wise trimmed mean."""
 
 from undrift.blocks import TrimmedMean
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def trimmed_mean(f: float = 0.1) -> Algorithm:

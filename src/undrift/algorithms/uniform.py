@@ -1,7 +1,7 @@
 """FedAvg with equal weights."""
 
 from undrift.blocks import Uniform
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def uniform() -> Algorithm:

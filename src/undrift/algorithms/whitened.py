@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from undrift.algorithms.uniform import uniform
 from undrift.blocks import Whiten
-from undrift.core.algorithm import Algorithm
-from undrift.core.block import Spectral
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.block import Spectral
 
 
 def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:

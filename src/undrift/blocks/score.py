@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from undrift.core.block import Block, Correction, ServerOptimizer
-from undrift.core.defaults import Average
-from undrift.core.types import Array, Cohort, Summed, UpT
-from undrift.core.vector import Vector, unit
-from undrift.core.view import Start
+from undrift.core.method.block import Block, Correction, ServerOptimizer
+from undrift.core.method.defaults import Average
+from undrift.core.method.view import Start
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Array, Cohort, Summed, UpT
 
 HeldT = TypeVar("HeldT", default=None)
 

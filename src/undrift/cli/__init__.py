@@ -1,21 +1,8 @@
 """The command line."""
 
-from undrift.cli import (  # noqa: F401  they add their commands
-    advise,
-    catalogue,
-    comparisons,
-    demo,
-    export,
-    lens,
-    new,
-    papers,
-    plan,
-    report,
-    runs,
-    sets,
-    status,
-    verify,
-)
 from undrift.cli.app import app
+from undrift.cli.choosing import advise, catalogue, machine, new  # noqa: F401  they add their commands
+from undrift.cli.results import export, lens, report, status, verify  # noqa: F401
+from undrift.cli.training import compare, demo, paper, plan, run  # noqa: F401
 
 __all__ = ["app"]

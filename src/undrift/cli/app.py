@@ -19,8 +19,8 @@ import click
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from undrift.util.files import StorageError
-from undrift.util.names import suggest
+from undrift.util.naming.names import suggest
+from undrift.util.storage.files import StorageError
 from undrift.util.version import __version__
 
 

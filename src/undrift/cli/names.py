@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from undrift.util.names import normalized, unknown_name
-from undrift.util.plugins import plugins
+from undrift.util.naming.names import normalized, unknown_name
+from undrift.util.naming.plugins import plugins
 
 DATA = (
     "digits",

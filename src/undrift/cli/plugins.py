@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from undrift.algorithms import METHODS, make
 from undrift.compose.terms import BLOCKS, maker, read_term
-from undrift.data.sources import PLUGINS as DATA
-from undrift.data.sources import find_source
+from undrift.data.files.known import PLUGINS as DATA
+from undrift.data.files.known import find_source
 from undrift.models import PLUGINS as MODELS
 from undrift.models import arguments
-from undrift.util.plugins import Plugin, PluginGroup
+from undrift.util.naming.plugins import Plugin, PluginGroup
 
 _CHECKS: tuple[tuple[PluginGroup, Callable[[str], object]], ...] = (
     (METHODS, make),

@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from undrift.experiment.config import Config
-from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, config_judged_by, run_judged_by
-from undrift.experiment.sheet import Trial
+from undrift.runs.folder.judge import GLOBAL, config_judged_by, run_judged_by
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.studies.results_sheet import Trial
 from undrift.util.steps import LOG
 
 EVERY = 30.0  # seconds after which a log gets a line, whatever is going on

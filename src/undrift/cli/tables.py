@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from undrift.experiment.goals import Column
-from undrift.experiment.statistics import Columns, views
-from undrift.experiment.tune import Tuning
+from undrift.runs.settings.goals import Column
+from undrift.studies.statistics import Columns, views
+from undrift.studies.tune import Tuning
 from undrift.util.shell import as_argument
 
 WIDE = 10_000

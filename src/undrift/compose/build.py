@@ -3,7 +3,7 @@
 from undrift import algorithms
 from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
-from undrift.core.algorithm import Algorithm
+from undrift.core.method.algorithm import Algorithm
 
 
 def make(method: str, *, preset: str | None = None, **arguments: object) -> Algorithm:

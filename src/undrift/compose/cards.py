@@ -17,11 +17,11 @@ from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import explained, parse, text
 from undrift.compose.terms import read_term
-from undrift.core.aggregation import Robust
-from undrift.core.algorithm import Algorithm, Cost, cost
-from undrift.core.presets import PAPERS, MethodPreset
-from undrift.util.names import suggest
-from undrift.util.tables import markdown as markdown_table
+from undrift.core.local.presets import PAPERS, MethodPreset
+from undrift.core.method.aggregation import Robust
+from undrift.core.method.algorithm import Algorithm, Cost, cost
+from undrift.util.display.tables import markdown as markdown_table
+from undrift.util.naming.names import suggest
 
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
 """The families of methods, in the order in which `undrift list` shows them."""

@@ -26,9 +26,9 @@ from typing import Any
 
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
 from undrift.compose.terms import dashed, made, maker, name_of, parts, read_term
-from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock
-from undrift.util.literals import bracketed, called, fitted, split, written
+from undrift.core.method.algorithm import SLOTS, Algorithm
+from undrift.core.method.block import AnyBlock
+from undrift.util.naming.literals import bracketed, called, fitted, split, written
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter can act on: the fields of the spectral slot."""

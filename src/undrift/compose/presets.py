@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from undrift.algorithms import ALGORITHMS
 from undrift.compose.grammar import composed
 from undrift.compose.terms import Written, keys, parts, read_term
-from undrift.core.presets import MethodPreset, Preset, preset
-from undrift.util.literals import bracketed, split, written
-from undrift.util.names import normalized
+from undrift.core.local.presets import MethodPreset, Preset, preset
+from undrift.util.naming.literals import bracketed, split, written
+from undrift.util.naming.names import normalized
 
 
 class Resolved(NamedTuple):

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from undrift import blocks
 from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.blocks import Filter
-from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock, Block
-from undrift.util.names import normalized, suggest
-from undrift.util.plugins import PluginGroup
-from undrift.util.references import Reference
+from undrift.core.method.algorithm import SLOTS, Algorithm
+from undrift.core.method.block import AnyBlock, Block
+from undrift.util.naming.names import normalized, suggest
+from undrift.util.naming.plugins import PluginGroup
+from undrift.util.naming.references import Reference
 
 Part = AnyBlock | Filter
 

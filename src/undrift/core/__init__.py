@@ -3,11 +3,13 @@
 Whoever writes a block finds here what a block is made of: the kinds, the views and the trees.
 """
 
-from undrift.core.aggregation import Aggregation, Gathering, Robust, Summing
-from undrift.core.algorithm import SLOTS, Algorithm, Cost, cost
-from undrift.core.block import (
+from undrift.core.client.visit import ClientError
+from undrift.core.method.aggregation import Aggregation, Gathering, Robust, Summing
+from undrift.core.method.algorithm import SLOTS, Algorithm, Cost, cost
+from undrift.core.method.block import (
     Block,
     Correction,
+    LocalOptimizer,
     Needs,
     Objective,
     Personalization,
@@ -15,17 +17,12 @@ from undrift.core.block import (
     ServerOptimizer,
     Spectral,
 )
-from undrift.core.client import ClientError
-from undrift.core.evaluation import BatchMean, named_metrics
-from undrift.core.gate import Gate
-from undrift.core.metrics import METRICS
-from undrift.core.optimizer import LocalOptimizer
-from undrift.core.rejection import Reason, Rejection
-from undrift.core.samples import Samples
-from undrift.core.selection import Candidates, Selection
-from undrift.core.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, PerExample, Task
-from undrift.core.tensor_task import TensorTask
-from undrift.core.types import (
+from undrift.core.method.selection import Candidates, Selection
+from undrift.core.method.view import End, Gathered, Start, Step
+from undrift.core.model.flat_model import Layout, Vector, bind, unit
+from undrift.core.model.samples import Samples
+from undrift.core.records.rejection import Reason, Rejection
+from undrift.core.records.types import (
     Array,
     Broadcast,
     ClientState,
@@ -36,9 +33,12 @@ from undrift.core.types import (
     Upload,
     WeightedSums,
 )
-from undrift.core.vector import Layout, Vector, bind, unit
-from undrift.core.view import End, Gathered, Start, Step
-from undrift.core.wire import WireError, fingerprint
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import WireError, fingerprint
+from undrift.core.tasks.evaluation import BatchMean, named_metrics
+from undrift.core.tasks.metrics import METRICS
+from undrift.core.tasks.task import CountsLabels, Evaluates, EvaluatesClients, HasProxy, PerExample, Task
+from undrift.core.tasks.tensor_task import TensorTask
 
 __all__ = [
     "METRICS",

@@ -4,20 +4,19 @@
 the engines and evaluates models on the official test set and on each client's own.
 """
 
-from undrift.data.augment import Augment
-from undrift.data.batching import by_column
-from undrift.data.corrupt_tests import CorruptTests
-from undrift.data.corruption import assign, corrupt, corrupted
-from undrift.data.dataset import DataError, Dataset, Split
-from undrift.data.evaluate import Evaluation
+from undrift.data.arrays.dataset import DataError, Dataset, Split
+from undrift.data.files.find import Availability, available
+from undrift.data.files.known import SOURCES, DataSource
+from undrift.data.files.stand_in import stand_in
 from undrift.data.loader import load
-from undrift.data.loader_task import LoaderTask, lightning_loss
-from undrift.data.partition import Partition, from_flower, partition
-from undrift.data.places import Availability, available
-from undrift.data.skew import DataSkew, measure_skew
-from undrift.data.sources import SOURCES, DataSource
-from undrift.data.stand_in import stand_in
-from undrift.data.task import DataTask
+from undrift.data.partitions.draw import Partition, from_flower, partition
+from undrift.data.partitions.skew import DataSkew, measure_skew
+from undrift.data.tasks.augment import Augment
+from undrift.data.tasks.batching import by_column
+from undrift.data.tasks.corruption import assign, corrupt, corrupted
+from undrift.data.tasks.data_task import CorruptTests, DataTask
+from undrift.data.tasks.evaluate import Evaluation
+from undrift.data.tasks.loader_task import LoaderTask, lightning_loss
 
 __all__ = [
     "SOURCES",

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from undrift.core.random import derive
-from undrift.data import cache, text
-from undrift.data.dataset import Dataset, Split
-from undrift.data.formats import Columns
-from undrift.data.images import decode, rows
-from undrift.data.own import function_arguments, is_path, load_own, own_arguments
-from undrift.data.places import Location, Where, fetch, find, folders, missing
-from undrift.data.schemes import ranks
-from undrift.data.sources import DataSource, find_source
-from undrift.util.literals import check_scalars
-from undrift.util.references import Reference
+from undrift.core.model.random import derive
+from undrift.data.arrays import cache, text
+from undrift.data.arrays.dataset import Dataset, Split
+from undrift.data.arrays.images import decode, rows
+from undrift.data.files.find import Location, Where, fetch, find, folders, missing
+from undrift.data.files.formats import Columns
+from undrift.data.files.known import DataSource, find_source
+from undrift.data.own.resolve import function_arguments, is_path, load_own, own_arguments
+from undrift.data.partitions.schemes import ranks
+from undrift.util.naming.literals import check_scalars
+from undrift.util.naming.references import Reference
 
 VERSION = 1
 """Part of every cache key: increase it when decoding changes."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from undrift.core.evaluation import evaluating
-from undrift.core.modules import eager, plain, plain_name
-from undrift.core.place import placed_with
-from undrift.core.vector import bind
+from undrift.core.model.flat_model import bind
+from undrift.core.model.modules import eager, plain, plain_name
+from undrift.core.records.place import placed_with
+from undrift.core.tasks.evaluation import evaluating
 from undrift.lens.spectrum import Vectors, rows
 
 PENULTIMATE = "penultimate"

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.random import derive
-from undrift.core.vector import double, unit
+from undrift.core.model.flat_model import double, unit
+from undrift.core.model.random import derive
 from undrift.lens.landscape import EmpiricalLoss
 
 _ORDERS = {"magnitude": "LM", "value": "LA"}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
 from undrift.lens.spectrum import FILTERED, PLAIN, Vectors, agreement, filtered, rows, share_of
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 import torch
 from torch import Tensor
 
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 from undrift.lens.spectrum import Vectors, rows
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from undrift.core.place import Place
-from undrift.core.random import derive
-from undrift.core.vector import Vector, bind, double
+from undrift.core.model.flat_model import Vector, bind, double
+from undrift.core.model.random import derive
+from undrift.core.records.place import Place
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 from undrift.lens.spectrum import Vectors, agreement, filtered, rows, share_of
 
 

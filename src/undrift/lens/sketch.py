@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.random import derive
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
+from undrift.core.model.random import derive
 from undrift.lens.alignment import normalise
 from undrift.lens.divergence import Divergence
 from undrift.lens.spectrum import FILTERED, PLAIN, Spread, edges, kept

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.random import generator
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.random import generator
 
 PLAIN = (
     "Raw values scale with the size of a layer and the length of its vectors: compare layers, rounds and methods by "

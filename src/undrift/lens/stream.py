@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
 from undrift.lens.divergence import Drift
 from undrift.lens.spectrum import BandConsensus, edges, filtered, kept, long_band_energy
 

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core import server
-from undrift.core.random import generator
-from undrift.core.types import ServerState
-from undrift.core.vector import Bound, Layout, Vector
-from undrift.engine.job import Job
-from undrift.engine.simulation import Simulation
+from undrift.core.model.flat_model import Bound, Layout, Vector
+from undrift.core.model.random import generator
+from undrift.core.records.types import ServerState
+from undrift.core.server import step as server
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.worker.job import Job
 from undrift.lens.stream import CHUNK
 from undrift.lens.vectors import allow, bound_at, client_samples, gradients, standing
 

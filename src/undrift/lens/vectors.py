@@ -11,24 +11,24 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.hooks import RemovableHandle
 
-from undrift.core import server
-from undrift.core.block import Spectral
-from undrift.core.client import ClientError, train
-from undrift.core.gate import Gate
-from undrift.core.modules import to_train
-from undrift.core.oracle import Oracle
-from undrift.core.place import Place, home, place_of
-from undrift.core.precision import full
-from undrift.core.random import generator, seeded
-from undrift.core.samples import Samples, examples_of
-from undrift.core.types import Broadcast, ClientState, ServerState
-from undrift.core.vector import Bound, Vector, bind
-from undrift.core.view import Step
-from undrift.core.watched import with_hooks
-from undrift.engine.job import Job
-from undrift.engine.simulation import Simulation
-from undrift.engine.store import MemoryStore, Store
-from undrift.engine.worker import Worker
+from undrift.core.client.visit import ClientError, train
+from undrift.core.method.block import Spectral
+from undrift.core.method.view import Step
+from undrift.core.method.with_hooks import with_hooks
+from undrift.core.model.flat_model import Bound, Vector, bind
+from undrift.core.model.modules import to_train
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.precision import full
+from undrift.core.model.random import generator, seeded
+from undrift.core.model.samples import Samples, examples_of
+from undrift.core.records.place import Place, home, place_of
+from undrift.core.records.types import Broadcast, ClientState, ServerState
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.stores.store import MemoryStore, Store
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
 
 Take = Callable[[int, Tensor], None]
 """Takes a tensor of a client's vector: its position in the layout, and its values."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from undrift.core.modules import plain_name
+from undrift.core.model.modules import plain_name
 from undrift.models.cnn import CNN5, SmallCNN
 from undrift.models.lstm import CharLSTM
 from undrift.models.mlp import MLP
@@ -16,10 +16,10 @@ from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.start import Started, fit, freeze, hash_weights, read_weights
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
-from undrift.util.literals import check_scalars, literals, scalars
-from undrift.util.names import unknown_name
-from undrift.util.plugins import PluginGroup
-from undrift.util.references import Reference
+from undrift.util.naming.literals import check_scalars, literals, scalars
+from undrift.util.naming.names import unknown_name
+from undrift.util.naming.plugins import PluginGroup
+from undrift.util.naming.references import Reference
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "small-cnn": SmallCNN,

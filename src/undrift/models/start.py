@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from undrift.core.modules import plain_name, plain_state
-from undrift.util.references import Reference
+from undrift.core.model.modules import plain_name, plain_state
+from undrift.util.naming.references import Reference
 
 Weights: TypeAlias = Mapping[str, Tensor]
 Match = Literal["all", "shapes"]

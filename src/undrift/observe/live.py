@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.spectral import Filter
-from undrift.core.random import cohort, derive
-from undrift.core.task import Task
-from undrift.core.types import ServerState
-from undrift.core.vector import Bound, Layout, layout_of
-from undrift.engine.job import Job
-from undrift.engine.record import Record
+from undrift.core.model.flat_model import Bound, Layout, layout_of
+from undrift.core.model.random import cohort, derive
+from undrift.core.records.types import ServerState
+from undrift.core.tasks.task import Task
+from undrift.engine.round.record import Record
+from undrift.engine.worker.job import Job
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
 from undrift.lens.spectrum import kept
 from undrift.observe.parts import read_filter, usual
-from undrift.util.jsonable import jsonable
-from undrift.util.metrics import Metrics
+from undrift.util.storage.jsonable import jsonable
+from undrift.util.storage.metrics import Metrics
 
 LARGE = 1 << 20
 """Models with at least this many parameters are measured in two passes over the clients, one for each half."""

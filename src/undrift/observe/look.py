@@ -12,9 +12,9 @@ from time import perf_counter
 from undrift.observe import parts as measured
 from undrift.observe.parts import DIRECTIONS, Measurements
 from undrift.observe.scene import Scene
-from undrift.util.files import write
-from undrift.util.jsonable import jsonable
-from undrift.util.names import suggest
+from undrift.util.naming.names import suggest
+from undrift.util.storage.files import write
+from undrift.util.storage.jsonable import jsonable
 
 PARTS: Mapping[str, Callable[[Scene], Measurements]] = {
     "spectrum": measured.spectrum,

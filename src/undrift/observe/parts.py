@@ -10,8 +10,8 @@ from torch import Tensor
 from undrift import lens
 from undrift.blocks.spectral import Filter, Filters, high_pass
 from undrift.compose.grammar import parse
-from undrift.core.algorithm import Algorithm
-from undrift.core.vector import Layout
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout
 from undrift.lens.alignment import PENULTIMATE
 from undrift.observe.scene import Scene
 

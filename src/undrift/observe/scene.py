@@ -7,13 +7,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from undrift import lens
-from undrift.core import server
-from undrift.core.random import derive
-from undrift.core.types import ServerState
-from undrift.core.vector import Layout, layout_of
+from undrift.core.model.flat_model import Layout, layout_of
+from undrift.core.model.random import derive
+from undrift.core.records.types import ServerState
+from undrift.core.server import step as server
 from undrift.data import DataTask
-from undrift.data.evaluate import BATCH
-from undrift.engine.simulation import Simulation
+from undrift.data.tasks.evaluate import BATCH
+from undrift.engine.round.simulation import Simulation
 from undrift.lens.alignment import PENULTIMATE
 
 

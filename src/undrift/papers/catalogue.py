@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from undrift.experiment.rows import ROWS
-from undrift.experiment.strict import ConfigError, Strict, checked, merged, read_toml
-from undrift.experiment.targets import read_targets
-from undrift.util.names import suggest
+from undrift.runs.settings.schema import ConfigError, Strict, checked, merged, read_toml
+from undrift.runs.settings.targets import read_targets
+from undrift.studies.rows import ROWS
+from undrift.util.naming.names import suggest
 
 ROOT = Path(str(files("undrift.papers")))
 

@@ -9,17 +9,18 @@ from time import perf_counter
 import torch
 from torch.nn.functional import cross_entropy
 
-from undrift.core.algorithm import cost
-from undrift.data import cache, stand_in
-from undrift.data.natural import Natural
-from undrift.data.partition import parse
-from undrift.data.sources import find_source
-from undrift.experiment.compare import Comparison
-from undrift.experiment.config import Config
-from undrift.experiment.model import default_model, maker
-from undrift.experiment.named import parts
-from undrift.experiment.setup import CLIENTS, cohort_size
-from undrift.util.files import write
+from undrift.core.method.algorithm import cost
+from undrift.data.arrays import cache
+from undrift.data.files.known import find_source
+from undrift.data.files.stand_in import stand_in
+from undrift.data.partitions.draw import parse
+from undrift.data.partitions.natural import Natural
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.named_arguments import parts
+from undrift.runs.setup.choose_model import default_model, maker
+from undrift.runs.setup.prepare import CLIENTS, cohort_size
+from undrift.studies.compare import Comparison
+from undrift.util.storage.files import write
 
 _BATCH, _REPEATS = 8, 3
 

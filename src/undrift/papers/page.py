@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from undrift.papers.catalogue import Item, Paper, paper, papers
-from undrift.util.tables import markdown
+from undrift.util.display.tables import markdown
 
 _HEAD = """# The tables and figures of the papers
 

@@ -6,8 +6,8 @@ from itertools import chain
 from math import sqrt
 from typing import Any
 
-from undrift.experiment.statistics import LEVEL, quantile
 from undrift.papers.catalogue import Cell, Item, Paper, split_measure
+from undrift.studies.statistics import LEVEL, quantile
 
 Row = Mapping[str, Any]
 Measured = tuple[str, float | str | None]  # as `split_measure` returns it

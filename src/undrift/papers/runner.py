@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.experiment.compare import Comparison, Watch, compare
-from undrift.experiment.config import Config
-from undrift.experiment.dry import dry_run
-from undrift.experiment.sheet import Trial
 from undrift.papers.catalogue import Item, Paper
 from undrift.papers.results import ResultLine, beside, texts
 from undrift.report import draw_kind, draw_sweep
-from undrift.util.files import write
-from undrift.util.tables import markdown
+from undrift.runs.loop.dry_run import dry_run
+from undrift.runs.settings.config import Config
+from undrift.studies.compare import Comparison, Watch, compare
+from undrift.studies.results_sheet import Trial
+from undrift.util.display.tables import markdown
+from undrift.util.storage.files import write
 
 Scale = Literal["paper", "small"]
 

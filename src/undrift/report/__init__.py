@@ -1,15 +1,15 @@
 """Reports: one HTML file that explains runs to whoever opens it, and the same figures for print."""
 
 from undrift.report.collect import collect
+from undrift.report.draw.print_figures import write_print, write_prints
 from undrift.report.index import IndexRow, index_rows, is_collection, render_index, write_each, write_index
 from undrift.report.kinds import KINDS
 from undrift.report.loaded import Material, ReportError
 from undrift.report.page import render, write_page
-from undrift.report.partition import write_partition
-from undrift.report.prints import write_print, write_prints
+from undrift.report.panels.partition import write_partition
 from undrift.report.sections import Section, sections
 from undrift.report.single import draw_kind
-from undrift.report.sweep import draw_sweep, sweep_figure
+from undrift.report.sweeps.sweep import draw_sweep, sweep_figure
 
 __all__ = [
     "KINDS",

@@ -7,10 +7,10 @@ from os.path import commonpath
 from pathlib import Path
 from shlex import quote
 
-from undrift.experiment.compare import Comparison
-from undrift.experiment.config import Config
-from undrift.experiment.strict import ConfigError
 from undrift.report.loaded import Group, LoadedRun, Material, Recipe, ReportError, from_here, shared_settings
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
+from undrift.studies.compare import Comparison
 
 _SINGLE = "single runs"
 NAMED = 3  # at most so many comparisons or runs make up the title

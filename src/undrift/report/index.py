@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from undrift.experiment.config import Config
-from undrift.experiment.goals import Column
-from undrift.experiment.judge import GLOBAL, best, config_judged_by, lost_round
 from undrift.report.collect import collect, comparison_of
 from undrift.report.loaded import ReportError, from_here
 from undrift.report.page import asset, fill, page_mode, write_page
-from undrift.util.files import write
-from undrift.util.metrics import Metrics
+from undrift.runs.folder.judge import GLOBAL, best, config_judged_by, lost_round
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.util.storage.files import write
+from undrift.util.storage.metrics import Metrics
 
 STATES = ("done", "unfinished", "damaged")
 REPORT = "report.html"

@@ -8,16 +8,16 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from undrift.experiment.config import Config
-from undrift.experiment.folder import read_summary
-from undrift.experiment.goals import Column
-from undrift.experiment.inspect import place
-from undrift.experiment.judge import run_judged_by
-from undrift.experiment.results import result
-from undrift.experiment.statistics import Result
-from undrift.experiment.targets import Target
-from undrift.util.metrics import Metrics
+from undrift.runs.folder.files import read_summary
+from undrift.runs.folder.judge import run_judged_by
+from undrift.runs.reading.open_checkpoint import place
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.runs.settings.targets import Target
+from undrift.studies.run_result import result
+from undrift.studies.statistics import Result
 from undrift.util.shell import as_argument
+from undrift.util.storage.metrics import Metrics
 
 
 class ReportError(ValueError):

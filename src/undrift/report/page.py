@@ -12,14 +12,14 @@ from typing import Any
 
 from undrift.algorithms import listed
 from undrift.compose.cards import Card, card, family
-from undrift.core.algorithm import cost
-from undrift.experiment.config import Config
-from undrift.report.drawing import Table, style
-from undrift.report.figures import plotly
+from undrift.core.method.algorithm import cost
+from undrift.report.draw.description import Table, style
+from undrift.report.draw.plotly_figures import plotly
 from undrift.report.kinds import command_for
 from undrift.report.loaded import LoadedRun, Material, ReportError
 from undrift.report.sections import Section, sections
-from undrift.util.files import write
+from undrift.runs.settings.config import Config
+from undrift.util.storage.files import write
 from undrift.util.version import __version__
 
 SHORT = 16  # digits shown of a hash

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from undrift.observe.look import skipped_of
-from undrift.report import geometry, heterogeneity, instruments, training
-from undrift.report.blocks import block_reports
-from undrift.report.drawing import Figure, Table
+from undrift.report.draw.description import Figure, Table
 from undrift.report.loaded import Material, from_here
-from undrift.report.overview import differences, setup
-from undrift.report.tables import curvature, reach, summary
+from undrift.report.panels import geometry, heterogeneity, instruments, training
+from undrift.report.panels.blocks import block_reports
+from undrift.report.panels.overview import differences, setup
+from undrift.report.panels.tables import curvature, reach, summary
 
 
 @dataclass(frozen=True)

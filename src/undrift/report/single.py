@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from undrift.experiment.best import BEST, Round, chosen_round
-from undrift.experiment.checkpoint import kept_rounds
-from undrift.experiment.inspect import look, place
 from undrift.observe.look import skipped_of
 from undrift.report.collect import collect
+from undrift.report.draw.print_figures import write_prints
 from undrift.report.kinds import KINDS, Kind
 from undrift.report.loaded import LoadedRun, Material, ReportError
-from undrift.report.prints import write_prints
 from undrift.report.sections import sections
-from undrift.util.names import suggest
+from undrift.runs.folder.checkpoint import kept_rounds
+from undrift.runs.reading.best_round import BEST, Round, chosen_round
+from undrift.runs.reading.open_checkpoint import look, place
+from undrift.util.naming.names import suggest
 
 
 def draw_kind(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from undrift.core.tensor_task import TensorTask
+from undrift.core.tasks.tensor_task import TensorTask
 
 
 class Projected(nn.Module):

@@ -5,6 +5,8 @@ what was promised, where it was broken and what to do. The checks share one play
 """
 
 from dataclasses import is_dataclass, replace
+from difflib import get_close_matches
+from inspect import isfunction, signature
 from math import isfinite
 from random import Random
 from typing import Any
@@ -13,18 +15,65 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks import Private
-from undrift.core import server, wire
-from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock
-from undrift.core.gate import Gate
-from undrift.core.optimizer import LocalOptimizer
-from undrift.core.types import ClientState, ServerState, kinds
-from undrift.core.wire import fingerprint
-from undrift.testing.hooks import check_hooks
-from undrift.testing.reports import check_reports
+from undrift.core.method.algorithm import SLOTS, Algorithm
+from undrift.core.method.block import AnyBlock, Block, LocalOptimizer
+from undrift.core.records.types import ClientState, ServerState, kinds
+from undrift.core.server import step as server
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import fingerprint
 from undrift.testing.rounds import CLIENTS, LOCAL, demand, fingerprints, play, run, simulate, states_of, visit
 from undrift.testing.tasks import Clinic, clinic
 from undrift.testing.watch import ContractError, detached, guarded
+
+
+def check_hooks(block: AnyBlock, kind: type[AnyBlock]) -> None:
+    """Every hook takes what the base's does, and no public method is a misspelt hook, which nothing would call.
+
+    Args:
+        block: the block.
+        kind: the base class of its slot.
+    """
+    own = type(block)
+    hooks = {name: hook for name in dir(kind) if isfunction(hook := getattr(kind, name)) and name[0] != "_"}
+    for name, hook in hooks.items():
+        found = getattr(own, name)
+        if isfunction(found):
+            expected, actual = signature(hook), signature(found)
+            demand(
+                len(actual.parameters) == len(expected.parameters),
+                f"{own.__name__}.{name}{actual}: it is called as {name}{expected}",
+            )
+    unused = [name for name, hook in hooks.items() if getattr(own, name) is hook]
+    for name in dir(own):
+        if name[0] != "_" and name not in hooks and isfunction(getattr(own, name)):
+            near = get_close_matches(name, unused, n=1, cutoff=0.8)
+            demand(
+                not near,
+                f"{own.__name__}.{name} is no hook and is never called; is {''.join(near)} meant? The name of a helper "
+                "begins with an underscore",
+            )
+
+
+def check_reports(algorithm: Algorithm, task: Clinic) -> None:
+    """A round in which blocks report equals one in which they do not, and any order of clients gives one report."""
+    for slot, block in algorithm.slots():
+        silent = type(block).report is Block.report and type(block).report_server is Block.report_server
+        promise = f'{slot}={type(block).__name__} reports names it does not declare: set reports = ("name", ...)'
+        demand(silent or bool(block.reports), promise)
+    round = play(algorithm, task)
+    reports = []
+    for clients in (CLIENTS, CLIENTS[::-1]):
+        again = simulate(algorithm, task)
+        states_of(again).update({client: dict(held) for client, held in states_of(round.simulation).items()})
+        after, record = again.round(round.before, clients)
+        demand(
+            fingerprint(after) == fingerprint(round.after),
+            "a round is another one if its blocks report: report() and report_server() must change nothing",
+        )
+        reports.append(record.reports)
+    demand(reports[0] == reports[1], "what is reported depends on the order of the clients: keep nothing on the block")
+
 
 HEAD = ("head.*",)
 

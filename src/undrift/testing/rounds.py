@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from undrift.core import server
-from undrift.core.algorithm import Algorithm
-from undrift.core.client import ClientError
-from undrift.core.gate import Gate
-from undrift.core.rejection import Reason
-from undrift.core.types import Broadcast, ClientState, Local, ServerState, Upload
-from undrift.core.vector import Layout, Vector
-from undrift.core.wire import fingerprint
-from undrift.engine.simulation import Simulation
-from undrift.engine.store import MemoryStore
+from undrift.core.client.visit import ClientError
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.records.rejection import Reason
+from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import fingerprint
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.stores.store import MemoryStore
 from undrift.testing.tasks import Clinic, clinic
 from undrift.testing.watch import ContractError
 

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from undrift.core.algorithm import Algorithm
-from undrift.core.place import Place
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.place import Place
 from undrift.models import Variational
 
 

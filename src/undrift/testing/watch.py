@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.aggregation import Gathering
-from undrift.core.algorithm import SLOTS, Algorithm
-from undrift.core.block import AnyBlock, Block
-from undrift.core.oracle import Oracle
-from undrift.core.report import declared
-from undrift.core.samples import Samples
-from undrift.core.view import End, Gathered, Step, View
-from undrift.core.watched import with_hooks
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.algorithm import SLOTS, Algorithm
+from undrift.core.method.block import AnyBlock, Block
+from undrift.core.method.view import End, Gathered, Step, View
+from undrift.core.method.with_hooks import with_hooks
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.samples import Samples
+from undrift.core.records.report import declared
 
 GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
 """Hooks that may change one argument in place: which one."""

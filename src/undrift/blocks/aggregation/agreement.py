@@ -10,10 +10,10 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.aggregation import Gathering
-from undrift.core.types import Array, Upload
-from undrift.core.vector import Vector, unit
-from undrift.core.view import Gathered
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Array, Upload
 
 _CHUNK = 1 << 16  # coordinates at a time: double precision never doubles the memory
 

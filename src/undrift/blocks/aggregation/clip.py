@@ -7,10 +7,10 @@ from statistics import median
 from typing import NamedTuple
 
 from undrift.blocks.aggregation.rows import blend, by_norm, norm
-from undrift.core.aggregation import Gathering, Robust, Summing
-from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector
-from undrift.core.view import End, Gathered
+from undrift.core.method.aggregation import Gathering, Robust, Summing
+from undrift.core.method.view import End, Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 def shortening(length: float, c: float) -> float:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import mean
-from undrift.core.aggregation import Gathering
-from undrift.core.block import Needs
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
-from undrift.core.view import End, Gathered
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.block import Needs
+from undrift.core.method.view import End, Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 
 class Skew(NamedTuple):

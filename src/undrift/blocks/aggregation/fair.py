@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.aggregation import Summing
-from undrift.core.block import Needs
-from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector, double
-from undrift.core.view import End, Start
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.block import Needs
+from undrift.core.method.view import End, Start
+from undrift.core.model.flat_model import Vector, double
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 class Fair(NamedTuple):

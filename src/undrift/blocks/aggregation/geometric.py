@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
-from undrift.core.aggregation import Robust
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
+from undrift.core.method.aggregation import Robust
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.median import CoordinateMedian
 from undrift.blocks.aggregation.rows import check_bad, mean, norm, tolerated
-from undrift.core.aggregation import Robust
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
+from undrift.core.method.aggregation import Robust
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 
 def distances(uploads: Sequence[Upload]) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.loss import ByLoss, Loss, LossComplement
-from undrift.core.view import End
+from undrift.core.method.view import End
 
 
 def last_loss(end: End) -> float:

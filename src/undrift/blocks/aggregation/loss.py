@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.aggregation import Summing
-from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector
-from undrift.core.view import End
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 class Loss(NamedTuple):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.rows import check_bad, tolerated
-from undrift.core.aggregation import Robust
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
+from undrift.core.method.aggregation import Robust
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 _PIECE = 1 << 18  # coordinates at a time: sorting takes four times the memory of what is sorted
 

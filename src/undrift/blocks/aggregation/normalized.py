@@ -7,11 +7,11 @@ from typing import NamedTuple
 from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.momentum.local_momentum import LocalMomentum
 from undrift.blocks.objective.proximal import Proximal
-from undrift.core.aggregation import Summing
-from undrift.core.block import Needs
-from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector
-from undrift.core.view import End
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.block import Needs
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 def reach(steps: int, rho: float = 0.0, pull: float = 0.0, factor: Callable[[int], float] = lambda _: 1.0) -> float:

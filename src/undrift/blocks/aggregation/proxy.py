@@ -8,11 +8,11 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
-from undrift.core.aggregation import Gathering
-from undrift.core.block import Needs
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
-from undrift.core.view import Gathered
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.block import Needs
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 
 @dataclass(frozen=True)

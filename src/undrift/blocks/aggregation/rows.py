@@ -6,8 +6,8 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from undrift.core.types import Upload
-from undrift.core.vector import SINGLE, Vector, double
+from undrift.core.model.flat_model import SINGLE, Vector, double
+from undrift.core.records.types import Upload
 
 
 def norm(v: Tensor) -> float:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.score import Compass, Score, Scored, Scoring, sketch
-from undrift.core.aggregation import Gathering, Summing
-from undrift.core.block import Needs
-from undrift.core.types import Cohort, Upload, WeightedSums
-from undrift.core.vector import Vector, unit
-from undrift.core.view import End, Gathered, Start
+from undrift.core.method.aggregation import Gathering, Summing
+from undrift.core.method.block import Needs
+from undrift.core.method.view import End, Gathered, Start
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Cohort, Upload, WeightedSums
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from undrift.blocks.aggregation.rows import mean, norm
-from undrift.core.aggregation import Gathering
-from undrift.core.types import Upload
-from undrift.core.vector import Vector
-from undrift.core.view import Gathered
+from undrift.core.method.aggregation import Gathering
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from undrift.core.aggregation import Summing
-from undrift.core.defaults import ByExamples
-from undrift.core.types import Upload
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.defaults import ByExamples
+from undrift.core.records.types import Upload
 
 __all__ = ["ByExamples", "Uniform"]
 

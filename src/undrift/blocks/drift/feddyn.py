@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import Correction, Needs
-from undrift.core.types import Cohort, Summed
-from undrift.core.vector import Vector
-from undrift.core.view import End, Step
+from undrift.core.method.block import Correction, Needs
+from undrift.core.method.view import End, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Summed
 
 
 class Dual(NamedTuple):

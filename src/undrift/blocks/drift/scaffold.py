@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.spectral.filters import Filtering, Filters
-from undrift.core.block import Correction, Needs, Spectral
-from undrift.core.samples import clipped
-from undrift.core.types import Cohort, Summed, UpT
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Correction, Needs, Spectral
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.model.samples import clipped
+from undrift.core.records.types import Cohort, Summed, UpT
 
 
 class Variate(NamedTuple):

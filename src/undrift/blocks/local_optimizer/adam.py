@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.local_optimizer.moments import Held, WithMoments
-from undrift.core.vector import Vector
-from undrift.core.view import Step
+from undrift.core.method.view import Step
+from undrift.core.model.flat_model import Vector
 
 
 class AdamMoments(NamedTuple):

@@ -5,10 +5,10 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from undrift.core.optimizer import LocalOptimizer
-from undrift.core.types import Cohort, Summed
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start
+from undrift.core.method.block import LocalOptimizer
+from undrift.core.method.view import End, Start
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Cohort, Summed
 
 MomentsT = TypeVar("MomentsT", bound=tuple[Any, ...])
 

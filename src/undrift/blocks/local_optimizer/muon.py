@@ -8,8 +8,8 @@ from torch import Tensor
 
 from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
 from undrift.blocks.local_optimizer.moments import Held
-from undrift.core.vector import Vector
-from undrift.core.view import Step
+from undrift.core.method.view import Step
+from undrift.core.model.flat_model import Vector
 
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)
 """Jordan's coefficients of s <- a s + b s^3 + c s^5 for the singular values."""

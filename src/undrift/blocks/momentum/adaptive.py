@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.momentum.server_momentum import SLOPES
-from undrift.core.block import Correction, Needs
-from undrift.core.types import Cohort, Summed
-from undrift.core.vector import Vector, unit
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Correction, Needs
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Cohort, Summed
 
 
 class Blend(NamedTuple):

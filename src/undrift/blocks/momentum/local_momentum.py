@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from undrift.core.block import Block, Correction, Needs
-from undrift.core.vector import Vector
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Block, Correction, Needs
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Vector
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from undrift.core.block import Needs, Objective
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Needs, Objective
+from undrift.core.method.view import Start, Step
 
 
 @dataclass(frozen=True)

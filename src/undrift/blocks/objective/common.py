@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
-from undrift.core.block import Needs, Objective
-from undrift.core.types import Array, Cohort, Summed
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Needs, Objective
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Array, Cohort, Summed
 
 
 class ClassGaussians(NamedTuple):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from undrift.core.block import Objective
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Objective
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
 
 
 class Previous(NamedTuple):

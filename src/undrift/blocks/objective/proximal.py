@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from undrift.core.block import Objective
-from undrift.core.vector import Vector
-from undrift.core.view import Step
+from undrift.core.method.block import Objective
+from undrift.core.method.view import Step
+from undrift.core.model.flat_model import Vector
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.ditto import without_penalty
 from undrift.blocks.personalization.part import epochs, mask
-from undrift.core.block import Block, Personalization
-from undrift.core.samples import examples_of, mean_of
-from undrift.core.types import Array
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End, Start
+from undrift.core.method.block import Block, Personalization
+from undrift.core.method.view import End, Start
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.samples import examples_of, mean_of
+from undrift.core.records.types import Array
 
 WINDOW, CAP = 10, 100  # epochs whose losses must agree the first time; the most epochs
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
-from undrift.core.block import Block, Needs
-from undrift.core.view import Step
+from undrift.core.method.block import Block, Needs
+from undrift.core.method.view import Step
 
 
 @dataclass(frozen=True)

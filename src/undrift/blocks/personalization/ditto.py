@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from undrift.core.block import Needs, Objective, Personalization
-from undrift.core.samples import clipped
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End, Start, Step, View
+from undrift.core.method.block import Needs, Objective, Personalization
+from undrift.core.method.view import End, Start, Step, View
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.samples import clipped
 
 
 class Model(NamedTuple):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from undrift.core.block import Personalization
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End
+from undrift.core.method.block import Personalization
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Layout, Vector
 
 
 class Trained(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import torch
 
 from undrift.blocks.personalization.ditto import gradient, without_penalty
-from undrift.core.block import Needs, Personalization
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Needs, Personalization
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Layout, Vector
 
 
 class Mixed(NamedTuple):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from torch import Tensor
 
 from undrift.blocks.personalization.private import Kept
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from undrift.core.vector import Layout
+from undrift.core.model.flat_model import Layout
 
 Part: TypeAlias = str | tuple[str, ...]
 """Name patterns such as ("head.*",); "last", the tensors of the last module that has any; or "all"; () is nothing."""

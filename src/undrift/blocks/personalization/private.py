@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.block import Block, Needs, Personalization
-from undrift.core.types import Array
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End
+from undrift.core.method.block import Block, Needs, Personalization
+from undrift.core.method.view import End
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.records.types import Array
 
 
 class Own(NamedTuple):

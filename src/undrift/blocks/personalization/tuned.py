@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.block import Personalization
-from undrift.core.vector import Layout
+from undrift.core.method.block import Personalization
+from undrift.core.model.flat_model import Layout
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.perturbation.sam import radius
-from undrift.core.block import Perturbation
-from undrift.core.types import Cohort, Summed
-from undrift.core.vector import Vector, unit
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Cohort, Summed
 
 
 class Agreed(NamedTuple):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.perturbation.sam import SAM, _First, radius
-from undrift.core.block import Perturbation
-from undrift.core.types import Array
-from undrift.core.vector import Layout, Vector, double
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Layout, Vector, double
+from undrift.core.records.types import Array
 
 CHOICES = ("largest", "smallest", "random")
 MEASURES = ("normalized", "raw")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from undrift.blocks.drift.scaffold import Variates
 from undrift.blocks.momentum.adaptive import AdaptiveMomentum, Blend
 from undrift.blocks.perturbation.sam import radius
-from undrift.core.block import Needs, Perturbation
-from undrift.core.vector import Vector, unit
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Needs, Perturbation
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Vector, unit
 
 
 class _Path:

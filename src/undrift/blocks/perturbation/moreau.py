@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from undrift.blocks.spectral.filters import Filters
-from undrift.core.block import Perturbation
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Layout, Vector
 
 
 class Point(NamedTuple):

@@ -8,9 +8,9 @@ from torch.nn.functional import kl_div, log_softmax, normalize, softmax
 
 from undrift.blocks.personalization.part import Part, check, mask
 from undrift.blocks.perturbation.sam import radius
-from undrift.core.block import Perturbation
-from undrift.core.vector import Vector, unit
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Vector, unit
 
 
 @dataclass(frozen=True)

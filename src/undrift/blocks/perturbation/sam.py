@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.core.block import Perturbation
-from undrift.core.vector import Vector, unit
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Vector, unit
 
 
 def radius(name: str, rho: float) -> None:

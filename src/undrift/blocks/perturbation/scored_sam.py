@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from undrift.blocks.perturbation.sam import SAM, _First, radius
 from undrift.blocks.score import Compass, Scored, Scoring
-from undrift.core.block import Perturbation
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.perturbation.sam import radius
-from undrift.core.block import Perturbation
-from undrift.core.vector import Vector, unit
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector, unit
 
 
 class Old(NamedTuple):

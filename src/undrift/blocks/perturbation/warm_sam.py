@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.warming import Warming
-from undrift.core.block import Perturbation
-from undrift.core.vector import Vector
-from undrift.core.view import End, Start, Step
+from undrift.core.method.block import Perturbation
+from undrift.core.method.view import End, Start, Step
+from undrift.core.model.flat_model import Vector
 
 
 class _Warmed(NamedTuple):

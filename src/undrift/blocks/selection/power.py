@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from undrift.core.selection import Candidates, Selection
+from undrift.core.method.selection import Candidates, Selection
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.server_optimizer.heavy_ball import rate
-from undrift.core.block import ServerOptimizer
-from undrift.core.vector import Vector
+from undrift.core.method.block import ServerOptimizer
+from undrift.core.model.flat_model import Vector
 
 
 class Moments(NamedTuple):

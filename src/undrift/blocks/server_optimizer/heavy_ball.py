@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from undrift.core.block import ServerOptimizer
-from undrift.core.defaults import Average
-from undrift.core.vector import Vector
+from undrift.core.method.block import ServerOptimizer
+from undrift.core.method.defaults import Average
+from undrift.core.model.flat_model import Vector
 
 __all__ = ["Average", "HeavyBall", "Velocity", "rate"]
 

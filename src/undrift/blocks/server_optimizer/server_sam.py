@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.warming import Warming
-from undrift.core.block import ServerOptimizer
-from undrift.core.types import Cohort, Summed
-from undrift.core.vector import Vector, unit
+from undrift.core.method.block import ServerOptimizer
+from undrift.core.model.flat_model import Vector, unit
+from undrift.core.records.types import Cohort, Summed
 
 
 class Uphill(NamedTuple):

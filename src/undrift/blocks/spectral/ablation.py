@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from undrift.blocks.spectral.filter import Filter
 from undrift.blocks.spectral.fourier import _Share, high_pass
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.blocks.spectral.filter import Filter
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
 
 OVER = ("inputs", "outputs", "positions", "maps")
 """What `center` can take a mean over."""

@@ -17,7 +17,7 @@ from torch.nn.functional import conv1d, pad
 
 from undrift.blocks.spectral.circulant import Circulant, smooth_length
 from undrift.blocks.spectral.filter import Filter, fraction
-from undrift.core.vector import double
+from undrift.core.model.flat_model import double
 
 WINDOW, SIGMA = 1.2067, 0.3748
 """The window and the standard deviation that match `high_pass(r)`, times r."""

@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Generator, Tensor
 
-from undrift.core.vector import Layout, Vector
-from undrift.util.kinds import check_own_kinds, kinds_checked
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.util.naming.kinds import check_own_kinds, kinds_checked
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,9 +6,9 @@ import torch
 from torch import Generator
 
 from undrift.blocks.spectral.filter import Filter
-from undrift.core.block import Needs, Spectral
-from undrift.core.vector import Layout, Vector
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Needs, Spectral
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Layout, Vector
 
 
 @dataclass

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from undrift.blocks.spectral.filter import Filter, fraction
 from undrift.blocks.spectral.fourier import high_pass
-from undrift.core.vector import Layout, Vector
+from undrift.core.model.flat_model import Layout, Vector
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,10 +10,10 @@ from torch.nn.functional import unfold
 
 from undrift.blocks.spectral.center import center as means_over
 from undrift.blocks.spectral.center import remove_means
-from undrift.core.block import Spectral
-from undrift.core.modules import plain_name
-from undrift.core.vector import Vector
-from undrift.core.view import Start, Step
+from undrift.core.method.block import Spectral
+from undrift.core.method.view import Start, Step
+from undrift.core.model.flat_model import Vector
+from undrift.core.model.modules import plain_name
 
 OVER = ("inputs", "positions", "maps")
 """Means that can be removed before."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from undrift.data.arrays.images import need
 from undrift.data.distortion.tools import Draws, Pixels, blur, each, read
-from undrift.data.images import need
 
 
 def brightness(x: Pixels, _: Draws, more: float) -> Pixels:

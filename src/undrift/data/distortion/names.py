@@ -1,7 +1,7 @@
 """Names of corruptions, one or several in a text, and which images they can be applied to."""
 
 from undrift.data.distortion.kinds import KINDS, STANDARD
-from undrift.util.names import suggest
+from undrift.util.naming.names import suggest
 
 GROUPS = {"standard": STANDARD, "all": tuple(KINDS)}
 """Names for several types."""

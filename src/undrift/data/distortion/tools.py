@@ -8,7 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from undrift.data.images import need
+from undrift.data.arrays.images import need
 
 Images = NDArray[np.uint8]
 Pixels = NDArray[np.float32]  # images x channels x rows x columns, in [0, 1]

@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 
-from undrift.core.types import Broadcast
-from undrift.engine.arguments import whole_number
-from undrift.engine.backend import DiskBackend
-from undrift.engine.flower.client_app import build_app
-from undrift.engine.flower.orders import Orders
-from undrift.engine.flower.receive import LATE, receive
+from undrift.core.records.types import Broadcast
+from undrift.engine.flower.node.client_app import build_app
 from undrift.engine.flower.records import Answer
-from undrift.engine.flower.roster import Roster
-from undrift.engine.job import Job
-from undrift.engine.partial import Partial
-from undrift.engine.plan import check_kind, check_shares
+from undrift.engine.flower.server.orders import Orders
+from undrift.engine.flower.server.receive import LATE, receive
+from undrift.engine.flower.server.roster import Roster
+from undrift.engine.round.arguments import whole_number
+from undrift.engine.round.backend import DiskBackend
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.partial_sum import Partial
+from undrift.engine.worker.worker_plan import check_kind, check_shares
 
 try:
     from flwr.app import Context

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.types import Local
-from undrift.core.wire import WireError
-from undrift.core.work import portable
+from undrift.core.local.amounts import portable
+from undrift.core.records.types import Local
+from undrift.core.server.wire import WireError
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict

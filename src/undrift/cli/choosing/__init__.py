@@ -1,0 +1,1 @@
+"""Commands before a run: list, show, advise, partition, doctor, new."""

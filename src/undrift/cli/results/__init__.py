@@ -1,0 +1,1 @@
+"""Commands that read runs: status, lens, report, export, verify."""

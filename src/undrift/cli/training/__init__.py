@@ -1,0 +1,1 @@
+"""Commands that train: run, compare, tune, paper, plan, demo."""

@@ -1,0 +1,165 @@
+"""Comparisons and tuning: `undrift compare` and `undrift tune`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from undrift.cli.app import app, reported, stoppable
+from undrift.cli.names import check_spelling, completing, methods
+from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.cli.training.run import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
+from undrift.util.storage.jsonable import to_json
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the runs; an existing one is resumed.")]
+
+
+@app.command("compare")
+def compare_methods(
+    file: Annotated[Path, typer.Argument(help="A TOML file with methods, seeds and settings.")],
+    out: Out = None,
+    preset: Preset = None,
+    precision: PrecisionName = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="accuracy or cost. Repeatable; default: as in FILE.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare methods over seeds and settings, and print the table.
+
+    Finished runs are not run again: after a crash, or with more methods or
+    seeds in the file, the same command resumes. A run that fails does not
+    stop the others; the exit code is then 1.
+
+    Example: undrift compare examples/compare-fashion.toml --engine ray
+    """
+    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.tables import show_comparison
+    from undrift.runs.folder.files import RunError
+    from undrift.runs.settings.schema import merged, read_toml
+    from undrift.studies.compare import Comparison, compare
+
+    with reported("compare", RunError):
+        values = merged(_based(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
+        comparison = Comparison.build(values, str(file))
+        folder = out or Path("runs") / file.stem
+        given = placed(engine, workers, device, gpus, deterministic)
+        trials = comparison.trials(given)
+        check_workers(workers, *(trial.config.engine.name for trial in trials))
+        with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
+            table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
+    if as_json:
+        typer.echo(to_json(table))
+    else:
+        show_comparison(table, comparison.table.columns, folder)
+    for failure in table["failures"]:
+        typer.echo(f"undrift compare: {failure['run']}: {failure['error']}", err=True)
+    if table["failures"]:
+        raise typer.Exit(1)
+
+
+@app.command("tune")
+def tune_method(
+    what: Annotated[
+        str,
+        typer.Argument(help="A method's name, or a TOML file with all settings.", autocompletion=completing(methods)),
+    ],
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="Values to try: lr=0.01,0.05,0.1, and optionally one argument: rho=0.01,0.1. Repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Settings of a run, as for undrift run.")
+    ] = None,
+    data: Data = None,
+    partition: Partition = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds of each trial.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Seed of every random choice. Repeatable: a point's score is the mean over the seeds."),
+    ] = None,
+    preset: Preset = None,
+    precision: PrecisionName = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5). Repeatable."),
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Score a trial by its best or its last round.")] = None,
+    widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; default 6.")] = None,
+    out: Out = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tune the learning rate, and optionally one argument of a method.
+
+    While its best point is on an edge, the grid is widened, at most 6 times.
+    Trials are scored on examples held out from every client; a task of your own
+    without client tests on its test data.
+
+    Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
+    """
+    with reported("tune"):
+        check_spelling(None if what.endswith(".toml") else what, data)
+    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.tables import show_grid
+    from undrift.runs.folder.checkpoint import CheckpointError
+    from undrift.runs.folder.files import RunError
+    from undrift.runs.settings.schema import merged, read_toml
+    from undrift.studies.tune import Tuning, tune
+
+    with reported("tune", RunError, CheckpointError):
+        file = Path(what) if what.endswith(".toml") else None
+        values: dict[str, Any] = read_toml(file) if file else {"method": what}
+        given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}
+        chosen = settings(setting or [])
+        if "method" in chosen:
+            raise ValueError(f"--set method={chosen['method']}: it comes from {what}, the first argument; leave it out")
+        base = merged(merged(read_toml(config) if config else {}, given), chosen)
+        fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
+        fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
+        base.pop("method", None)
+        engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
+        tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)
+        folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
+        first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
+        check_workers(workers, first.engine.name)
+        with stoppable("the same command"), Progress(None) as progress:
+            summary = tune(tuning, folder, Watching(progress, first, folder).tuning)
+    if as_json:
+        typer.echo(to_json(summary))
+    else:
+        show_grid(summary, tuning, folder)
+
+
+def _based(values: dict[str, Any], preset: str | None, precision: str | None) -> dict[str, Any]:
+    """A comparison or a tuning with the preset and the precision of flags in its base."""
+    from undrift.runs.settings.schema import merged
+
+    base = values.get("base", {})
+    if not isinstance(base, dict):
+        return values
+    return {
+        **values,
+        "base": merged(with_preset(base, preset), {"local": {"precision": precision}} if precision else {}),
+    }
+
+
+def _grid(texts: list[str]) -> dict[str, Any]:
+    """`NAME=V1,V2,...` texts as axes."""
+    axes: dict[str, Any] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"--grid {text}: write NAME=V1,V2,..., for example --grid lr=0.05,0.1")
+        axes |= settings([f"grid.{name}=[{values}]"])["grid"]
+    return axes

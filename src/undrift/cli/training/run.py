@@ -1,0 +1,296 @@
+"""Runs: `undrift run` and `undrift resume`."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from undrift.cli import names
+from undrift.cli.app import app, plainly, reported, stoppable
+from undrift.cli.names import PARTITIONS, completing, methods, models
+from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.util.shell import as_argument
+from undrift.util.storage.jsonable import to_json
+
+if TYPE_CHECKING:
+    from undrift.runs import Outcome
+
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="digits, cifar10, ... (see undrift doctor), a path, or package.module:function.",
+        autocompletion=completing(names.data_sets),
+    ),
+]
+Partition = Annotated[
+    str | None,
+    typer.Option(
+        help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
+        autocompletion=completing(PARTITIONS),
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(help="Use a paper's values: papers, fedfft, fedfsa, ...; other settings override them."),
+]
+PrecisionName = Annotated[
+    str | None, typer.Option(help="Precision of the clients' forward and backward passes.", metavar="[fp32|bf16|fp16]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as JSON.")]
+
+
+@app.command()
+def run(
+    method: Annotated[
+        str | None,
+        typer.Argument(
+            help="A name from undrift list, a composition of blocks, or your own.", autocompletion=completing(methods)
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A TOML file with settings; options override it.")
+    ] = None,
+    data: Data = None,
+    partition: Partition = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="Your own task instead of data: package.module:function; set its arguments with --set task.NAME=."
+        ),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Number of clients.")] = None,
+    cohort: Annotated[
+        str | None, typer.Option(help="Clients per round: a number (10) or a share of all clients (0.1).")
+    ] = None,
+    probability: Annotated[
+        float | None, typer.Option(help="Instead of a cohort: each client takes part with this probability.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    model: Model = None,
+    init: Annotated[
+        str | None, typer.Option(help="Initial weights: a .safetensors or .pt file, a run, or package.module:object.")
+    ] = None,
+    frozen: Annotated[
+        list[str] | None,
+        typer.Option(help="Parameters that are not trained: a pattern such as 'features.*'. Repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
+    preset: Preset = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
+    epochs: Annotated[
+        str | None,
+        typer.Option(help="Passes over a client's data in a round: 5, 0.5, uniform:1-5, mypackage.work:f."),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
+    precision: PrecisionName = None,
+    target: Annotated[
+        list[float] | None,
+        typer.Option(help="Accuracy (or metric) to reach; the summary reports the first round that does. Repeatable."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting (proxy=200, local.decay=1) or an argument of the method (rho=0.05). Repeatable."
+        ),
+    ] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run, new or empty; default runs/...")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a method and store everything about the run in a folder.
+
+    The folder contains the settings, one row of numbers per round, checkpoints
+    and the final model; undrift resume continues the run after a crash.
+
+    Example: undrift run fedavg --data fashion-mnist --partition dirichlet:0.1
+    """
+    with reported("run"):
+        names.check_spelling(method, data, model)
+    given = {
+        "method": method,
+        "data": data,
+        "partition": partition,
+        "task": task,
+        "clients": clients,
+        "cohort": None if cohort is None else _value(cohort),
+        "probability": probability,
+        "rounds": rounds,
+        "model": model,
+        "init": init,
+        "frozen": frozen or None,
+        "seed": seed,
+        "target": target[0] if target and len(target) == 1 else target or None,
+        "local": {
+            "lr": lr,
+            "epochs": None if epochs is None else _value(epochs),
+            "batch_size": batch_size,
+            "precision": precision,
+        },
+        "engine": placed(engine, workers, device, gpus, deterministic),
+    }
+    from undrift.cli.progress import Progress
+    from undrift.runs import Config, start
+    from undrift.runs.folder.checkpoint import CheckpointError
+    from undrift.runs.folder.files import RunError
+    from undrift.runs.settings.schema import merged, read_toml
+
+    with reported("run", RunError, CheckpointError):
+        values = with_preset(read_toml(config) if config else {}, preset)
+        built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
+        folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
+        check_workers(workers, built.engine.name)
+        with stoppable(f"undrift resume {as_argument(folder)}", folder), Progress(built.rounds) as progress:
+            outcome = start(built, folder, progress.of(built, folder))
+    _print_outcome(outcome, as_json)
+
+
+@app.command("resume")
+def resume_run(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    rounds: Annotated[int | None, typer.Option(help="Total number of rounds; default that of the run.")] = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    device: Device = None,
+    gpus: Gpus = None,
+    deterministic: Deterministic = None,
+    as_json: AsJson = False,
+) -> None:
+    """Resume a run from its last intact checkpoint, bit for bit.
+
+    Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
+    """
+    from undrift.cli.progress import Progress
+    from undrift.runs import Config, resume
+    from undrift.runs.folder.checkpoint import CheckpointError
+    from undrift.runs.folder.files import RunError, check_run
+    from undrift.runs.folder.provenance import check_references
+
+    given = {"rounds": rounds, **placed(engine, workers, device, gpus, deterministic)}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    again = f"undrift resume {as_argument(folder)}"
+    with reported("resume", RunError, CheckpointError), plainly("resume"), stoppable(again):
+        check_run(folder)
+        check_references(folder)
+        config = Config.read(folder / "config.toml")
+        check_workers(workers, engine or config.engine.name)
+        with Progress(None) as progress:
+            outcome = resume(folder, progress.of(config, folder), **changes)
+    if not outcome.trained:
+        done = outcome.summary["rounds"]
+        typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {again} --rounds {2 * done}", err=True)
+    _print_outcome(outcome, as_json)
+
+
+def with_preset(values: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+    """Settings of a run with the preset of a flag, which replaces a preset of the file."""
+    if preset is None:
+        return dict(values)
+    local = values.get("local")
+    kept = {"local": {key: x for key, x in local.items() if key != "preset"}} if isinstance(local, Mapping) else {}
+    return {**values, **kept, "preset": preset}
+
+
+def settings(texts: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as settings.
+
+    `table.key` sets a key of a table. `key` sets a key without a table, such as `clients`, or else an argument of the
+    method; an argument with the name of such a key is written `arguments.key`.
+    """
+    from undrift.runs.settings.config import Config
+    from undrift.runs.settings.schema import merged
+
+    out: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
+        table, _, name = key.rpartition(".")
+        own = not table and name in (*Config.model_fields, *Config.shorthands)
+        out = merged(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
+    return out
+
+
+def _value(text: str) -> Any:
+    """A value parsed as TOML, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def slug(text: str) -> str:
+    """A text as part of a folder's name: "scaffold + sam(rho=0.05)" becomes scaffold-sam-rho-0.05."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text)[:80].strip("-.") or "run"
+
+
+def _free(root: Path, name: str) -> Path:
+    """A folder that does not exist yet."""
+    path, count = root / name, 1
+    while path.exists():
+        count += 1
+        path = root / f"{name}-{count}"
+    return path
+
+
+def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
+    """Print the result in a few lines, first the metric by which the run is judged; or as JSON."""
+    from undrift.runs.folder.files import read_init
+    from undrift.runs.folder.judge import GLOBAL, judge_of
+    from undrift.runs.folder.verify import head_of
+    from undrift.studies.cost_to_target import best_of
+
+    summary, head = outcome.summary, head_of(outcome.folder)
+    if as_json:
+        typer.echo(to_json({"folder": str(outcome.folder), "audit": head, **summary}))
+        return
+    if (begun := read_init(outcome.folder)) is not None:
+        left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""
+        typer.echo(f"started from {begun['init']}: {begun['taken']} of {begun['tensors']} tensors{left}")
+    judge, top = judge_of(summary), best_of(summary)
+    best = "" if top is None else f" (best {judge.text(top)} in round {summary['best_round']})"
+    metric, personal = judge.metric, f"personal_{judge.metric}"
+    if personal in summary:
+        typer.echo(
+            f"personal {metric.words} {metric.text(summary[personal])}{best if judge.personal else ''}, "
+            f"worst tenth of clients {metric.text(summary['personal_worst_tenth'])}"
+        )
+    if metric in summary:
+        own = f"client_{metric}" in summary
+        typer.echo(
+            f"{'global model: ' if judge.personal else ''}{metric.words} {metric.text(summary[metric])}"
+            f"{'' if judge.personal else best}"
+            + (f", clients {metric.text(summary[f'client_{metric}'])}" if own else "")
+            + (f", worst tenth of clients {metric.text(summary['client_worst_tenth'])}" if own else "")
+        )
+    if metric != GLOBAL and not judge.personal and metric not in summary and top is not None:
+        typer.echo(f"{metric.words}: best {judge.text(top)} in round {summary['best_round']}")
+    if "clean_accuracy" in summary:
+        types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
+        worst = min(types, key=lambda name: types[name])
+        typer.echo(
+            f"this is the mean over {len(types)} types of corruption, worst {worst.removeprefix('accuracy/')} "
+            f"{types[worst]:.2%}; without corruption {summary['clean_accuracy']:.2%}"
+        )
+    several = isinstance(summary["target"], list)
+    targets, reached = ([x] if not several else x for x in (summary["target"], summary["rounds_to_target"]))
+    for target, round in zip(targets, reached, strict=True):
+        if target is not None:
+            typer.echo(f"target {judge.text(target)}: " + (f"in round {round}" if round else "not reached"))
+    spent = summary["seconds"] + summary["evaluate_seconds"]
+    tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
+    typer.echo(
+        f"{summary['rounds']} rounds in {spent:.0f} s{tests}, {summary['bytes_up'] / 1e6:.0f} MB up, "
+        f"{summary['bytes_down'] / 1e6:.0f} MB down, {summary['gradients']} gradients"
+    )
+    typer.echo(f"{outcome.folder}  sha256 {outcome.sha256[:16]}" + (f"  audit {head[:16]}" if head else ""))

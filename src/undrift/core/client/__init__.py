@@ -1,0 +1,1 @@
+"""The local loop and a client's visit."""

@@ -1,0 +1,1 @@
+"""The hooks, the views, the kinds of block and the record of slots."""

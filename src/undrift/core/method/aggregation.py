@@ -1,0 +1,300 @@
+"""How uploads become one displacement: the two kinds of aggregation rule, each the owner of what it accumulates.
+
+A rule opens its accumulator on every worker and on the server, and nobody else asks which kind it is: it takes uploads
+in, merges with another worker's, travels as named tensors, and closes into the displacement of the round.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Self, cast
+
+import torch
+from torch import Tensor
+
+from undrift.core.method.block import Block
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.exact_sum import ExactSum, NamedSums
+from undrift.core.records.place import home
+from undrift.core.records.types import ClientT, Cohort, SentT, ServerT, StateT, Upload, UpT, WeightedSums
+
+Read = Callable[[Mapping[str, Tensor]], Upload]
+"""Makes an upload of its named tensors."""
+
+Write = Callable[[Upload], dict[str, Tensor]]
+"""Takes an upload apart into named tensors."""
+
+
+class Accumulator(ABC, Generic[ServerT, UpT]):
+    """The uploads of a round as one aggregation rule needs them.
+
+    Args:
+        unweighted: whether other blocks need the unweighted sum of the displacements.
+    """
+
+    def __init__(self, unweighted: bool) -> None:
+        self.unweighted = unweighted
+        self.sums = NamedSums()
+
+    @property
+    def uploads(self) -> Sequence[Upload]:
+        """The uploads held apart, if any."""
+        return ()
+
+    @abstractmethod
+    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+        """Take in an upload that passed the gate; nothing of it is kept that the sender may overwrite."""
+
+    def merge(self, other: Self) -> None:
+        """Add what another worker holds."""
+        self.sums.merge(other.sums)
+
+    @abstractmethod
+    def sizes(self, size: int) -> dict[str, int]:
+        """The names and lengths of the sums that one upload or more give, for a model of a size."""
+
+    def holds(self, clients: Sequence[int]) -> bool:
+        """Whether what is held apart is of these clients, once each."""
+        return True
+
+    def room(self, clients: int) -> int:
+        """How many uploads its form on the wire may hold, of so many clients."""
+        return 0
+
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+        """Its form on the wire, with packed sums or plain ones."""
+        return self.sums.flatten(packed)
+
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
+        """Fill this accumulator, empty so far, with what `flatten` gave elsewhere; KeyError if a sum is missing."""
+        self.sums.restore(tensors, self.sizes(size), packed)
+
+    def shares(self, weight: float, clients: int) -> dict[str, float]:
+        """The sums of displacements by name, and the sum of the magnitudes with which they enter each."""
+        return {"sum": float(clients)} if "sum" in self.sums.sums else {}
+
+    @abstractmethod
+    def unweighted_sum(self) -> Tensor:
+        """The unweighted sum of the displacements, if it was requested."""
+
+    @abstractmethod
+    def mean_norm(self, weight: float) -> float:
+        """The norm of the weighted mean of the displacements, from the sum of the weights, which is not zero."""
+
+    @abstractmethod
+    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
+        """The displacement of the round, and what the rule then keeps on the server.
+
+        Args:
+            weight: the sum of the weights.
+            up: the unweighted sum of the rule's own uploads.
+            gathered: the round.
+        """
+
+
+class SumAccumulator(Accumulator[ServerT, UpT]):
+    """Weighted sums: as large for ten thousand clients as for one."""
+
+    def __init__(self, rule: "Summing[ServerT, Any, Any, UpT, Any]", unweighted: bool) -> None:
+        super().__init__(unweighted)
+        self.rule = rule
+
+    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+        """Add the displacement, once for every sum."""
+        self.sums.add("delta", upload.delta, weight)
+        for name, extra in self.rule.weights(upload, up).items():
+            self.sums.add(f"extra.{name}", upload.delta, extra)
+            self.sums.add(f"weights.{name}", torch.tensor([extra], dtype=torch.float64))
+        if self.unweighted and not self.rule.equal_weights:
+            self.sums.add("sum", upload.delta)
+
+    def sizes(self, size: int) -> dict[str, int]:
+        """The weighted sum, the rule's further ones, and the unweighted one where it is another."""
+        sizes = {"delta": size}
+        for name in self.rule.extra:
+            sizes |= {f"extra.{name}": size, f"weights.{name}": 1}
+        return sizes | ({"sum": size} if self.unweighted and not self.rule.equal_weights else {})
+
+    def shares(self, weight: float, clients: int) -> dict[str, float]:
+        """Further weights are taken to have one sign."""
+        extra = {f"extra.{name}": abs(self.sums.number(f"weights.{name}")) for name in self.rule.extra}
+        return super().shares(weight, clients) | {"delta": weight} | extra
+
+    def unweighted_sum(self) -> Tensor:
+        """With equal weights, the weighted sum itself."""
+        return self.sums.value("delta" if self.rule.equal_weights else "sum")
+
+    def mean_norm(self, weight: float) -> float:
+        """From the weighted sum."""
+        return float(torch.linalg.vector_norm(self.sums.value("delta"))) / weight
+
+    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
+        """The rule's mean of the sums, rounded once to double precision."""
+        sums = WeightedSums(
+            delta=self.sums.value("delta"),
+            weight=weight,
+            extra={name: self.sums.value(f"extra.{name}") for name in self.rule.extra},
+            weights={name: self.sums.number(f"weights.{name}") for name in self.rule.extra},
+            up=up,
+        )
+        return self.rule.mean(sums, gathered.cohort), gathered.server
+
+
+class GatherAccumulator(Accumulator[ServerT, UpT]):
+    """Every upload apart."""
+
+    def __init__(self, rule: "Gathering[ServerT, Any, Any, UpT, Any]", unweighted: bool) -> None:
+        super().__init__(unweighted)
+        self.rule = rule
+        self.entries: list[tuple[Upload, UpT]] = []
+
+    @property
+    def uploads(self) -> Sequence[Upload]:
+        """All uploads, as they came."""
+        return [upload for upload, _ in self.entries]
+
+    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+        """Keep a copy on the host: a worker writes the displacement of its next client over this one."""
+        kept = home(upload)
+        kept = replace(kept, delta=kept.delta.clone()) if kept.delta is upload.delta else kept
+        self.entries.append((kept, home(up)))
+        if self.unweighted:
+            self.sums.add("sum", upload.delta)
+
+    def merge(self, other: Self) -> None:
+        """Add another worker's uploads."""
+        super().merge(other)
+        self.entries.extend(other.entries)
+
+    def sizes(self, size: int) -> dict[str, int]:
+        """Only the unweighted sum, if it was requested."""
+        return {"sum": size} if self.unweighted else {}
+
+    def holds(self, clients: Sequence[int]) -> bool:
+        """Whether there is one upload of each of these clients."""
+        return sorted(upload.client for upload in self.uploads) == sorted(clients)
+
+    def room(self, clients: int) -> int:
+        """One upload for each."""
+        return clients
+
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+        """The sums, and the uploads numbered."""
+        out = super().flatten(write, packed)
+        for i, upload in enumerate(self.uploads):
+            out.update({f"upload{i}/{name}": x for name, x in write(upload).items()})
+        return out
+
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> None:
+        """The sums, and every upload."""
+        super().restore(tensors, size, read, packed)
+        numbered: dict[str, dict[str, Tensor]] = {}
+        for name, x in tensors.items():
+            prefix, _, rest = name.partition("/")
+            if prefix.startswith("upload"):
+                numbered.setdefault(prefix, {})[rest] = x
+        self.entries += [(one, cast(UpT, one.parts.get("aggregation"))) for one in map(read, numbered.values())]
+
+    def unweighted_sum(self) -> Tensor:
+        """Summed beside the uploads."""
+        return self.sums.value("sum")
+
+    def mean_norm(self, weight: float) -> float:
+        """From all uploads."""
+        total = ExactSum(len(self.entries[0][0].delta))
+        for upload, up in self.entries:
+            total.add(upload.delta, self.rule.weigh(upload, up))
+        return float(torch.linalg.vector_norm(total.value())) / weight
+
+    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
+        """The rule's own way, over the uploads sorted by client."""
+        entries = sorted(self.entries, key=lambda entry: entry[0].client)
+        return self.rule.gather([upload for upload, _ in entries], [own for _, own in entries], gathered)
+
+
+@dataclass(frozen=True)
+class Aggregation(Block[ServerT, ClientT, SentT, UpT, StateT]):
+    """How uploads become one displacement: `Summing` or `Gathering`."""
+
+    home = "aggregation"
+    guards: ClassVar[bool] = False
+    """Whether it limits what one bad upload does to the model, which other blocks may undo: `Algorithm.unprotected`."""
+
+    def weigh(self, upload: Upload, up: UpT) -> float:
+        """The weight of an upload: finite, not negative, known to the client itself; `up` is the rule's own part.
+
+        It also weighs running statistics. Weighted sums resolve 2^-60: keep weights near one.
+        """
+        return 1.0
+
+    def weights(self, upload: Upload, up: UpT) -> Mapping[str, float]:
+        """The weights of an upload in further sums, by name: finite; of one sign for runs with a `bound`."""
+        return {}
+
+    def check(self, up: UpT, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+        """Raise a `ValueError` if an upload's own part and weights cannot be honest, or their sums over several.
+
+        Only what is true of every sum of honest uploads may be asked, for example that a number is not negative.
+        """
+
+    def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
+        """An empty accumulator, with the unweighted sum of the displacements if other blocks need it."""
+        raise NotImplementedError(f"{type(self).__name__}: derive a rule from Summing or Gathering")
+
+
+@dataclass(frozen=True)
+class Summing(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
+    """A rule that needs sums only, as secure aggregation gives them. This base weighs all uploads alike."""
+
+    equal_weights: ClassVar[bool] = False
+    """Whether every weight is one, so that the weighted sum is the unweighted one."""
+    extra: ClassVar[tuple[str, ...]] = ()
+    """Names of further weighted sums of the displacements, beside that by `weigh`: the keys of `weights`."""
+
+    def mean(self, sums: WeightedSums[UpT], cohort: Cohort) -> Vector:
+        """The displacement of the round from the sums."""
+        # Every weight may be zero (no client deserves any): the model then stays where it is.
+        return sums.delta.div_(sums.weight or 1.0)  # in place: a new vector of doubles is twice the model
+
+    def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
+        """Sums."""
+        return SumAccumulator(self, unweighted)
+
+
+@dataclass(frozen=True)
+class Gathering(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
+    """A rule that needs every upload of a round at once."""
+
+    def gather(
+        self, uploads: Sequence[Upload], ups: Sequence[UpT], gathered: Gathered[ServerT]
+    ) -> tuple[Vector, ServerT]:
+        """The displacement of the round, and what the block then keeps on the server.
+
+        Args:
+            uploads: all uploads, sorted by client.
+            ups: the rule's own part of each.
+            gathered: the round.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gathers and must implement gather()")
+
+    def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
+        """A list."""
+        return GatherAccumulator(self, unweighted)
+
+
+@dataclass(frozen=True)
+class Robust(Gathering[ServerT, ClientT, SentT, UpT, StateT]):
+    """A rule that needs the uploads alone, and bears with some that are bad."""
+
+    guards = True
+
+    def combine(self, uploads: Sequence[Upload]) -> Vector:
+        """The displacement of the round from all uploads, sorted by client."""
+        raise NotImplementedError(f"{type(self).__name__} is robust and must implement combine()")
+
+    def gather(
+        self, uploads: Sequence[Upload], ups: Sequence[UpT], gathered: Gathered[ServerT]
+    ) -> tuple[Vector, ServerT]:
+        """Combine them; nothing is kept."""
+        return self.combine(uploads), gathered.server

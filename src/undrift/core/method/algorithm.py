@@ -1,0 +1,276 @@
+"""A method as a frozen record of slots, and what follows from it: its state, its traffic, its capabilities."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from undrift.core.method.aggregation import Aggregation, Gathering
+from undrift.core.method.block import (
+    AnyBlock,
+    Correction,
+    LocalOptimizer,
+    Needs,
+    Objective,
+    Personalization,
+    Perturbation,
+    ServerOptimizer,
+    Spectral,
+)
+from undrift.core.method.defaults import Average, ByExamples
+from undrift.core.method.selection import Selection
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.records.types import ClientState, Declared, Local, Parts, kinds
+from undrift.util.display.html import html_table
+
+SLOTS: Mapping[str, type[AnyBlock]] = {
+    "perturbation": Perturbation,
+    "spectral": Spectral,
+    "drift": Correction,
+    "momentum": Correction,
+    "objective": Objective,
+    "local_optimizer": LocalOptimizer,
+    "aggregation": Aggregation,
+    "server_optimizer": ServerOptimizer,
+    "personalization": Personalization,
+    "selection": Selection,
+}
+"""The slots and the kind of block each holds, in the order of a round; the selection is that of the next one."""
+
+
+@dataclass(frozen=True, repr=False)
+class Algorithm:
+    """A federated method: one block in each slot. Left empty it is FedAvg.
+
+    Vary a part with `dataclasses.replace`; the `repr` is the configuration.
+
+    Args:
+        perturbation: where the gradient is taken.
+        spectral: filters on the perturbation and on the data gradient.
+        drift: a correction against client drift.
+        momentum: a momentum, applied after the correction.
+        objective: a term added to the clients' loss.
+        local_optimizer: how clients move along the result; plain SGD, or with moments.
+        aggregation: how uploads are weighed.
+        server_optimizer: what the server does with the result.
+        personalization: which part of the model is shared.
+        selection: which clients take part.
+    """
+
+    perturbation: Perturbation[Any, Any, Any, Any, Any] = Perturbation()
+    spectral: Spectral[Any, Any, Any, Any, Any] = Spectral()
+    drift: Correction[Any, Any, Any, Any, Any] = Correction()
+    momentum: Correction[Any, Any, Any, Any, Any] = Correction()
+    objective: Objective[Any, Any, Any, Any, Any] = Objective()
+    local_optimizer: LocalOptimizer[Any, Any, Any, Any, Any] = LocalOptimizer()
+    aggregation: Aggregation[Any, Any, Any, Any, Any] = ByExamples()
+    server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
+    personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
+    selection: Selection[Any, Any, Any, Any, Any] = Selection()
+
+    def __post_init__(self) -> None:
+        for slot, block in self.slots():
+            _fits(slot, block)
+            _declares_sizes(slot, block)
+        for slot, block in self.slots():
+            for other, needed in block.needs.slots.items():
+                if not isinstance(getattr(self, other), needed):
+                    raise TypeError(
+                        f"{slot}={type(block).__name__} reads the state of the {other} slot and needs "
+                        f"{other}={needed.__name__}(...); found {self._name(other)}"
+                    )
+            for other in block.needs.filled:
+                if not self.fills(other):
+                    raise TypeError(f"{slot}={block!r} needs a block in the {other} slot; found none. {block.hint()}")
+            self._accepts_optimizer(slot, block.needs)
+            reason = block.refuses({name: other for name, other in self.slots() if name != slot})
+            if reason:
+                raise TypeError(f"{slot}={block!r} {reason}")
+
+    def _accepts_optimizer(self, slot: str, needs: Needs) -> None:
+        """Reject a local optimizer with which a block would compute something else than its mathematics says."""
+        found = self.local_optimizer
+        for needed, reason, missing in (
+            ("plain SGD on the clients", needs.plain_sgd, not found.plain),
+            ("weight decay in the gradient", needs.coupled_decay, found.decoupled),
+            ("moments that the server does not average", needs.own_moments, found.Up is not None),
+        ):
+            if reason and missing:
+                raise TypeError(f"{slot}={self._name(slot)} needs {needed}, found {found!r}: {reason}")
+
+    def __repr__(self) -> str:
+        """The slots that differ from FedAvg."""
+        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"Algorithm({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """The slots that differ from FedAvg and what they cost, for notebooks."""
+        spent = cost(self)
+        traffic = f"traffic {spent.down} + {spent.up} models, {spent.gradients_per_step} gradients per step"
+        rows = list(spent.slots.items()) or [("every slot", "as in FedAvg")]
+        return html_table(("slot", "block"), rows, title="Algorithm", note=traffic)
+
+    def slots(self) -> tuple[tuple[str, AnyBlock], ...]:
+        """Every slot and its block, in the order of a round."""
+        return self._slots
+
+    @cached_property
+    def _slots(self) -> tuple[tuple[str, AnyBlock], ...]:
+        return tuple((f.name, getattr(self, f.name)) for f in fields(self))
+
+    def fills(self, slot: str) -> bool:
+        """Whether a slot holds more than the kind's empty base."""
+        return type(getattr(self, slot)) is not SLOTS[slot]
+
+    def _name(self, slot: str) -> str:
+        """The name of the block in a slot, for errors."""
+        return type(getattr(self, slot)).__name__ if self.fills(slot) else "none"
+
+    @cached_property
+    def needs(self) -> Needs:
+        """What its blocks need of the model and the data, together."""
+        all_needs = [block.needs for _, block in self.slots()]
+        models = [needs for needs in all_needs if needs.model]
+        return Needs(
+            model=models[0].model if models else "",
+            arguments=models[0].arguments if models else {},
+            labels=any(needs.labels for needs in all_needs),
+            proxy=any(needs.proxy for needs in all_needs),
+        )
+
+    @cached_property
+    def uses(self) -> frozenset[str]:
+        """The sums of displacements its blocks read besides the weighted mean."""
+        return frozenset().union(*(block.uses for _, block in self.slots()))
+
+    @cached_property
+    def unprotected(self) -> tuple[str, ...]:
+        """Slots whose blocks take every upload as it is although the aggregation guards against some; empty if not."""
+        if not self.aggregation.guards:
+            return ()
+        tensors = {slot: {"vector", "array"} & set(kinds(block.Up).values()) for slot, block in self.slots()}
+        takes = [slot for slot, block in self.slots() if block.uses or tensors[slot]]
+        return tuple(slot for slot in takes if slot != "aggregation")
+
+    @cached_property
+    def stateless(self) -> bool:
+        """Whether a client keeps nothing between its rounds."""
+        return all(block.Client is None for _, block in self.slots())
+
+    @cached_property
+    def personalized(self) -> bool:
+        """Whether clients are evaluated with models of their own."""
+        declared = any(block.personalizes for _, block in self.slots())
+        return declared or self.personalization.tuning > 0 or self._keeps_buffers
+
+    def keeps_buffers(self, local: Local) -> bool:
+        """Whether running statistics stay with each client."""
+        return local.buffers == "keep" or self._keeps_buffers
+
+    @cached_property
+    def _keeps_buffers(self) -> bool:
+        return any(block.keeps_buffers for _, block in self.slots())
+
+    def first(self, params: Vector) -> Parts:
+        """What the blocks keep on a client before its first round, in which it received `params`."""
+        return {slot: block.init_client(params) for slot, block in self.slots() if block.Client is not None}
+
+    def personal(self, params: Vector, state: ClientState | None, layout: Layout) -> Vector:
+        """The model a client is evaluated with: that of the first block which gives one.
+
+        Args:
+            params: the global model.
+            state: what the client keeps; None if it never took part.
+            layout: the names and shapes of its tensors.
+        """
+        parts = self.first(params) if state is None else state.parts
+        models = (block.personal(params, parts.get(slot), layout) for slot, block in self.slots())
+        return next(model for model in models if model is not None)
+
+
+def _fits(slot: str, block: object) -> None:
+    """Reject a block in a slot of another kind, and name the slot that takes it."""
+    kind = SLOTS[slot]
+    if isinstance(block, kind):
+        return
+    name = type(block).__name__
+    homes = [other for other, cls in SLOTS.items() if isinstance(block, cls)]
+    hint = (
+        f"{name} goes into {' or '.join(homes)}"
+        if homes
+        else f"{name} is not a block: derive it from undrift.core.{kind.__name__}"
+    )
+    raise TypeError(f"{slot} takes a {kind.__name__}, got {block!r}; {hint}")
+
+
+def _declares_sizes(slot: str, block: AnyBlock) -> None:
+    """Reject a block that uploads an array without a declared length, by which the gate checks uploads."""
+    for name, kind in kinds(block.Up).items():
+        if kind == "array" and name not in block.sizes():
+            raise TypeError(
+                f"{slot}={type(block).__name__}: {getattr(block.Up, '__name__', block.Up)}.{name} is an Array: declare "
+                f"its length in sizes(), for example return {{{name!r}: 10}}"
+            )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs, in multiples of the model, and what it can do; derived from its blocks' declarations.
+
+    Args:
+        slots: the blocks that differ from FedAvg, by slot.
+        down: what a client receives in a round.
+        up: what a client uploads in a round.
+        client_state: what a client keeps between its rounds.
+        server_state: what the server keeps, the model included.
+        gradients_per_step: gradient evaluations per local step.
+        stateless: clients keep nothing.
+        plain_sum: the server needs only sums of what clients compute by themselves, as secure aggregation gives.
+        gathers: the server holds every upload of a round at once.
+        candidates: how many clients download the model before the cohort is chosen from them; 0 if none does.
+    """
+
+    slots: dict[str, str]
+    down: int
+    up: int
+    client_state: int
+    server_state: int
+    gradients_per_step: int
+    stateless: bool
+    plain_sum: bool
+    gathers: bool
+    candidates: int = 0
+
+    @property
+    def kept(self) -> str:
+        """What a client keeps, as text: "<1" is a part of the model."""
+        return str(self.client_state) if self.client_state or self.stateless else "<1"
+
+    def row(self, name: str) -> dict[str, Any]:
+        """The cost as a flat record with the name of the algorithm."""
+        return {"name": name, **asdict(self)}
+
+
+def cost(algorithm: Algorithm) -> Cost:
+    """The cost and the capabilities of an algorithm."""
+    blocks = [block for _, block in algorithm.slots()]
+    empty = Algorithm()
+    changed = {slot: repr(block) for slot, block in algorithm.slots() if block != getattr(empty, slot)}
+    gathers = isinstance(algorithm.aggregation, Gathering)
+    return Cost(
+        slots=changed,
+        down=1 + sum(vectors(block.Sent) for block in blocks),
+        up=1 + sum(vectors(block.Up) for block in blocks),
+        client_state=sum(vectors(block.Client) for block in blocks),
+        server_state=1 + sum(vectors(block.Server) for block in blocks),
+        gradients_per_step=1 + sum(block.gradients for block in blocks),
+        stateless=algorithm.stateless,
+        plain_sum=not gathers,
+        gathers=gathers,
+        candidates=algorithm.selection.asked,
+    )
+
+
+def vectors(declared: Declared) -> int:
+    """How many vectors as long as the model a declared tree holds."""
+    return list(kinds(declared).values()).count("vector")

@@ -1,0 +1,36 @@
+"""The blocks of FedAvg: what an algorithm has in slots that are not filled."""
+
+from dataclasses import dataclass
+
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.block import ServerOptimizer
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import Upload
+
+
+@dataclass(frozen=True)
+class ByExamples(Summing):
+    """server:  delta = sum_i n_i delta_i / sum_i n_i, over the clients that took part"""
+
+    def weigh(self, upload: Upload, up: None) -> float:
+        """The number of examples."""
+        return float(upload.examples)
+
+
+@dataclass(frozen=True)
+class Average(ServerOptimizer):
+    """server:  w <- w + lr delta
+
+    Args:
+        lr: server learning rate; 1 makes w the mean of the clients' models.
+    """
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < float("inf"):
+            raise ValueError(f"Average: lr must be positive and finite, got {self.lr}")
+
+    def step(self, params: Vector, delta: Vector, server: None) -> tuple[Vector, None]:
+        """Move by the displacement."""
+        return params + self.lr * delta, None

@@ -1,0 +1,211 @@
+"""What a block may touch: frozen views of a client's visit and of a round on the server.
+
+The loop owns what changes. A block gets values and a view for the phase it is in: `Start` in `begin`, `Step` in the
+hooks of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.samples import Samples
+from undrift.core.records.report import Reported
+from undrift.core.records.types import Cohort, Local, ServerT, slope
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View(Samples):
+    """One client's visit in a round: what all phases share.
+
+    Args:
+        w0: the model the client started from.
+        layout: the names and shapes of its tensors.
+        round: the round.
+        lr: the learning rate of this round; in a step, of this step.
+        steps: how many local steps there are.
+        examples: how many examples the client has.
+        local: the settings all clients share.
+    """
+
+    w0: Vector
+    layout: Layout
+    round: int
+    lr: float
+    steps: int
+    examples: int
+    local: Local
+    _states: Mapping[str, object]
+    _label_counts: Callable[[], Tensor | None] | None = None
+
+    @property
+    def epoch_steps(self) -> int:
+        """How many steps one pass over the client's data takes; a visit may be shorter."""
+        return self.local.epoch_steps(self.examples)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """The number of examples in the batch of every step of the visit."""
+        return self.local.batch_sizes(self.examples, self.steps)
+
+    def peer(self, slot: str, kind: type[T]) -> T | None:
+        """What the block of another slot holds, if it is of this kind and has begun; declare it in `needs.reads`."""
+        state = self._states.get(slot)
+        return state if isinstance(state, kind) else None
+
+    def data(self, purpose: str) -> Iterator[Any]:
+        """One more epoch of the client's batches, without a short last one if `Local.drop_last` leaves it out.
+
+        Args:
+            purpose: each has an order of its own, the same at every call; "batches" gives training's first epoch again.
+        """
+        batches = super().data(purpose)
+        return islice(batches, self.epoch_steps) if self.local.drop_last else batches
+
+    @property
+    def knows_classes(self) -> bool:
+        """Whether the task itself counts labels, and so knows how many classes there are."""
+        return self._label_counts is not None
+
+    def label_counts(self) -> Tensor | None:
+        """How many examples of each class the client has; declare it in `needs.labels`.
+
+        It is the task's own count, or that of the batches' second elements, which ends at the largest label present.
+        Negative labels, as those that cross entropy ignores, do not count. None if there are no labels, whole numbers
+        of one axis.
+        """
+        if self._label_counts is not None:
+            return self._label_counts()
+        pairs = [batch if isinstance(batch, tuple | list) else () for batch in super().data("labels")]
+        second = [pair[1] if len(pair) > 1 else None for pair in pairs]
+        labels = [x for x in second if isinstance(x, Tensor) and x.dim() == 1 and x.dtype == torch.int64]
+        if not labels or len(labels) < len(second):
+            return None
+        found = torch.cat(labels).cpu()
+        return torch.bincount(found[found >= 0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Start(View):
+    """Before the first step."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The model, to inspect its layers."""
+        return self._oracle.model.module
+
+    def tap(self, layer: str, *, inputs: bool = False) -> str:
+        """Note in `Step.seen`, until the visit ends, what a layer puts out (or takes in) in every forward pass.
+
+        The result is the name by which `Step.seen` has it: the layer's, or with `inputs` the layer's and ":inputs".
+
+        Args:
+            layer: its name; "" is the whole model.
+            inputs: note its first input instead of its output.
+        """
+        return self._oracle.tap(layer, inputs=inputs)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Step(View):
+    """One local step.
+
+    Args:
+        w: the local model as it is before this step.
+    """
+
+    w: Vector
+
+    @property
+    def step(self) -> int:
+        """The number of this step, from 0."""
+        return self._oracle.step
+
+    @property
+    def batch(self) -> Any:
+        """The batch of this step."""
+        return self._oracle.batch
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What the layers named by `Start.tap` gave in the last forward pass, of training or beside it."""
+        return self._oracle.seen
+
+    def gradient(self, offset: Vector | None = None) -> Vector:
+        """The gradient of this batch's data loss and penalty at `w + offset`.
+
+        The result is the caller's to change until the next call overwrites it: clone what you keep.
+        """
+        return self._oracle.gradient(offset)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class End(View):
+    """After the last step.
+
+    Args:
+        w: the trained model.
+        delta: the displacement that will be uploaded.
+    """
+
+    w: Vector
+    delta: Vector
+    _share: Callable[[Vector], Vector] | None = None
+
+    def share(self, v: Vector) -> Vector:
+        """What is shared of a vector: zero where the model is private."""
+        return v if self._share is None else self._share(v)
+
+    @property
+    def losses(self) -> list[Tensor]:
+        """The data losses of the steps, each at the first point its step evaluated."""
+        return self._oracle.losses
+
+    def slope(self) -> Vector:
+        """The mean direction that the shared part descended in this visit: see `types.slope`."""
+        paced = self.delta / (self.local.factors(self.steps) * self.lr)
+        even = self.local.step_schedule is None
+        tail = self.lr * paced if even else self.delta * self.local.share(self.steps)
+        return slope(paced, self.delta, self.share(self.w0), tail, self.local.weight_decay)
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Generic[ServerT]):
+    """What a rule that sees every upload apart knows besides.
+
+    Args:
+        w0: the model that was broadcast.
+        layout: the names and shapes of its tensors.
+        server: what the block keeps on the server.
+        cohort: who took part.
+        proxy_data: the server's proxy data, for a rule that declares `needs.proxy`.
+    """
+
+    w0: Vector
+    layout: Layout
+    server: ServerT
+    cohort: Cohort
+    proxy_data: Samples | None = None
+    _reported: Reported = field(default_factory=dict)
+
+    def report(self, name: str, values: float | Sequence[float]) -> None:
+        """Record a scalar of the round, or one for each upload or layer, of which mean and spread are recorded.
+
+        Args:
+            name: one that the rule declares in `reports`.
+            values: what to record; it changes nothing. An empty list records nothing.
+        """
+        self._reported[name] = values
+
+    @property
+    def proxy(self) -> Samples:
+        """Losses and gradients on the server's proxy data."""
+        if self.proxy_data is None:
+            raise RuntimeError("this rule needs proxy data and declares none: set needs = Needs(proxy=True)")
+        return self.proxy_data

@@ -1,0 +1,1 @@
+"""What the server keeps, sends and receives, and exact sums."""

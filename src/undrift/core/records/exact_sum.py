@@ -1,0 +1,221 @@
+"""Exact, associative sums: the same bits for any number of workers, any grouping and any order.
+
+A number is cut into a multiple of 2^-10 and a remainder that is a multiple of 2^-60. Both parts are held in double
+precision, in which sums of such multiples are exact while they stay below 2^43 (the gate sees to it), so addition is
+associative and commutative, and only the last conversion rounds. Own code: no library sums tensors reproducibly.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.records.packed_sum import BLOCK, PackedSum
+
+LIMIT = 2.0**40
+"""The largest sum of magnitudes, per element, that is surely exact."""
+
+_COARSE = 1.5 * 2.0**42  # adding and subtracting it rounds to a multiple of 2^-10
+_FINE = 1.5 * 2.0**-8  # ... of 2^-60
+_CARRY = 4  # additions between two carries; two sums of fine parts stay exact below 2^-7, sixteen additions
+_CHUNK = 1 << 15  # elements at a time: the temporaries stay in the processor's cache
+
+
+class ExactSum:
+    """The exact sum of tensors of one shape.
+
+    Args:
+        size: their length.
+        device: where it is made, one that has float64; None is the CPU.
+    """
+
+    def __init__(self, size: int, device: torch.device | None = None) -> None:
+        self.coarse = torch.zeros(size, dtype=torch.float64, device=device)
+        self.fine = torch.zeros_like(self.coarse)
+        self._pending = 0
+
+    @classmethod
+    def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
+        """A sum of its two parts, to be read only; `sound` says whether they can be those of a sum."""
+        total = cls(0)
+        total.coarse, total.fine = coarse, fine
+        return total
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return len(self.coarse)
+
+    def pack(self) -> PackedSum:
+        """The sum in its form on the wire."""
+        return PackedSum.of(self.coarse, self.fine)
+
+    def parts(self, length: int = _CHUNK) -> Iterator[tuple[Tensor, Tensor]]:
+        """The coarse and the fine part, as views of so many elements each; none of an empty sum."""
+        if self.size:
+            yield from zip(torch.split(self.coarse, length), torch.split(self.fine, length), strict=True)
+
+    def sound(self, most: float) -> bool:
+        """Whether the parts are what additions of finite numbers, `most` in all, can give."""
+        return all(_multiples(c, 2.0**-10, most) and _multiples(f, 2.0**-60, 2.0**-8) for c, f in self.parts())
+
+    def add(self, x: Tensor, weight: float = 1.0) -> None:
+        """Add weight * x, rounded once to a multiple of 2^-60."""
+        self._pending = (self._pending + 1) % _CARRY
+        if len(x) > 1 and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
+            self._add_on_host(x, weight)
+        elif len(x) > 1:
+            self._add_on_device(x, weight)
+        elif len(x) == 1:  # the same in Python's floats, which are doubles, too
+            number = float(x) * weight
+            rounded = number + _COARSE - _COARSE
+            self.coarse.add_(rounded)
+            self.fine.add_(number - rounded + _FINE - _FINE)
+            if self._pending == 0:
+                self.carry()
+
+    def _add_on_host(self, x: Tensor, weight: float) -> None:
+        """Add weight * x, as much at a time as fits into the processor's cache.
+
+        NumPy converts and multiplies in one pass.
+        """
+        size = len(x)
+        given, coarse, fine = x.detach().numpy(), self.coarse.numpy(), self.fine.numpy()
+        rest, whole = np.empty((2, min(_CHUNK, size)))
+        with np.errstate(all="ignore"):  # the gate has checked that all is finite
+            for start in range(0, size, _CHUNK):
+                end = min(start + _CHUNK, size)
+                c, f, r, w = coarse[start:end], fine[start:end], rest[: end - start], whole[: end - start]
+                np.multiply(given[start:end], weight, out=r, dtype=np.float64)
+                np.add(r, _COARSE, out=w)
+                np.subtract(w, _COARSE, out=w)
+                np.add(c, w, out=c)
+                np.subtract(r, w, out=r)
+                np.add(r, _FINE, out=r)
+                np.subtract(r, _FINE, out=r)
+                np.add(f, r, out=f)
+                if self._pending == 0:
+                    np.add(f, _COARSE, out=w)
+                    np.subtract(w, _COARSE, out=w)
+                    np.add(c, w, out=c)
+                    np.subtract(f, w, out=f)
+
+    def _add_on_device(self, x: Tensor, weight: float) -> None:
+        """Add weight * x, all at once."""
+        rest = x.to(torch.float64, copy=True).mul_(weight)
+        whole = torch.add(rest, _COARSE).sub_(_COARSE)
+        self.coarse.add_(whole)
+        self.fine.add_(rest.sub_(whole).add_(_FINE).sub_(_FINE))
+        if self._pending == 0:
+            _carry(self.coarse, self.fine, whole)
+
+    def merge(self, other: "ExactSum | PackedSum") -> None:
+        """Add another sum, piece by piece: one from the wire is never unpacked as a whole."""
+        length = BLOCK if isinstance(other, PackedSum) else _CHUNK
+        spare = torch.empty_like(self.fine[:length])
+        for (coarse, fine), (more, rest) in zip(self.parts(length), other.parts(), strict=True):
+            coarse.add_(more.to(coarse.device))
+            fine.add_(rest.to(fine.device))
+            _carry(coarse, fine, spare[: len(fine)])
+        self._pending = 0
+
+    def carry(self) -> None:
+        """Move whole multiples of 2^-10 from the fine part to the coarse one, so that it never grows."""
+        spare = torch.empty_like(self.fine[:_CHUNK])
+        for coarse, fine in self.parts():
+            _carry(coarse, fine, spare[: len(fine)])
+        self._pending = 0
+
+    def value(self) -> Tensor:
+        """The sum, rounded once to double precision."""
+        return self.coarse + self.fine
+
+
+class NamedSums:
+    """Exact sums by name, each opened by its first addition; those from the wire stay packed until one is added to."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, ExactSum | PackedSum] = {}
+
+    def add(self, name: str, x: Tensor, weight: float = 1.0) -> None:
+        """Add weight * x to one of them."""
+        self._open(name, len(x), x.device).add(x, weight)
+
+    def merge(self, other: "NamedSums") -> None:
+        """Add those of other clients."""
+        for name, total in other.sums.items():
+            self._open(name, total.size).merge(total)
+
+    def home(self) -> None:
+        """Move them to the host."""
+        for total in self.sums.values():
+            if isinstance(total, ExactSum):
+                total.coarse, total.fine = total.coarse.cpu(), total.fine.cpu()
+
+    def value(self, name: str) -> Tensor:
+        """One of them, rounded once to double precision."""
+        return self.sums[name].value()
+
+    def number(self, name: str) -> float:
+        """One that holds a single number; 0 if nothing was added."""
+        return float(self.sums[name].value()) if name in self.sums else 0.0
+
+    def flatten(self, packed: bool = True) -> dict[str, Tensor]:
+        """Their forms on the wire, by name.
+
+        Args:
+            packed: the short form, for networks; without it the two parts as they are, for memory that is shared.
+        """
+        if not packed:
+            return {name: x for total in self.sums for name, x in self._plain(total)}
+        forms = ((name, x.pack() if isinstance(x, ExactSum) else x) for name, x in self.sums.items())
+        return {f"{name}/sum": x.data for name, x in forms}
+
+    def restore(self, tensors: Mapping[str, Tensor], names: Iterable[str], packed: bool = True) -> None:
+        """Take those named from what `flatten` returned elsewhere; KeyError if one is not there.
+
+        Args:
+            tensors: what it returned.
+            names: of the sums.
+            packed: the form that is expected.
+        """
+        for name in names:
+            if packed:
+                self.sums[name] = PackedSum(tensors[f"{name}/sum"])
+            else:
+                self.sums[name] = ExactSum.of(tensors[f"{name}/coarse"], tensors[f"{name}/fine"])
+
+    def _plain(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        """The two parts of one of them by name, after a carry."""
+        found = self.sums[name]
+        total = self._open(name, found.size)
+        total.carry()
+        yield f"{name}/coarse", total.coarse
+        yield f"{name}/fine", total.fine
+
+    def _open(self, name: str, size: int, device: torch.device | None = None) -> ExactSum:
+        """One of them, ready to be added to."""
+        found = self.sums.get(name)
+        if not isinstance(found, ExactSum):
+            self.sums[name] = opened = ExactSum(size, device)
+            if found is not None:
+                opened.merge(found)
+            return opened
+        return found
+
+
+def _carry(coarse: Tensor, fine: Tensor, spare: Tensor) -> None:
+    """Move whole multiples of 2^-10 from one part of a sum to the other."""
+    carried = torch.add(fine, _COARSE, out=spare).sub_(_COARSE)
+    coarse.add_(carried)
+    fine.sub_(carried)
+
+
+def _multiples(x: Tensor, unit: float, most: float) -> bool:
+    """Whether all values are multiples of a unit, a power of two, and not larger than `most`; NaN is not."""
+    if len(x) == 0:
+        return True
+    low, high = torch.aminmax(x)
+    units = x / unit
+    return -most <= float(low) and float(high) <= most and torch.equal(units, units.round())

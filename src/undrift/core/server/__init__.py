@@ -1,0 +1,1 @@
+"""From uploads to the next model."""

@@ -1,0 +1,270 @@
+"""What may enter a sum: the only way in.
+
+Every upload is checked before any rule sees it. One that fails is rejected with a typed reason and the round continues
+without it; it leaves no trace in the sums.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.exact_sum import LIMIT, ExactSum
+from undrift.core.records.packed_sum import PackedSum
+from undrift.core.records.rejection import Reason, RejectedError, Rejection
+from undrift.core.records.types import Broadcast, Declared, Local, Tree, Upload, kinds
+from undrift.core.server.partial_check import Stated, check_stated
+from undrift.core.server.total import Total
+from undrift.util.naming.kinds import is_whole
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Gate:
+    """Checks the uploads of one round, and adds those that pass to a total.
+
+    Args:
+        algorithm: the method, which declares what an upload holds.
+        local: the settings all clients share.
+        broadcast: what was sent: gives the round, the length and the dtype.
+        asked: the clients of the round that may come through here.
+        bound: largest norm of a displacement; None allows any that can be summed exactly.
+        most: largest number of examples a client may claim.
+        cohort: how many clients take part in the round everywhere; None if all come through here.
+        seed: the run's seed, from which the number of steps of a client may follow.
+
+    `measured` holds the weight and the norm of every displacement admitted.
+    """
+
+    algorithm: Algorithm
+    local: Local
+    broadcast: Broadcast
+    asked: Collection[int]
+    bound: float | None = None
+    most: int = 2**31
+    cohort: int | None = None
+    seed: int = 0
+    rejections: list[Rejection] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.asked = frozenset(self.asked)
+        self._seen: set[int] = set()
+        self._uploading = [(slot, block) for slot, block in self.algorithm.slots() if block.Up is not None]
+        self.measured: dict[int, tuple[float, float]] = {}
+
+    def total(self) -> Total:
+        """An empty total for this round."""
+        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+
+    def steps(self, client: int, examples: int) -> int:
+        """How many local steps a client takes in this round; one without any is rejected, and the result is 0."""
+        if examples == 0:
+            self.reject(client, Reason.EMPTY)
+            return 0
+        steps = self._expected_steps(client, examples)
+        if steps == 0:
+            deadline = self.local.deadline
+            self.reject(client, Reason.IDLE, "" if deadline is None else f"the deadline is {deadline:g} s")
+        return steps
+
+    def admit(self, upload: Upload, total: Total) -> Rejection | None:
+        """Add an upload to a total, or reject it with a reason."""
+        try:
+            self.measured[upload.client] = self._check(upload)
+        except RejectedError as rejected:
+            return self.reject(upload.client, rejected.reason, rejected.detail)
+        self._seen.add(upload.client)
+        total.add(upload)
+        return None
+
+    def merge(self, part: Total, total: Total, stated: Mapping[int, Stated] | None = None) -> Rejection | None:
+        """Add another node's partial total to a total, or reject all of it with a reason.
+
+        The uploads behind it passed a gate on their node; here the sums themselves are checked, since the node may be
+        broken or hostile.
+
+        Args:
+            part: the partial total.
+            total: what it is added to.
+            stated: what the node says about each client; None trusts it, bound included.
+        """
+        try:
+            self._check_part(part)
+            if stated is not None:
+                check_stated(part, stated, self._expected_steps, self.most, self.bound)
+        except RejectedError as rejected:
+            return self.reject(min(part.clients, default=-1), rejected.reason, f"partial sum: {rejected.detail}")
+        self._seen.update(part.clients)
+        total.merge(part)
+        return None
+
+    def _check_part(self, part: Total) -> None:
+        """Who is in a partial total, and whether its sums can be sums."""
+        for client in part.clients:
+            if client not in self.asked:
+                raise RejectedError(Reason.SENDER, f"client {client}")
+            if client in self._seen:
+                raise RejectedError(Reason.DUPLICATE, f"client {client}")
+        if len(set(part.clients)) < len(part.clients):
+            raise RejectedError(Reason.DUPLICATE)
+        if not part.rule.holds(part.clients):
+            raise RejectedError(Reason.TREE, "uploads")
+        for upload in part.rule.uploads:
+            self._check(upload)
+        sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
+        buffers, counts = (sent.buffers, sent.counts) if averaged else (sent.buffers[:0], sent.counts[:0])
+        expected = part.expected(sent.params, buffers) if part.clients else {}
+        sums = part.sums
+        if set(sums) != set(expected):
+            raise RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
+        room = LIMIT / max(1, self.cohort or len(self.asked)) * len(part.clients)
+        for name, size in expected.items():
+            _check_sum(name, sums[name], size, room)
+        if part.clients:
+            _check_tensor("counts", part.counts, counts.shape, counts.dtype)
+            if part.weight() < 0:
+                raise RejectedError(Reason.WEIGHT)
+
+    def reject(self, client: int, reason: Reason, detail: str = "") -> Rejection:
+        """Reject a client, also one that sent nothing."""
+        rejection = Rejection(client, reason, detail)
+        level = logging.INFO if reason is Reason.IDLE else logging.WARNING  # a deadline may drop many, as planned
+        _log.log(level, "round %d, %s", self.broadcast.round + 1, rejection)
+        self.rejections.append(rejection)
+        return rejection
+
+    def _check(self, upload: Upload) -> tuple[float, float]:
+        """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
+        if not is_whole(upload.client) or upload.client not in self.asked:
+            raise RejectedError(Reason.SENDER)
+        if upload.client in self._seen:
+            raise RejectedError(Reason.DUPLICATE)
+        if not is_whole(upload.round) or upload.round != self.broadcast.round:
+            raise RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
+        self._check_counts(upload)
+        self._check_layout(upload)
+        room = LIMIT / (self.cohort or len(self.asked))
+        for slot, block in self._uploading:
+            for name, x in _tensors(block.Up, upload.parts.get(slot)):
+                _check_values(f"{slot}.{name}", x, room)
+        weight, *extra = self._weigh(upload)
+        largest = max(weight, *map(abs, extra), 1.0)
+        if largest > room:
+            raise RejectedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
+        norm = _check_values("delta", upload.delta, room / max(largest, self._pace(upload)))
+        if self.bound is not None and norm > self.bound:
+            raise RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+        _check_values("buffers", upload.buffers, room / max(weight, 1.0))
+        return weight, norm
+
+    def _expected_steps(self, client: int, examples: int) -> int:
+        """How many local steps a client with so many examples takes in this round."""
+        return self.local.step_count(examples, client, self.broadcast.round, self.seed)
+
+    def _check_counts(self, upload: Upload) -> None:
+        """Examples and steps are whole numbers that fit together."""
+        if not is_whole(upload.examples) or not 0 <= upload.examples <= self.most:
+            raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
+        if upload.examples == 0:
+            raise RejectedError(Reason.EMPTY)
+        expected = self._expected_steps(upload.client, upload.examples)
+        if not expected:
+            raise RejectedError(Reason.IDLE)
+        if not is_whole(upload.steps) or upload.steps != expected:
+            raise RejectedError(Reason.COUNT, f"steps {upload.steps!r}, expected {expected}")
+        if not is_whole(upload.gradients) or not 0 <= upload.gradients <= self.most:
+            raise RejectedError(Reason.COUNT, f"gradients {upload.gradients!r}")
+        if not isinstance(upload.loss, float) or not isfinite(upload.loss):
+            raise RejectedError(Reason.FINITE, "loss")
+
+    def _check_layout(self, upload: Upload) -> None:
+        """Names, shapes and dtypes are as declared."""
+        sent, averaged = self.broadcast, not self.algorithm.keeps_buffers(self.local)
+        _check_tensor("delta", upload.delta, sent.params.shape, sent.params.dtype)
+        for name, like in (("buffers", sent.buffers), ("counts", sent.counts)):
+            _check_tensor(name, getattr(upload, name), like.shape if averaged else torch.Size([0]), like.dtype)
+        declared = {slot: block.Up for slot, block in self._uploading}
+        if not isinstance(upload.parts, dict) or set(upload.parts) != set(declared):
+            raise RejectedError(Reason.TREE, f"expected parts for {sorted(declared)}")
+        for slot, tree in declared.items():
+            if type(upload.parts[slot]) is not tree:
+                raise RejectedError(Reason.TREE, f"{slot} must be a {getattr(tree, '__name__', tree)}")
+            sizes = getattr(self.algorithm, slot).sizes()
+            for (name, kind), x in zip(kinds(tree).items(), upload.parts[slot] or (), strict=True):
+                if kind in ("vector", "array"):
+                    size = sent.params.numel() if kind == "vector" else sizes[name]
+                    _check_tensor(f"{slot}.{name}", x, torch.Size([size]), sent.params.dtype)
+
+    def _weigh(self, upload: Upload) -> list[float]:
+        """The upload's weight, then those of the further sums: numbers, whatever the upload claims."""
+        rule, up = self.algorithm.aggregation, upload.parts.get("aggregation")
+        try:
+            weight, further = rule.weigh(upload, up), rule.weights(upload, up)
+            weights = [weight, *further.values()]
+            rule.check(up, upload.examples, weight, further)
+            sound = all(map(isfinite, weights)) and weights[0] >= 0
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise RejectedError(Reason.WEIGHT, repr(error)) from error
+        if not sound:
+            raise RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights)))
+        return weights
+
+    def _pace(self, upload: Upload) -> float:
+        """The factor with which a displacement enters the sum of slopes."""
+        uses = "slope" in self.algorithm.uses
+        return 1 / (self.local.factors(upload.steps) * self.local.rate(self.broadcast.round)) if uses else 1.0
+
+
+def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:
+    """A dense tensor of the declared shape and dtype."""
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or x.shape != shape:
+        raise RejectedError(Reason.SHAPE, f"{name}: {tuple(getattr(x, 'shape', ()))}, expected {tuple(shape)}")
+    if x.dtype != dtype:
+        raise RejectedError(Reason.DTYPE, f"{name}: {x.dtype}, expected {dtype}")
+
+
+def _check_sum(name: str, total: ExactSum | PackedSum, size: int, most: float) -> None:
+    """A sum of the declared length that finite numbers, `most` in all, can give."""
+    if isinstance(total, ExactSum):
+        for x in (total.coarse, total.fine):
+            _check_tensor(name, x, torch.Size([size]), torch.float64)
+    else:
+        _check_tensor(name, total.data, torch.Size([total.data.numel()]), torch.uint8)
+        if not total.complete(size):
+            raise RejectedError(Reason.SHAPE, f"{name}: {len(total.data)} bytes are no sum of {size} elements")
+    if not total.sound(most):
+        raise RejectedError(Reason.SIZE, name)
+
+
+def _check_values(name: str, x: Tensor, most: float) -> float:
+    """All values finite and small enough; returns the norm."""
+    if x.numel() == 0:
+        return 0.0
+    norm = float(torch.linalg.vector_norm(x))
+    if norm <= most:  # the usual case; not if it is NaN
+        return norm
+    largest = float(x.abs().max())
+    if not isfinite(largest):
+        raise RejectedError(Reason.FINITE, name)
+    if largest > most:
+        raise RejectedError(Reason.SIZE, name)
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64))
+
+
+def _tensors(declared: Declared, tree: Tree) -> list[tuple[str, Tensor]]:
+    """The fields of a tree as tensors; a field of another kind than declared is rejected."""
+    out = []
+    for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):
+        if kind in ("vector", "array"):
+            out.append((name, x))
+        elif not isinstance(x, float if kind == "float" else int):
+            raise RejectedError(Reason.TREE, f"{name} must be a {kind}, got {x!r}")
+        else:
+            out.append((name, torch.tensor([x], dtype=torch.float64)))
+    return out

@@ -1,0 +1,218 @@
+"""The uploads of a round, added up: what every block needs of them, and what the aggregation rule accumulates."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift.core.method.aggregation import Accumulator, Read, Write
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Gathered
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.exact_sum import ExactSum, NamedSums
+from undrift.core.records.packed_sum import PackedSum, most_packed
+from undrift.core.records.types import Declared, Local, Summed, Tree, Upload, kinds, slope
+
+
+@dataclass(eq=False)
+class Total:
+    """The uploads added up so far: as large for ten thousand clients as for one, unless the rule gathers.
+
+    Args:
+        algorithm: the method.
+        local: the settings all clients share.
+        lr: the learning rate of the round.
+    """
+
+    algorithm: Algorithm
+    local: Local
+    lr: float
+    clients: list[int] = field(default_factory=list)
+    counts: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.common = NamedSums()
+        self.rule: Accumulator[Any, Any] = self.algorithm.aggregation.open(self._uses("sum"))
+        self._uploading = [(slot, block.Up) for slot, block in self.algorithm.slots() if block.Up is not None]
+
+    @property
+    def sums(self) -> dict[str, ExactSum | PackedSum]:
+        """Every exact sum by name."""
+        return {**self.common.sums, **self.rule.sums.sums}
+
+    def add(self, upload: Upload) -> None:
+        """Add an upload that passed the gate."""
+        a, add = self.algorithm, self.common.add
+        up = upload.parts.get("aggregation")
+        weight = a.aggregation.weigh(upload, up)
+        self.clients.append(upload.client)
+        add("weight", torch.tensor([weight], dtype=torch.float64))
+        add("buffers", upload.buffers, weight)
+        if self._uses("slope"):
+            add("paced", upload.delta, 1 / (self.local.factors(upload.steps) * self.lr))
+        if self._uneven:
+            add("tail", upload.delta, self.local.share(upload.steps))
+        for slot, declared in self._uploading:
+            for name, x in _fields(declared, upload.parts.get(slot)):
+                add(f"{slot}.{name}", x)
+        self.rule.add(upload, up, weight)
+        self.counts = upload.counts if self.counts is None else torch.maximum(self.counts, upload.counts)
+
+    def merge(self, other: "Total") -> None:
+        """Add the total of other clients."""
+        twice = set(self.clients) & set(other.clients)
+        if twice:
+            raise ValueError(f"merge: client {min(twice)} is in both totals; a client counts once")
+        self.clients.extend(other.clients)
+        self.common.merge(other.common)
+        self.rule.merge(other.rule)
+        if other.counts is not None:
+            self.counts = other.counts if self.counts is None else torch.maximum(self.counts, other.counts)
+
+    def home(self) -> "Total":
+        """This total with all its tensors on the host; uploads that a rule gathers are there already."""
+        self.common.home()
+        self.rule.sums.home()
+        self.counts = None if self.counts is None else self.counts.cpu()
+        return self
+
+    def flatten(self, write: Write, packed: bool = True) -> dict[str, Tensor]:
+        """The total as named tensors, for the wire.
+
+        Args:
+            write: takes an upload apart.
+            packed: sums in their short form: see `NamedSums.flatten`.
+        """
+        out = {"clients": torch.tensor(self.clients, dtype=torch.int64)}
+        out |= {**self.common.flatten(packed), **self.rule.flatten(write, packed)}
+        return out if self.counts is None else out | {"counts": self.counts}
+
+    def restore(self, tensors: Mapping[str, Tensor], size: int, read: Read, packed: bool = True) -> "Total":
+        """This total, filled with what `flatten` returned elsewhere; `Gate.merge` checks it before it is used.
+
+        Args:
+            tensors: what came.
+            size: the length of the model.
+            read: makes an upload of its tensors.
+            packed: the form of sums that is expected.
+
+        Raises:
+            KeyError: a tensor is missing, or one is there that was not declared.
+        """
+        self.clients = tensors["clients"].tolist()
+        self.counts = tensors.get("counts")
+        if self.clients:
+            self.common.restore(tensors, self._common_sizes(size, 0), packed)
+            self.rule.restore(tensors, size, read, packed)
+        forms = ("sum",) if packed else ("coarse", "fine")
+        known = {"clients", "counts", *(f"{name}/{form}" for name in self.sums for form in forms)}
+        apart = "upload" if self.rule.room(1) else None
+        unknown = [name for name in tensors if name not in known and not (apart and name.startswith(apart))]
+        if unknown:
+            raise KeyError(f"{min(unknown)!r} is no sum of this method")
+        return self
+
+    def expected(self, params: Vector, buffers: Tensor) -> dict[str, int]:
+        """The names and lengths of the sums a total with one upload or more holds."""
+        return self._common_sizes(len(params), len(buffers)) | self.rule.sizes(len(params))
+
+    def most_bytes(self, clients: int, params: Vector, buffers: Tensor, counts: Tensor) -> int:
+        """The most bytes that the total of so many clients, or one client's upload, takes on the wire."""
+        sizes = self.expected(params, buffers).values()
+        sums = sum(map(most_packed, sizes)) + 8 * (len(counts) + clients)
+        upload = 8 * (sum(sizes) + len(params) + len(counts)) + 4096
+        return max(sums, upload) + self.rule.room(clients) * upload
+
+    def weight(self) -> float:
+        """The sum of the weights."""
+        return self.common.number("weight")
+
+    def check(self, examples: int) -> None:
+        """Raise a `ValueError` if the rule's own part and weights cannot be those of clients with so many examples."""
+        rule = self.algorithm.aggregation
+        up = None if rule.Up is None else self._part("aggregation", rule.Up, torch.float64)
+        further = {name: self.rule.sums.number(f"weights.{name}") for name in getattr(rule, "extra", ())}
+        rule.check(up, examples, self.weight(), further)
+
+    def shares(self, steps: Sequence[int]) -> dict[str, float]:
+        """Each sum of displacements by name, and the sum of the magnitudes with which they enter it.
+
+        Args:
+            steps: the number of local steps of each client.
+        """
+        shares = self.rule.shares(self.weight(), len(steps))
+        if self._uses("slope"):
+            shares["paced"] = sum(1 / (self.local.factors(count) * self.lr) for count in steps)
+        if self._uneven:
+            shares["tail"] = sum(map(self.local.share, steps))
+        return shares
+
+    def norm(self) -> float:
+        """The norm of the weighted mean of the displacements."""
+        weight = self.weight()
+        return self.rule.mean_norm(weight) if weight else 0.0
+
+    def close(self, gathered: Gathered[Any]) -> tuple[Summed, Tree]:
+        """The sums as the server step wants them, in the model's precision, and what the rule keeps on the server.
+
+        Args:
+            gathered: the round.
+        """
+        a, w0, dtype = self.algorithm, gathered.w0, gathered.w0.dtype
+        parts = {slot: self._part(slot, block.Up, dtype) for slot, block in a.slots() if block.Up is not None}
+        mean, kept = self.rule.close(self.weight(), parts.get("aggregation"), gathered)
+        delta = mean.to(dtype)
+        total = self.rule.unweighted_sum().to(dtype) if self._uses("sum") else None
+        steep = None
+        if self._uses("slope"):
+            paced = self.common.value("paced").to(dtype)
+            moved = delta if total is None else total
+            tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
+            # Displacements are zero on a private part, where the decay is none of the shared model's either.
+            start = a.personalization.share(w0, gathered.layout)
+            steep = slope(paced, moved, start, tail, self.local.weight_decay, gathered.cohort.size)
+        buffers = self.common.value("buffers") / (self.weight() or 1.0)
+        assert self.counts is not None
+        return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts), kept
+
+    def _uses(self, name: str) -> bool:
+        """Whether a sum is needed; slopes without weight decay need the unweighted sum, too."""
+        used = self.algorithm.uses
+        return name in used or (name == "sum" and "slope" in used and self.local.weight_decay > 0)
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether slopes lose a decay over steps of different rates, which takes a sum of its own."""
+        local = self.local
+        return "slope" in self.algorithm.uses and local.weight_decay > 0 and local.step_schedule is not None
+
+    def _common_sizes(self, size: int, buffers: int) -> dict[str, int]:
+        """The names and lengths of the sums that every rule has."""
+        sizes = {"weight": 1, "buffers": buffers}
+        if self._uses("slope"):
+            sizes["paced"] = size
+        if self._uneven:
+            sizes["tail"] = size
+        for slot, block in self.algorithm.slots():
+            lengths = {"vector": size, "float": 1, "int": 1}
+            for name, kind in kinds(block.Up).items():
+                sizes[f"{slot}.{name}"] = block.sizes()[name] if kind == "array" else lengths[kind]
+        return sizes
+
+    def _part(self, slot: str, declared: Declared, dtype: torch.dtype) -> Tree:
+        """The sum of a block's uploads, as its own tree."""
+        assert declared is not None
+        values: list[Any] = []
+        for name, kind in kinds(declared).items():
+            x = self.common.value(f"{slot}.{name}")
+            values.append(float(x) if kind == "float" else int(x) if kind == "int" else x.to(dtype))
+        tree: Tree = declared(*values)
+        return tree
+
+
+def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:
+    """The fields of an uploaded tree as tensors of one axis."""
+    for (name, kind), x in zip(kinds(declared).items(), tree or (), strict=True):
+        yield name, x.reshape(-1) if kind in ("vector", "array") else torch.tensor([x], dtype=torch.float64)

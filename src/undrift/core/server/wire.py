@@ -1,0 +1,164 @@
+"""Nouns to bytes and back: named tensors in safetensors with a SHA-256, never a pickle.
+
+`flatten` and `restore` turn a record into a dict of tensors and back, bit for bit; names, kinds and lengths are checked
+against what the algorithm's blocks declare before anything is used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.types import Broadcast, ClientState, Declared, ServerState, Upload, kinds
+
+_MAGIC = b"undrift1"
+_TREES = {ServerState: "Server", Broadcast: "Sent", ClientState: "Client", Upload: "Up"}
+
+Noun = TypeVar("Noun", ServerState, Broadcast, ClientState, Upload)
+
+
+class WireError(ValueError):
+    """Bytes or tensors that are not what was declared; the message names the field."""
+
+
+def flatten(noun: ServerState | Broadcast | ClientState | Upload) -> dict[str, Tensor]:
+    """A record as named tensors; numbers become tensors of one element."""
+    out: dict[str, Tensor] = {}
+    for f in fields(noun):
+        value = getattr(noun, f.name)
+        if f.name == "parts":
+            for slot, tree in value.items():
+                out.update({f"parts.{slot}.{name}": _tensor(x) for name, x in zip(tree._fields, tree, strict=True)})
+        elif f.name == "accepted":
+            pairs = sorted(value.items())
+            out["accepted"] = torch.tensor(pairs, dtype=torch.int64).reshape(len(pairs), 2)
+        elif value is not None:
+            out[f.name] = _tensor(value)
+    return out
+
+
+def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> Noun:
+    """The record that `flatten` took apart.
+
+    Args:
+        kind: ServerState, Broadcast, ClientState or Upload.
+        algorithm: declares the trees.
+        tensors: what `flatten` returned.
+        size: the length of the model; every vector must have it.
+    """
+    left = dict(tensors)
+    parts = {}
+    for slot, block in algorithm.slots():
+        declared: Declared = getattr(block, _TREES[kind])
+        if declared is not None:
+            names = kinds(declared).items()
+            parts[slot] = declared(*(_value(left, f"parts.{slot}.{name}", what, size) for name, what in names))
+    values: dict[str, Any] = {"parts": parts}
+    for f in fields(kind):
+        if f.name == "accepted":
+            values["accepted"] = _accepted(left.pop("accepted", None))
+        elif f.name != "parts" and (f.name in left or kind is not ClientState):
+            what = {"int": "int", "float": "float"}.get(_annotation(f.type), "array")
+            values[f.name] = _value(left, f.name, "vector" if f.name in ("params", "delta") else what, size)
+            if what == "array" and values[f.name].dim() != 1:
+                raise WireError(f"{f.name}: expected one axis, got shape {tuple(values[f.name].shape)}")
+    if left:
+        raise WireError(f"{kind.__name__}: undeclared field {min(left)!r}")
+    return kind(**values)
+
+
+def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
+    """A record as bytes that carry their own checksum; fields that share memory are written one by one."""
+    tensors, seen = dict[str, Tensor](), set[int]()
+    for name, x in flatten(noun).items():
+        place = x.untyped_storage().data_ptr()
+        tensors[name] = x.clone(memory_format=torch.contiguous_format) if place in seen else x.contiguous()
+        seen.add(place)
+    body = save(tensors)
+    return _MAGIC + sha256(body).digest() + body
+
+
+def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -> Noun:
+    """The record that `to_bytes` wrote; damaged or foreign bytes are rejected."""
+    magic, digest, body = data[:8], data[8:40], data[40:]
+    if magic != _MAGIC:
+        raise WireError(f"{kind.__name__}: not an undrift record (it starts with {magic!r}); only safetensors are read")
+    if sha256(body).digest() != digest:
+        raise WireError(f"{kind.__name__}: the checksum does not match; the bytes are damaged or cut short")
+    try:
+        return restore(kind, algorithm, load(body), size)
+    except (SafetensorError, KeyError, OverflowError, RuntimeError) as error:  # also of dtypes that torch lacks
+        raise WireError(f"{kind.__name__}: {error}") from error
+
+
+def fingerprint(noun: ServerState | Broadcast | ClientState | Upload) -> str:
+    """The SHA-256 of every bit of a record."""
+    return _digest(flatten(noun))
+
+
+def stored_fingerprint(data: bytes) -> str:
+    """The `fingerprint` of the record that `to_bytes` wrote, without knowing what it declares.
+
+    Args:
+        data: the bytes; damaged or foreign ones are rejected.
+    """
+    body = data[40:]
+    if data[:8] != _MAGIC or sha256(body).digest() != data[8:40]:
+        raise WireError("the checksum does not match; the bytes are damaged or cut short")
+    try:
+        return _digest(load(body))
+    except SafetensorError as error:
+        raise WireError(str(error)) from error
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of every bit of named tensors."""
+    digest = sha256()
+    for name, x in sorted(tensors.items()):
+        digest.update(f"{name}{x.dtype}{tuple(x.shape)}".encode())
+        digest.update(x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())  # of any dtype
+    return digest.hexdigest()
+
+
+def _tensor(x: Any) -> Tensor:
+    """A value as a tensor."""
+    if isinstance(x, Tensor):
+        return x
+    return torch.tensor([x], dtype=torch.int64 if isinstance(x, int) else torch.float64)
+
+
+def _accepted(x: Tensor | None) -> dict[int, int]:
+    """Clients and their last accepted rounds from pairs of whole numbers."""
+    if x is None:
+        return {}
+    if x.dim() != 2 or x.shape[1] != 2 or x.dtype != torch.int64:
+        raise WireError(f"accepted: expected pairs of whole numbers, got {tuple(x.shape)} of {x.dtype}")
+    return dict(x.tolist())
+
+
+def _value(left: dict[str, Tensor], name: str, kind: str, size: int) -> Any:
+    """Take a field out of the tensors, as the declared kind."""
+    if name not in left:
+        raise WireError(f"missing field {name!r}")
+    x = left.pop(name)
+    if kind == "array":
+        return x
+    if kind == "vector":
+        if x.shape != (size,):
+            raise WireError(f"{name}: expected a vector of length {size}, got shape {tuple(x.shape)}")
+        return x
+    dtype = torch.int64 if kind == "int" else torch.float64
+    if x.shape != (1,) or x.dtype != dtype:
+        raise WireError(f"{name}: expected one {kind}, got {tuple(x.shape)} of {x.dtype}")
+    return x.item()
+
+
+def _annotation(annotation: Any) -> str:
+    """The name of a field's type."""
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")

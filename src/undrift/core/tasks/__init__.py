@@ -1,0 +1,1 @@
+"""What is learned, on whose data, how it is evaluated, and who takes part."""

@@ -1,0 +1,151 @@
+"""A loaded data set: two splits as tensors in memory, and their properties."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from undrift.core.records.place import Place
+
+LARGEST = 1024
+"""The largest size in pixels that images can be resized to."""
+
+
+class DataError(FileNotFoundError):
+    """A data set is missing or its files are not as expected; the message lists where it was searched."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A list of examples.
+
+    Args:
+        inputs: images as uint8 (examples, channels, height, width), tokens (examples, length), or the rows of a table
+            as float32 (examples, columns).
+        targets: the class of each example, int64; or numbers as float32 (examples,) or (examples, outputs).
+        owners: the natural client of each example (writer, role), numbered from 0; None if there is none.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    owners: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        for name, other in (("targets", self.targets), ("owners", self.owners)):
+            if other is None:
+                continue
+            several = name == "targets" and other.is_floating_point()
+            if (other.shape[:1] if several else other.shape) != self.inputs.shape[:1]:
+                raise ValueError(
+                    f"Split: {name} must be one number for each of {len(self.inputs)} inputs, got {list(other.shape)}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training set and the official test set.
+
+    Args:
+        name: the name that `load` takes.
+        kind: "image", "text" or "table".
+        train: the training set, which is distributed over clients.
+        test: the official test set.
+        classes: how many classes the targets have; 0 if they are numbers, not classes.
+        mean: the mean of each channel of the training images, in [0, 1]; or of each column of a table, which has been
+            standardised with it; empty for text.
+        std: the standard deviation of each channel or column.
+        title: the name to print; it says if the files are not the original ones.
+        symbols: for text, how many different tokens there are.
+        resize: height and width of the images that models receive; 0 leaves them as they are stored. The images in
+            memory keep their size: a task resizes every batch.
+        sha256: the hash of the content of data of your own, for the record of a run; empty for known data sets.
+        owner: the column that named the owners; empty if there is none.
+    """
+
+    name: str
+    kind: str
+    train: Split
+    test: Split
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    title: str
+    symbols: int = 0
+    resize: int = 0
+    sha256: str = ""
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("image", "text", "table"):
+            raise ValueError(f'Dataset: kind must be "image", "text" or "table", got {self.kind!r}')
+        if not 0 <= self.resize <= LARGEST:
+            raise ValueError(f"{self.name}: resize must be 1 to {LARGEST} pixels, or 0 for none, got {self.resize}")
+        if self.resize and self.kind != "image":
+            raise ValueError(f"{self.name}: only images can be resized, these are {self.kind}; leave out resize")
+        for split in (self.train, self.test):
+            if self.kind == "image" and (split.inputs.dtype != torch.uint8 or split.inputs.ndim != 4):
+                raise ValueError(
+                    f"{self.name}: images are uint8 (examples, channels, height, width), 0 to 255, got "
+                    f"{split.inputs.dtype} {list(split.inputs.shape)}; convert them"
+                )
+            numbers = split.targets.is_floating_point()
+            if (self.classes == 0) != numbers or not (numbers or split.targets.dtype == torch.int64):
+                kind = "numbers (float32)" if self.classes == 0 else "classes (int64)"
+                raise ValueError(
+                    f"{self.name}: with classes={self.classes} targets are {kind}, got {split.targets.dtype}"
+                )
+            if (
+                self.classes
+                and len(split)
+                and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < self.classes
+            ):
+                span = f"{int(split.targets.min())} to {int(split.targets.max())}"
+                raise ValueError(f"{self.name}: targets must be in [0, {self.classes}), got {span}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input as models receive it: (channels, height, width), (length,) or (columns,)."""
+        shape = tuple(self.train.inputs.shape[1:])
+        return (shape[0], self.resize, self.resize) if self.resize else shape
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs a model needs: one for each class, or for each number to predict."""
+        targets = self.train.targets
+        return self.classes or (1 if targets.ndim == 1 else targets.shape[1])
+
+    def placed(self, place: Place) -> "Dataset":
+        """The same data with the training set at a place, or itself if that does not fit there.
+
+        Args:
+            place: of a worker.
+        """
+        train = self.train
+        if not place.fits((train.inputs, train.targets)):
+            return self
+        moved = replace(train, inputs=place.to(train.inputs), targets=place.to(train.targets))
+        return replace(self, train=moved)
+
+    def scaling(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scale and shift of ((x / 255) - mean) / std as one product and one sum, on a device, moved there once.
+
+        Args:
+            device: where the images are.
+        """
+        if device not in self._scalings:
+            self._scalings[device] = Place(device).to(self._scaling())
+        return self._scalings[device]
+
+    @cached_property
+    def _scalings(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
+
+    def _scaling(self) -> tuple[Tensor, Tensor]:
+        """The same on the host."""
+        mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
+        scale, shift = 1 / (255 * std), -mean / std
+        return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)

@@ -1,0 +1,1 @@
+"""Known data sets and where their files are."""

@@ -1,0 +1,1 @@
+"""Data sets from users' own files and functions."""

@@ -1,0 +1,307 @@
+"""Data of people's own, wherever the name of a data set is taken: a path, or a function of theirs by reference."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from hashlib import sha256
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from undrift.data.arrays import cache
+from undrift.data.arrays.dataset import DataError, Dataset
+from undrift.data.arrays.images import MODES, channel_statistics, check_depth, is_grey
+from undrift.data.own.columns import Made, Reading, dataset, make
+from undrift.data.own.files import find_files, from_hub
+from undrift.data.own.labels import class_numbers, joined, put
+from undrift.data.own.split import Arrays, hold_out
+from undrift.data.own.tables import SUFFIXES
+from undrift.util.naming.references import Reference
+
+FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
+
+DEFAULT = Reading()
+
+
+def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
+    """A data set from any of `FORMS`.
+
+    Images are bytes, or numbers from 0 to 1, which become bytes; rows of numbers and tokens are taken as they are.
+
+    Args:
+        found: what a function returned.
+        name: what to call it.
+        reading: which columns of a `DatasetDict` to take, and the share of the test set to hold out.
+
+    Example:
+        >>> inputs, targets = np.ones((20, 3)), np.arange(20) % 2
+        >>> made = convert((inputs, targets), "mine")
+        >>> made.kind, made.classes, len(made.train), len(made.test)
+        ('table', 2, 18, 2)
+    """
+    if isinstance(found, Dataset):
+        return _checked(found, name, reading)
+    if hasattr(found, "with_format") or (isinstance(found, Mapping) and any(map(_from_hub, found.values()))):
+        arrays, made = make(from_hub(found, name), reading, name)
+        return dataset(name, name, arrays, made, reading.owner, "")
+    if isinstance(found, tuple | list) and len(found) == 2 and all(_is_array(part) for part in found):
+        splits = {"train": _pair(found, name)}
+    elif isinstance(found, tuple | list) and len(found) == 2:
+        splits = {split: _pair(part, f"{name}: {split}") for split, part in zip(("train", "test"), found, strict=True)}
+    else:
+        raise DataError(f"{name}: the function must return {FORMS}, got {type(found).__name__}")
+    return _from_pairs(splits, name, reading)
+
+
+def _checked(found: Dataset, name: str, reading: Reading) -> Dataset:
+    """The data set; raises if a setting would have no effect on it."""
+    effective = replace(reading, owner="" if reading.owner == found.owner else reading.owner)
+    idle = [x.name for x in fields(Reading) if getattr(effective, x.name) != getattr(DEFAULT, x.name)]
+    if idle:
+        raise DataError(
+            f"{name}: the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and "
+            "let the function make the data so"
+        )
+    return found
+
+
+def _from_hub(value: Any) -> bool:
+    return hasattr(value, "with_format")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray)
+
+
+def _pair(part: Any, source: str) -> list[NDArray[Any]]:
+    """Inputs, targets and perhaps owners of one split."""
+    if hasattr(part, "tensors"):  # a TensorDataset
+        part = part.tensors
+    if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(_is_array(array) for array in part):
+        return [np.asarray(array) for array in part]
+    if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
+        raise DataError(f"{source}: {type(part).__name__} is none of: {FORMS}")
+    rows = [part[i] for i in range(len(part))]
+    odd = next((row for row in rows if not isinstance(row, tuple | list) or len(row) != 2), None)
+    if odd is not None or not rows:
+        raise DataError(f"{source}: an example must be a pair (input, target), got {type(odd).__name__}")
+    try:
+        return [_stacked([row[i] for row in rows], source) for i in (0, 1)]
+    except ValueError as error:
+        raise DataError(f"{source}: all inputs must have one shape ({error})") from None
+
+
+def _stacked(values: list[Any], source: str) -> NDArray[Any]:
+    """Inputs or targets as one array; pictures of Pillow are grey if all of them are, else in colour."""
+    if not all(hasattr(value, "getbands") for value in values):
+        return np.stack([np.asarray(value) for value in values])
+    for number, picture in enumerate(values):
+        check_depth(picture, f"{source}: picture {number}")
+    channels = 1 if all(map(is_grey, values)) else 3
+    arrays = [np.asarray(picture.convert(MODES[channels])) for picture in values]
+    return np.stack(arrays if channels == 1 else [array.transpose(2, 0, 1) for array in arrays])
+
+
+def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Reading) -> Dataset:
+    """Arrays with their kind: by the shape and the type of the inputs."""
+    for setting in ("target", "inputs", "side"):
+        if getattr(reading, setting):
+            raise DataError(f"{name}: {setting} is a setting of tables and image files, not of arrays; leave it out")
+    if reading.owner:
+        raise DataError(
+            f"{name}: arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), "
+            "leave out owner and use the partition natural"
+        )
+    arrays: Arrays = {}
+    for split, pair in splits.items():
+        inputs, targets, *owners = pair
+        if any(len(inputs) != len(other) for other in (targets, *owners)):
+            lengths = ", ".join(str(len(array)) for array in pair)
+            raise DataError(f"{name}: {split} must have as many inputs as targets, got {lengths}")
+        if not len(inputs):
+            raise DataError(f"{name}: {split} has no examples; give some, or no test set")
+        arrays[f"{split}-inputs"] = _inputs(inputs, name)
+        try:
+            arrays[f"{split}-targets"] = _numbers(targets, reading.classes)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{name}: targets of {split} must be numbers or texts ({error}); convert them") from None
+        if owners:
+            arrays[f"{split}-owners"] = owners[0]
+    _check(arrays, name)
+    owned = {split: arrays[key] for split in splits if (key := f"{split}-owners") in arrays}
+    if owned:
+        put(arrays, "owners", owned, np.unique(joined(owned, "owners", name), return_inverse=True)[1])
+    classes, found = 0, {split: arrays[f"{split}-targets"] for split in splits}
+    if found["train"].dtype.kind != "f":
+        numbers, classes = class_numbers(found, "targets", reading.classes, name)
+        put(arrays, "targets", found, numbers)
+    if "test" not in splits:
+        arrays = hold_out(arrays, reading.test, name)
+    train = arrays["train-inputs"]
+    if train.dtype == np.uint8 and train.ndim == 4:
+        return dataset(name, name, arrays, Made("image", classes, *channel_statistics(train)), "", "")
+    if train.dtype.kind == "f":
+        return dataset(name, name, arrays, Made("table", classes, [], []), "", "")
+    symbols = 1 + max(int(arrays[f"{split}-inputs"].max()) for split in ("train", "test"))
+    return replace(dataset(name, name, arrays, Made("text", classes, [], []), "", ""), symbols=symbols)
+
+
+def _check(arrays: Arrays, name: str) -> None:
+    """Raise if numbers are not finite, tokens are negative, or train and test differ in shape or type."""
+    for key, array in arrays.items():
+        split, _, part = key.partition("-")
+        if part != "owners" and array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise DataError(f"{name}: {part} of {split} are not finite in example {row}; fill or drop such examples")
+        if part == "inputs" and array.dtype == np.int64 and array.min() < 0:
+            raise DataError(
+                f"{name}: tokens must be 0 or more, got {array.min()} in {split}; rows of numbers must be floats"
+            )
+        first = arrays.get(f"train-{part}", array)
+        kinds = [x.dtype.kind if x.dtype.kind not in "US" else "text" for x in (first, array)]
+        if part != "owners" and (array.shape[1:] != first.shape[1:] or kinds[0] != kinds[1]):
+            raise DataError(
+                f"{name}: {part} must be alike in train and test, got {first.dtype} {list(first.shape)} and "
+                f"{array.dtype} {list(array.shape)}; convert one of them"
+            )
+
+
+def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
+    """Classes as int64 or texts, or numbers as float32; `classes` as `Reading` has it decides which."""
+    if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iuUS":
+        targets = targets.reshape(-1)
+    if targets.dtype.kind in "US" and targets.ndim == 1 and classes != 0:
+        return targets
+    if classes and targets.dtype.kind == "f" and targets.ndim == 1 and (targets == np.rint(targets)).all():
+        return targets.astype(np.int64)
+    if classes == 0 or targets.dtype.kind == "f" or targets.ndim > 1:
+        return targets.astype(np.float32)
+    return targets.astype(np.int64)
+
+
+def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
+    """Images as bytes (examples, channels, height, width), rows as float32, tokens as int64."""
+    images = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.dtype == np.uint8)
+    if images:
+        inputs = inputs if inputs.ndim == 4 else inputs[:, None]
+        if inputs.dtype.kind == "f":
+            if not 0 <= inputs.min() <= inputs.max() <= 1:
+                span = f"{inputs.min():.3g} to {inputs.max():.3g}"
+                raise DataError(f"{name}: images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
+            inputs = np.rint(255 * inputs)
+        elif inputs.dtype != np.uint8 and inputs.size and not 0 <= inputs.min() <= inputs.max() <= 255:
+            span = f"{inputs.min()} to {inputs.max()}"
+            raise DataError(f"{name}: images of whole numbers must be in 0 to 255, got {span}; scale them to 0 to 1")
+        if inputs.shape[1] not in (1, 3) and inputs.shape[3] in (1, 3):
+            inputs = inputs.transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(inputs.astype(np.uint8))
+    if inputs.ndim == 2 and inputs.dtype.kind in "iu":
+        return inputs.astype(np.int64)
+    if inputs.ndim == 2 and inputs.dtype.kind == "f":
+        return inputs.astype(np.float32)
+    raise DataError(
+        f"{name}: inputs must be images (examples, channels, height, width), rows of numbers or tokens (examples, "
+        f"length), got {inputs.dtype} of shape {list(inputs.shape)}"
+    )
+
+
+VERSION = 3
+"""Part of every cache key: increase it when files are read in another way."""
+
+_SCALAR = bool | int | float | str | None
+
+
+def is_path(name: str) -> bool:
+    """Whether a name that is not a known data set's is a path: it has a slash or a known suffix, or it exists.
+
+    Example:
+        >>> is_path("./mydata"), is_path("houses.csv"), is_path("cifar10")
+        (True, True, False)
+    """
+    return "/" in name or name.lower().endswith(SUFFIXES) or Path(name).exists()
+
+
+def own_arguments(name: str) -> dict[str, Any]:
+    """The arguments of a path or a reference, with their types: those of `Reading`, and those of the function."""
+    return get_type_hints(Reading) | function_arguments(name)
+
+
+def function_arguments(name: str) -> dict[str, Any]:
+    """The names of a function's arguments and their types; none for a path.
+
+    Without an annotation any number or text is allowed.
+    """
+    reference = None if is_path(name) else Reference.parse(name)
+    if reference is None:
+        return {}
+    kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    function = _function(reference)
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError):
+        hints = {}
+    return {n: hints.get(n, _SCALAR) for n, p in signature(function).parameters.items() if p.kind in kinds}
+
+
+def load_own(name: str, arguments: Mapping[str, Any], keep: bool = True) -> Dataset:
+    """The data set in a path, or that a function returns.
+
+    Args:
+        name: a path, or `package.module:function`.
+        arguments: fields of `Reading`, and arguments of the function, which come first.
+        keep: store the arrays of files in the cache folder.
+    """
+    reference = None if is_path(name) else Reference.parse(name)
+    if reference is None:
+        return _from_files(name, _reading(name, arguments), keep)
+    takes = function_arguments(name)
+    given = {key: value for key, value in arguments.items() if key in takes}
+    reading = _reading(name, {key: value for key, value in arguments.items() if key not in takes})
+    found = convert(_function(reference)(**given), name, reading)
+    digest = sha256(f"{reference.sha256()} {_content(found)}".encode()).hexdigest()
+    return replace(found, name=name, sha256=digest)
+
+
+def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
+    """The data set in a path, from the cache or read and stored there."""
+    found = find_files(name)
+    path = found.root.resolve()
+    entry = cache.entry(f"own-{path.stem}", found.named(), VERSION, str(path), reading)
+    held = cache.read(entry) if keep else None
+    if held is None:
+        arrays, made = make(found.read(), reading, name)
+        note = json.dumps({"made": asdict(made), "sha256": found.sha256()})
+        held = (keep and cache.write(entry, arrays, note) and cache.read(entry)) or (arrays, note)
+    about = json.loads(held[1])
+    return dataset(name, path.name, held[0], Made(**about["made"]), reading.owner, about["sha256"])
+
+
+def _reading(name: str, arguments: Mapping[str, Any]) -> Reading:
+    """How the columns are read; an error names the data."""
+    try:
+        return Reading(**arguments)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _function(reference: Reference) -> Any:
+    """The function of a reference."""
+    found = reference.resolve()
+    if not callable(found):
+        raise ValueError(f"{reference}: data must be a function that returns a data set, got {type(found).__name__}")
+    return found
+
+
+def _content(found: Dataset) -> str:
+    """The hash of all tensors."""
+    digest = sha256()
+    for split in (found.train, found.test):
+        for tensor in (split.inputs, split.targets, split.owners):
+            if tensor is not None:
+                digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+                digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

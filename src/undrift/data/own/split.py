@@ -1,0 +1,132 @@
+"""Examples that are held out from training: a test set of data that have none, and those of clients that share some."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from undrift.core.model.random import derive
+from undrift.data.arrays.dataset import DataError
+from undrift.data.partitions.schemes import ranks
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
+    """Split a test set off: the same share of every owner and class, drawn at random, the same every time.
+
+    An owner, a class and their common examples each have the share up to rounding; where owners and classes cannot both
+    have it, owners do.
+
+    Args:
+        arrays: "train-inputs", "train-targets" and perhaps "train-owners".
+        share: how much of it, between 0 and 1.
+        source: what to call the data in errors.
+    """
+    targets, owners = arrays["train-targets"], arrays.get("train-owners")
+    count = len(targets)
+    draw = np.random.default_rng(derive(0, "test"))
+    if owners is not None and targets.dtype.kind != "f":
+        test = _balanced(owners, targets, share, draw)
+    else:
+        groups = owners if owners is not None else targets if targets.dtype.kind != "f" else np.zeros(count)
+        order = draw.permutation(count)
+        order = order[np.argsort(groups[order], kind="stable")]
+        test = np.zeros(count, bool)
+        test[order] = np.diff(np.floor(np.arange(count + 1) * share + 0.5)) > 0
+    if not test.any() or test.all():
+        raise DataError(f"{source}: {count} examples are too few to hold out a test set of {share:g}; give test=0.5")
+    parts = [key.removeprefix("train-") for key in arrays]
+    masks = {"train": ~test, "test": test}
+    return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}
+
+
+def _balanced(
+    owners: NDArray[Any], targets: NDArray[Any], share: float, draw: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Whether each example is held out: of an owner's class the share, rounded up or down.
+
+    Owners are visited by their most frequent class, in random order, and get their quota along the way. It is rounded
+    up in the classes of which least was taken so far, so that position and class are not tied to each other.
+    """
+    owner, kind = (np.unique(x, return_inverse=True)[1].reshape(-1) for x in (owners, targets))
+    kinds = int(kind.max()) + 1
+    cells, cell, counts = np.unique(owner * kinds + kind, return_inverse=True, return_counts=True)
+    whose, which = np.divmod(cells, kinds)
+    wanted = np.round(share * counts, 9)
+    taken = np.floor(wanted).astype(np.int64)
+    rest, missing = wanted - taken, 1e-6 * draw.random(kinds)  # equal classes in random order
+    starts = np.searchsorted(whose, np.arange(int(owner.max()) + 2))
+    main = which[np.lexsort((counts, whose))[starts[1:] - 1]]
+    order = np.lexsort((draw.random(len(main)), main))
+    ends = np.floor(np.round(np.cumsum(np.bincount(owner)[order]) * share, 9) + 0.5).astype(np.int64)
+    for i, quota in zip(order.tolist(), np.diff(ends, prepend=0).tolist(), strict=True):
+        own = np.arange(starts[i], starts[i + 1])
+        missing[which[own]] += rest[own]
+        some = own[rest[own] > 0]
+        up = some[np.argsort(-missing[which[some]], kind="stable")[: quota - int(taken[own].sum())]]
+        taken[up] += 1
+        missing[which[up]] -= 1
+    test: NDArray[np.bool_] = ranks(cell.reshape(-1), draw) < taken[cell.reshape(-1)]
+    return test
+
+
+def shared_test(clients: Sequence[Tensor], share: float, size: int, seed: int) -> Tensor | None:
+    """Which examples are held out from training by every client that has them; None if no two clients share any.
+
+    At least one example of each client stays for training.
+
+    Args:
+        clients: the indices of each client's examples.
+        share: how much of all their examples to hold out.
+        size: how many examples the data have.
+        seed: fixes which.
+
+    Example:
+        >>> held = shared_test([torch.arange(6), torch.arange(4, 10)], 0.5, 10, seed=0)
+        >>> len(held), int(held.sum())
+        (10, 5)
+    """
+    joined = torch.cat([*clients, torch.empty(0, dtype=torch.int64)])
+    every = torch.unique(joined)
+    if len(every) == len(joined):
+        return None
+    order = torch.randperm(len(every), generator=Generator().manual_seed(derive(seed, "shared holdout")))
+    held = torch.zeros(size, dtype=torch.bool)
+    held[every[order[: int(share * len(every) + 0.5)]]] = True
+    for own in clients:
+        if len(own) and held[own].all():
+            held[own[0]] = False
+    return held
+
+
+def held_count(count: int, share: float) -> int:
+    """How many of a client's examples are held out; at least one stays for training.
+
+    Args:
+        count: how many it has.
+        share: how much of them to hold out.
+
+    Example:
+        >>> held_count(20, 0.3), held_count(1, 0.9), held_count(0, 0.3)
+        (6, 0, 0)
+    """
+    return max(0, min(count - 1, int(share * count + 0.5)))
+
+
+def parted(own: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """A client's examples for training and those held out, each in the given order.
+
+    Args:
+        own: the indices of its examples.
+        share: how much of them to hold out.
+        seed: fixes which.
+    """
+    held = held_count(len(own), share)
+    if not held:
+        return own, own[:0]
+    order = torch.randperm(len(own), generator=Generator().manual_seed(seed))
+    return own[order[held:].sort().values], own[order[:held].sort().values]

@@ -1,0 +1,1 @@
+"""The task on a data set: batches, augmentation, evaluation."""

@@ -1,0 +1,1 @@
+"""A deployment is a run on a server."""

@@ -1,0 +1,1 @@
+"""The ClientApp that runs on a node."""

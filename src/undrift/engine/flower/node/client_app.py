@@ -1,0 +1,354 @@
+"""The Flower node: a ClientApp around the resident worker, and helpers for a custom train function.
+
+    app = client_app(Job(make("scaffold"), task))
+
+or, with a custom train function and one client per node:
+
+    app = ClientApp()
+    host(app)
+
+    @app.train()
+    def train(message, context):
+        visit = open_visit(message, context, make("scaffold"))
+        return visit.train(model, loss, batches, examples)
+
+The method on the node must be the server's; all training settings come from the server. Clients' states are stored on
+the node's disk, in `state-dir` of its node config, so that they survive the process that trained them.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.random import generator
+from undrift.core.records.types import Broadcast, Local
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.core.server.wire import WireError
+from undrift.engine.flower.records import LOSSES, Answer, Order, asked_population, claim, decode, refusal
+from undrift.engine.worker.device import resolve
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.partial_sum import Partial, Visit
+from undrift.engine.worker.worker import Worker
+
+try:
+    from flwr.app import ArrayRecord, Context, Message
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+
+def serve(worker: Worker, order: Order, message: Message) -> Message:
+    """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
+    broadcast = _received(worker, order, message)
+    if len(order.clients) > 1:
+        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+    else:
+        tensors, summary = _alone(worker, broadcast, order)
+    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
+
+
+def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
+    """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
+    found = worker.losses(_received(worker, order, message), order.clients, order.accepted, order.cohort or None)
+    tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
+    return Message(Answer(order.round, "", tensors).content(), reply_to=message)
+
+
+def _received(worker: Worker, order: Order, message: Message) -> Broadcast:
+    """What the server sent, if it fits the order and the node's model."""
+    model, algorithm = worker.model, worker.job.algorithm
+    arrays = message.content.get("arrays")
+    if not isinstance(arrays, ArrayRecord):
+        raise WireError("there is no array record named 'arrays'")
+    broadcast = wire.restore(Broadcast, algorithm, decode(arrays), model.layout.size)
+    if broadcast.round != order.round:
+        raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")
+    for name, own in (("params", model.w), ("buffers", model.buffers), ("counts", model.counts)):
+        sent: Tensor = getattr(broadcast, name)
+        if own.shape != sent.shape or own.dtype != sent.dtype:
+            raise WireError(
+                f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
+            )
+    return broadcast
+
+
+def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
+    """Train one client: its upload is smaller than a sum, and the server validates it itself."""
+    job, (client,) = worker.job, order.clients
+    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
+    partial = Partial(gate.total(), rejections=gate.rejections)
+    started, reported = perf_counter(), dict[str, float]()
+    upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)
+    worker.failure = None  # the reason is in the rejection
+    if upload is not None:
+        partial.visits.append(
+            Visit(
+                client,
+                upload.examples,
+                upload.loss,
+                perf_counter() - started,
+                gradients=upload.gradients,
+                reports=reported,
+            )
+        )
+    return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
+
+
+def check_same(order: Order, algorithm: Algorithm) -> None:
+    """Raise if this node's method is not the server's."""
+    if repr(algorithm) != order.algorithm:
+        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}; give both the same")
+
+
+def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
+    """The folder of a run's states on this node."""
+    given = root or context.node_config.get("state-dir")
+    return Path(str(given)) / run if given else _temporary() / run
+
+
+def _temporary() -> Path:
+    """A folder of this user for states that need not survive a reboot."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or (user and folder.stat().st_uid != user):
+        raise PermissionError(f"{folder} belongs to another user; set state-dir in the node config")
+    return folder
+
+
+try:
+    from flwr.app import ConfigRecord, Context, Message
+    from flwr.clientapp import ClientApp
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
+"""The clients of a node, or a function that returns them; None takes every num-partitions-th from partition-id on."""
+
+Epoch: TypeAlias = Callable[[Generator], Iterable[Any]]
+"""One epoch of batches, shuffled by the generator."""
+
+_RESIDENT = 4  # workers kept per process: in a simulation, one process serves many nodes
+_workers: dict[tuple[object, ...], Worker] = {}
+
+
+def client_app(
+    job: Job | Callable[[Context], Job],
+    clients: Hosted = None,
+    root: str | Path | None = None,
+    *,
+    threads: int | None = 1,
+) -> ClientApp:
+    """A ClientApp that trains the clients of its node with a resident worker.
+
+    Args:
+        job: the method and the task, or a function that creates them on first use, so that a node loads only its own
+            data; `local`, `seed` and `bound` come from the server. It trains on `device` of the node config, if that
+            is set, else on the job's.
+        clients: the clients that this node hosts.
+        root: folder for the clients' states; None takes `state-dir` of the node config, or a temporary folder.
+        threads: torch threads; one by default, so that all nodes compute the same bits. None does not change them.
+    """
+    return build_app(job, partial(state_folder, root), clients, threads)
+
+
+def build_app(
+    job: Job | Callable[[Context], Job], folder: Callable[[Context, str], Path], clients: Hosted, threads: int | None
+) -> ClientApp:
+    """`client_app`, with a function that returns the state folder for a context and a run's name."""
+    app = ClientApp()
+    host(app, clients)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        try:
+            order = Order.read(message.content)
+            worker = _resident(job, order, context, folder(context, order.run), threads)
+            return serve(worker, order, message)
+        except WireError as error:
+            return Message(refusal(str(error)), reply_to=message)
+
+    @app.query(LOSSES)
+    def losses(message: Message, context: Context) -> Message:
+        order = Order.read(message.content)
+        return answer_losses(_resident(job, order, context, folder(context, order.run), threads), order, message)
+
+    return app
+
+
+def host(app: ClientApp, clients: Hosted = None) -> None:
+    """Make an app answer the server's question which clients its node hosts.
+
+    Args:
+        app: the app.
+        clients: the clients that this node hosts.
+    """
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(claim(_hosted(clients, context, asked_population(message.content))), reply_to=message)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenVisit:
+    """One client's part in one round, in a custom train function; `open_visit` creates it.
+
+    Args:
+        order: the server's order.
+        algorithm: the method.
+        message: the server's message.
+        folder: the folder of the run's states on this node.
+    """
+
+    order: Order
+    algorithm: Algorithm
+    message: Message
+    folder: Path
+
+    @property
+    def round(self) -> int:
+        """The round, from 0."""
+        return self.order.round
+
+    @property
+    def client(self) -> int:
+        """The client's number."""
+        return self.order.clients[0]
+
+    @property
+    def local(self) -> Local:
+        """The settings all clients share."""
+        return self.order.local
+
+    @property
+    def config(self) -> ConfigRecord:
+        """The train config that was given to the strategy's `start`."""
+        record = self.message.content.get("config")
+        return record if isinstance(record, ConfigRecord) else ConfigRecord()
+
+    def steps(self, examples: int) -> int:
+        """How many local steps the client takes in this round with so many training examples."""
+        return self.local.step_count(examples, self.client, self.round, self.order.seed)
+
+    def generator(self, purpose: str) -> Generator:
+        """The client's random generator of this round for a purpose, for example augmentation."""
+        return generator(self.order.seed, self.round, self.client, purpose)
+
+    def train(
+        self,
+        model: nn.Module,
+        loss: Callable[[Any, Any], Tensor],
+        batches: Iterable[Any] | Epoch,
+        examples: int,
+    ) -> Message:
+        """Train the client with the method and return the reply; the model then has the trained values.
+
+        Args:
+            model: a model with the server's architecture, on the device to train on; its values are overwritten.
+            loss: the mean loss of (model, batch).
+            batches: all `steps(examples)` batches of the round, or a function that returns one epoch.
+            examples: how many training examples the client has.
+        """
+        task = _OwnTask(self.client, model, loss, batches, examples)
+        place = next((p.device for p in model.parameters()), "cpu")
+        job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound, device=str(place))
+        worker = Worker.on_disk(job, self.folder)
+        try:
+            return serve(worker, self.order, self.message)
+        except WireError as error:
+            return Message(refusal(str(error)), reply_to=self.message)
+
+
+def open_visit(
+    message: Message, context: Context, algorithm: Algorithm, state_dir: str | Path | None = None
+) -> OpenVisit:
+    """Read the server's order for the only client on this node.
+
+    Args:
+        message: the message of the train function.
+        context: its context.
+        algorithm: the method, the same as the server's.
+        state_dir: folder for the client's state; None takes `state-dir` of the node config, or a temporary folder.
+    """
+    order = Order.read(message.content)
+    check_same(order, algorithm)
+    if len(order.clients) > 1:
+        raise WireError(
+            f"this node got an order for {len(order.clients)} clients; a node that hosts many needs client_app"
+        )
+    return OpenVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
+
+
+class _OwnTask:
+    """The model and the data of one client, as a task."""
+
+    def __init__(
+        self,
+        client: int,
+        model: nn.Module,
+        loss: Callable[[Any, Any], Tensor],
+        batches: Iterable[Any] | Epoch,
+        examples: int,
+    ) -> None:
+        self.population = client + 1
+        self.module, self.criterion, self.count = model, loss, examples
+        # With all batches given at once, the first epoch takes them all and the others are empty.
+        self.once: Iterator[Any] = iter(()) if callable(batches) else iter(batches)
+        self.epoch = batches if callable(batches) else None
+        self.reads_once = self.epoch is None
+
+    def model(self) -> nn.Module:
+        return self.module
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.criterion(model, batch)
+
+    def examples(self, client: int) -> int:
+        return self.count
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
+        return iter(self.epoch(generator)) if self.epoch is not None else self.once
+
+
+def _resident(
+    job: Job | Callable[[Context], Job],
+    order: Order,
+    context: Context,
+    folder: Path,
+    threads: int | None,
+) -> Worker:
+    """The worker of a run and a node, created on first use; the last few are kept."""
+    partition = str(sorted(context.node_config.items())) if callable(job) else ""
+    key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
+    if key not in _workers:
+        made = job(context) if callable(job) else job
+        check_same(order, made.algorithm)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        while len(_workers) >= _RESIDENT:
+            del _workers[next(iter(_workers))]
+        device = resolve(str(context.node_config.get("device", made.device)))
+        ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound, device=device)
+        _workers[key] = Worker.on_disk(ordered, folder)
+    return _workers[key]
+
+
+def _hosted(clients: Hosted, context: Context, population: int) -> Iterable[int]:
+    """The clients that this node hosts."""
+    if clients is not None:
+        return clients(context) if callable(clients) else clients
+    config = context.node_config
+    if "partition-id" not in config or "num-partitions" not in config:
+        raise ValueError(
+            "no clients for this node: set partition-id and num-partitions in the node config, or clients="
+        )
+    return range(int(config["partition-id"]), population, int(config["num-partitions"]))

@@ -1,0 +1,1 @@
+"""The strategy that runs in the ServerApp."""

@@ -1,0 +1,123 @@
+"""The messages of a round, one per node: the same for a strategy on real nodes and for a simulation."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.types import Broadcast, Local
+from undrift.core.server import wire
+from undrift.engine.flower.records import LOSSES, Order, encode
+from undrift.engine.flower.server.receive import SKEW
+from undrift.engine.flower.server.tally import Tally
+
+try:
+    from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Writes the messages of a run's rounds.
+
+    Args:
+        run: the name under which nodes store their clients' states.
+        algorithm: the method.
+        local: the settings all clients share.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+    """
+
+    run: str
+    algorithm: Algorithm
+    local: Local
+    seed: int
+    bound: float | None
+
+    def write(
+        self,
+        broadcast: Broadcast,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        seconds: float,
+        config: ConfigRecord | None = None,
+        lost: Collection[int] = (),
+    ) -> Tally:
+        """A message for every node, in a tally that collects the replies.
+
+        Args:
+            broadcast: what the server sends.
+            groups: the clients of the round, by node.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            seconds: how long to wait for replies.
+            config: sent to the nodes, for custom train functions.
+            lost: the clients of the round without a node.
+        """
+        clients = frozenset(lost).union(*groups.values())
+        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed)
+        self.add(tally, groups, accepted, seconds, config)
+        return tally
+
+    def add(
+        self,
+        tally: Tally,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        seconds: float,
+        config: ConfigRecord | None = None,
+    ) -> list[Message]:
+        """Further messages of a round, for clients that are asked again or have a node only now.
+
+        Args:
+            tally: that of the round.
+            groups: the clients, by node.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            seconds: how long to wait for replies.
+            config: sent to the nodes, for custom train functions.
+        """
+        count = len(tally.clients)
+        messages = self._messages(MessageType.TRAIN, tally.broadcast, groups, accepted, count, seconds, config)
+        for message, clients in zip(messages, groups.values(), strict=True):
+            tally.expect(message, clients)
+        return messages
+
+    def ask(
+        self,
+        broadcast: Broadcast,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        batches: int | None,
+        seconds: float,
+    ) -> list[Message]:
+        """A message for every node that requests the losses of clients before a round.
+
+        Args:
+            broadcast: what the server sends.
+            groups: the clients, by node.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            batches: how many batches each client takes; None takes all.
+            seconds: how long to wait for replies.
+        """
+        kind = f"{MessageType.QUERY}.{LOSSES}"
+        return self._messages(kind, broadcast, groups, accepted, batches or 0, seconds)
+
+    def _messages(
+        self,
+        kind: str,
+        broadcast: Broadcast,
+        groups: Mapping[int, list[int]],
+        accepted: Mapping[int, int],
+        count: int,
+        seconds: float,
+        config: ConfigRecord | None = None,
+    ) -> list[Message]:
+        """A message for every node."""
+        arrays, method, messages = encode(wire.flatten(broadcast)), repr(self.algorithm), []
+        for node, clients in groups.items():
+            known = {client: accepted[client] for client in clients if client in accepted}
+            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, self.local, self.bound)
+            content = RecordDict({"arrays": arrays, "undrift": order.record()})
+            if config is not None:
+                content["config"] = config
+            messages.append(Message(content, node, kind, ttl=seconds + SKEW, group_id=str(broadcast.round)))
+        return messages

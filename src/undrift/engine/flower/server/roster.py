@@ -1,0 +1,210 @@
+"""Which nodes are connected, and which of them hosts which clients."""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import monotonic, sleep
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from undrift.core.server.wire import WireError
+from undrift.engine.flower.records import claimed, one_line, question
+from undrift.engine.flower.server.hosts import Hosts
+from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, pause, present, pull, push
+
+try:
+    from flwr.app import Message, MessageType
+    from flwr.proto.node_pb2 import NodeInfo
+    from flwr.serverapp import Grid
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
+_AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
+_NAMED = 5  # clients named in a message
+
+Clients: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def wait_for_nodes(grid: Grid, wanted: int, seconds: float, poll: float = 1.0) -> list[int]:
+    """The nodes of a grid, once there are at least `wanted`."""
+    began = monotonic()
+    while len(nodes := sorted(present(grid) or ())) < wanted:
+        waited = monotonic() - began
+        if waited >= seconds:
+            raise TooFewNodes(
+                f"{len(nodes)} of {wanted} nodes connected within {seconds:g} seconds; start more nodes, or wait longer"
+            )
+        sleep(min(pause(poll, waited), seconds - waited))
+    return nodes
+
+
+class Roster:
+    """Which node hosts which clients, according to the nodes and, if there is one, the operator's list.
+
+    A node is queried when it is first seen and when it was started again. Of two nodes that claim the same client, the
+    one that answered first keeps it for as long as it is connected; the claim of the other is rejected. With a list, a
+    node hosts only what the list gives it. No claim can end the run.
+
+    Args:
+        population: how many clients there are.
+        stopped: returns whether waiting has become pointless.
+        hosts: which clients each node may host; None trusts the nodes.
+    """
+
+    def __init__(
+        self, population: int, stopped: Callable[[], bool] = lambda: False, hosts: Hosts | None = None
+    ) -> None:
+        self.population, self.stopped, self.hosts = population, stopped, hosts
+        self.begun = False
+        self.conflict = ""
+        self.refused: dict[int, str] = {}
+        self.claims: dict[int, Clients] = {}
+        self._pending: dict[int, tuple[str, Message]] = {}
+        self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
+        self._started: dict[int, str] = {}  # when the SuperLink says each node was started
+        self._session: dict[int, int] = {}  # one number for each time that a node reported its clients
+        self._sessions = count(1)
+        self._nodes: list[int] = []
+        self._home = np.full(population, -1, dtype=np.int64)
+
+    @property
+    def hosted(self) -> int:
+        """How many clients have a node."""
+        return int((self._home >= 0).sum())
+
+    def session(self, node: int) -> int:
+        """A number that changes when a node leaves and comes back, under any ID."""
+        return self._session[node]
+
+    def find(
+        self, grid: Grid, clients: Sequence[int], quorum: int, nodes: int | None, seconds: float, poll: float = 1.0
+    ) -> tuple[dict[int, list[int]], list[int]]:
+        """The clients of a round by node, and those without a node.
+
+        Args:
+            grid: the grid.
+            clients: the clients of the round.
+            quorum: how many of them must have a node, after the first round.
+            nodes: how many nodes to wait for before the first round; None waits until every client has a node.
+            seconds: longest wait; then `TooFewNodes` is raised if the run has not begun, or all nodes are gone.
+            poll: longest pause between two polls.
+        """
+        if self.begun:
+            self.gather(grid, lambda: len(clients) - len(self.split(clients)[1]) >= quorum, seconds, poll)
+            if not self.claims:
+                raise TooFewNodes(f"all nodes disconnected and none reconnected within {seconds:g} seconds")
+            return self.split(clients)
+        began = monotonic()
+        wait_for_nodes(grid, nodes or 1, seconds, poll)
+
+        def complete() -> bool:
+            return self.hosted == self.population if nodes is None else len(self.claims) >= nodes
+
+        if not self.gather(grid, complete, max(0.0, seconds - (monotonic() - began)), poll):
+            raise TooFewNodes(
+                f"{len(self.claims)} nodes host {self.hosted} of {self.population} clients after {seconds:g} seconds; "
+                f"wanted: {'all of them' if nodes is None else f'{nodes} nodes'}"
+                + "".join(f"; {why}" for why in (self.conflict, *[*self.refused.values()][-1:]) if why)
+            )
+        self.begun = True
+        return self.split(clients)
+
+    def gather(self, grid: Grid, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
+        """Keep asking until the connected nodes suffice or the time is over; returns whether they suffice."""
+        began = monotonic()
+        while True:
+            self.refresh(grid, poll)
+            waited = monotonic() - began
+            if ready() or waited >= seconds or self.stopped():
+                return ready()
+            sleep(min(pause(poll, waited), seconds - waited))
+
+    def refresh(self, grid: Grid, poll: float = 1.0) -> None:
+        """Remove nodes that left, query new ones, and read the answers that arrived; never waits."""
+        there = present(grid)
+        if there is None:
+            return
+        before = dict(self._session)
+        same = {node for node, info in there.items() if self._started.get(node) == info.last_activated_at}
+        self._started = {node: info.last_activated_at for node, info in there.items()}
+        self.claims = {node: clients for node, clients in self.claims.items() if node in same}
+        self._session = {node: number for node, number in self._session.items() if node in same}
+        self._pending = {node: asked for node, asked in self._pending.items() if node in same}
+        self._retry = {node: when for node, when in self._retry.items() if node in same and when > monotonic()}
+        for node in sorted(set(there).difference(self.claims, self._pending, self._retry)):
+            message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
+            key, why = push(grid, message)
+            if key is None:
+                self._refuse(node, f"the list of clients of node {node} could not be requested: {why}", poll)
+            else:
+                self._pending[node] = key, message
+        for node, (key, message) in list(self._pending.items()):
+            if reply := pull(grid, key, message):
+                del self._pending[node]
+                self._take(there[node], reply, poll)
+        if before != self._session:
+            self._settle()
+
+    def split(self, clients: Sequence[int]) -> tuple[dict[int, list[int]], list[int]]:
+        """Clients by node, and those without a node."""
+        groups: dict[int, list[int]] = {}
+        lost: list[int] = []
+        for client, place in zip(clients, self._home[np.asarray(clients, dtype=np.int64)].tolist(), strict=True):
+            if place < 0:
+                lost.append(client)
+            else:
+                groups.setdefault(self._nodes[place], []).append(client)
+        return groups, lost
+
+    def _take(self, node: NodeInfo, reply: Reply, poll: float) -> None:
+        """Read a node's answer; after an unusable one the node is queried again later."""
+        number = int(node.node_id)
+        try:
+            if reply.message is None:
+                raise WireError(reply.why)
+            self.claims[number] = self._allowed(node, claimed(reply.message.content, self.population))
+            self._session[number] = next(self._sessions)
+            self.refused.pop(number, None)
+        except WireError as error:
+            # Flower's words for a ClientApp without a function for queries, which `host` registers
+            advice = ": its ClientApp does not report its clients; call host(app) there"
+            hint = advice if "No query function" in str(error) else ""
+            self._refuse(number, f"node {number} sent no valid list of its clients{hint}: {error}", poll)
+
+    def _refuse(self, node: int, why: str, poll: float) -> None:
+        """Say what is wrong with a node, and query it again later."""
+        _log.warning("%s", why)
+        self.refused[node] = why
+        self._retry[node] = monotonic() + _AGAIN * poll
+
+    def _allowed(self, node: NodeInfo, clients: Clients) -> Clients:
+        """What a node may host of what it claims; the rest is rejected by name."""
+        if self.hosts is None:
+            return clients
+        host = self.hosts.find(node)
+        own = np.isin(clients, host.clients) if host else np.zeros(len(clients), dtype=bool)
+        if len(others := clients[~own].tolist()):
+            named = ", ".join(f"{client} (of {self.hosts.owner(client)})" for client in others[:_NAMED])
+            known = f"{host.name}, node {node.node_id}," if host else f"node {node.node_id}, which is not in the list,"
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            self.conflict = one_line(f"{known} claims clients of others: {named}{more}; these claims are rejected")
+            _log.warning("%s", self.conflict)
+        return clients[own]
+
+    def _settle(self) -> None:
+        """Assign every client to a node, in the order in which the nodes first answered."""
+        self._home.fill(-1)
+        self._nodes = list(self.claims)
+        for place, (node, clients) in enumerate(self.claims.items()):
+            taken = self._home[clients] >= 0
+            if taken.any():
+                first = int(clients[taken][0])
+                other = self._nodes[int(self._home[first])]
+                self.conflict = (
+                    f"client {first} is claimed by node {other} and by node {node}; the first one keeps it: "
+                    "do both have one partition-id?"
+                )
+                _log.warning("%s", self.conflict)
+            self._home[clients[~taken]] = place

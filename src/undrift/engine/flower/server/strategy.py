@@ -1,0 +1,519 @@
+"""The Flower server: a strategy for any ServerApp, with its own receive loop.
+
+    strategy = UndriftStrategy(make("scaffold"), model, Local(lr=0.05), population=100, cohort=10)
+    result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=50)
+
+Every node gets one message with the numbers of its clients and replies with their partial sum, which passes the gate
+and is added to the exact sum of the round. The result is bit-identical to that of one process.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from math import ceil, isfinite
+from time import monotonic
+
+import torch
+from torch import nn
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.model.flat_model import bind
+from undrift.core.model.modules import plain_state
+from undrift.core.model.random import cohort as draw
+from undrift.core.records.report import Reported
+from undrift.core.records.types import Local, ServerState
+from undrift.core.server import step as server
+from undrift.engine.flower.records import check_name
+from undrift.engine.flower.server.hosts import Hosting, Hosts
+from undrift.engine.flower.server.orders import Orders
+from undrift.engine.flower.server.receive import LATE, Reply, TooFewNodes, receive, settle
+from undrift.engine.flower.server.roster import Roster
+from undrift.engine.flower.server.tally import RoundRecord, Tally
+from undrift.engine.round.arguments import check_local, check_model, read_method
+from undrift.engine.round.failures import check_failures
+from undrift.engine.round.quarantine import Quarantine, QuarantineList
+
+try:
+    from flwr.app import ArrayRecord, Message, MetricRecord
+    from flwr.serverapp.strategy import Result
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
+
+
+def weighted_means(replies: Iterable[Message]) -> MetricRecord | None:
+    """The means of the nodes' metrics, weighted by their `num-examples`; None if there are none."""
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for message in replies:
+        for record in message.content.metric_records.values() if message.has_content() else ():
+            values = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and isfinite(v)}
+            weight = values.pop("num-examples", 1.0)
+            for name, value in values.items() if 0 < weight < 2**31 else ():
+                sums[name] = sums.get(name, 0.0) + weight * value
+                weights[name] = weights.get(name, 0.0) + weight
+    return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
+
+
+def assess(
+    evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    round: int,
+    arrays: ArrayRecord,
+    result: Result,
+) -> None:
+    """Evaluate the global model on the server, into a result.
+
+    Args:
+        evaluate: a function of the round and the model's arrays; None does nothing.
+        round: the round, from 1; 0 before the first.
+        arrays: the model's.
+        result: where the metrics go.
+    """
+    metrics = evaluate(round, arrays) if evaluate is not None else None
+    if metrics is not None:
+        _log.info("round %d, evaluated here: %s", round, metrics)
+        result.evaluate_metrics_serverapp[round] = metrics
+
+
+def check_settings(
+    algorithm: Algorithm,
+    local: Local,
+    population: int,
+    cohort: int | None,
+    seed: int,
+    quorum: float,
+    over_selection: float,
+    rejoin: float,
+) -> None:
+    """Raise if settings of `UndriftStrategy`, whose arguments these are, cannot work."""
+    if population < 1:
+        raise ValueError(f"population must be 1 or more, the number of all clients, got {population}")
+    if cohort is not None and not 1 <= cohort <= population:
+        raise ValueError(
+            f"cohort must be between 1 and the population of {population}, got {cohort}; None takes all clients"
+        )
+    if not 0 <= quorum <= 1:
+        raise ValueError(f"quorum must be a fraction of the sampled clients from 0 to 1, got {quorum}")
+    if not 1 <= over_selection < float("inf"):
+        raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
+    if not 0 <= rejoin < float("inf"):
+        raise ValueError(f"rejoin must be a number of seconds, 0 or more, got {rejoin}")
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed must fit into 64 bits, got {seed}")
+    local.check_population(population)
+    if algorithm.needs.proxy:
+        raise TypeError(
+            f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
+            f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
+        )
+    if algorithm.fills("selection"):
+        raise TypeError(
+            f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
+            f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
+        )
+
+
+def check_limits(
+    bound: float | None,
+    deadline: float | None,
+    grace: float | None,
+    nodes: int | None,
+    wait: float,
+    poll: float,
+    patience: int,
+) -> None:
+    """Raise if limits of `UndriftStrategy`, whose arguments these are, cannot be met by any round."""
+    if bound is not None and not bound > 0:
+        raise ValueError(f"bound must be a positive norm, got {bound}; None allows any")
+    if deadline is not None and not 0 < deadline < float("inf"):
+        raise ValueError(
+            f"deadline must be a positive number of seconds, got {deadline}; None takes the timeout of start"
+        )
+    if grace is not None and not grace >= 0:
+        raise ValueError(f"grace must be 0 or more seconds, got {grace}; None waits until the deadline")
+    if nodes is not None and nodes < 1:
+        raise ValueError(f"nodes must be 1 or more, got {nodes}; None waits until every client has a node")
+    if not wait >= 0:
+        raise ValueError(f"wait must be 0 or more seconds, got {wait}")
+    if not 0 < poll < float("inf"):
+        raise ValueError(f"poll must be a positive number of seconds, got {poll}")
+    if patience < 1:
+        raise ValueError(f"patience must be 1 or more rounds, got {patience}")
+
+
+try:
+    from flwr.app import ConfigRecord, Message
+    from flwr.serverapp import Grid
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_ORDERS = 3  # how often a client is asked in a round, at most: a node that restarts all the time gets no more
+
+
+@dataclass(eq=False)
+class Asking:
+    """The messages of one round, from the first to the last reply.
+
+    A client is asked again if it has no outcome yet and its node is another than the one asked, or was started again.
+    The tally counts it once, whichever reply comes first.
+
+    Args:
+        grid: the grid.
+        roster: which node hosts which clients.
+        orders: writes the messages.
+        tally: counts the replies.
+        accepted: for each client with state, the last round in which its upload was accepted.
+        config: sent to the nodes, for custom train functions.
+        seconds: how long the round may take.
+        poll: longest pause between two polls.
+        rejoin: how long a round whose other replies are there waits for a node that left in it.
+    """
+
+    grid: Grid
+    roster: Roster
+    orders: Orders
+    tally: Tally
+    accepted: Mapping[int, int]
+    config: ConfigRecord | None
+    seconds: float
+    poll: float
+    rejoin: float
+    _asked: dict[int, tuple[int, int]] = field(default_factory=dict)  # client -> session of its node, times asked
+    _latest: dict[int, Message] = field(default_factory=dict)  # client -> the last message about it
+    _over: set[int] = field(default_factory=set)  # messages, by their `id`, whose outcome is known
+    _gone: dict[int, float] = field(default_factory=dict)  # client that was asked -> when its node was found to be gone
+
+    def __post_init__(self) -> None:
+        self._looked, self._absent = monotonic(), dict(self.tally.absent)
+        self._pending: list[Message] | None = None  # an empty list while nodes may come back
+        for node, clients in self.roster.split(self.tally.open())[0].items():
+            self._asked |= dict.fromkeys(clients, (self.roster.session(node), 1))
+        self._note(self.tally.asked)
+
+    def collect(self, need: int, grace: float | None) -> None:
+        """Send the messages and count the replies, until all are there or the time is over.
+
+        Args:
+            need: how many uploads the round needs.
+            grace: if given, the round ends so many seconds after it has them.
+        """
+        enough = None if grace is None else partial(self.tally.reached, need)
+        first, tally = list(self.tally.asked), self.tally
+        replies = receive(
+            self.grid,
+            first,
+            self.seconds,
+            poll=self.poll,
+            enough=enough,
+            grace=grace or 0.0,
+            more=self.more,
+            wanted=self.wanted,
+        )
+        for reply in replies:
+            self._over.add(id(reply.sent))
+            tally.take(reply)
+
+    def wanted(self, message: Message) -> bool:
+        """Whether a reply may still give one of its clients an outcome that no later message has given."""
+        missing = (client for client in self.tally.about(message) if not self.tally.settled(client))
+        return any(self._latest[client] is message or id(self._latest[client]) not in self._over for client in missing)
+
+    def more(self) -> list[Message] | None:
+        """Messages to nodes that came back; None if nobody is waited for who has not been asked."""
+        now = monotonic()
+        if self.tally.complete:
+            return None
+        if now - self._looked < self.poll and self.tally.absent == self._absent:
+            return self._pending
+        self.roster.refresh(self.grid, self.poll)
+        self._looked, self._absent = now, dict(self.tally.absent)
+        groups, homeless = self.roster.split(self.tally.open())
+        again: dict[int, list[int]] = {}
+        for node, clients in groups.items():
+            session = self.roster.session(node)
+            for client in clients:
+                before, times = self._asked.get(client, (0, 0))
+                if before != session and times < _ORDERS:
+                    self._asked[client] = session, times + 1
+                    again.setdefault(node, []).append(client)
+        if again:
+            left = max(0.0, self.seconds - (now - self.tally.began))
+            return self._note(self.orders.add(self.tally, again, self.accepted, left, self.config))
+        for client in homeless:
+            if client in self._asked:
+                self._gone.setdefault(client, now)
+        waited = (now - self._gone[client] for client in homeless if client in self._gone)
+        self._pending = [] if any(seconds < self.rejoin for seconds in waited) else None
+        return self._pending
+
+    def _note(self, messages: list[Message]) -> list[Message]:
+        """Remember the last message about each client."""
+        for message in messages:
+            self._latest |= dict.fromkeys(self.tally.about(message), message)
+        return messages
+
+
+try:
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+
+class UndriftStrategy(Strategy):
+    """Federated training with any algorithm, on any Flower runtime.
+
+    Args:
+        algorithm: the method, or its name or composition; the nodes must use the same.
+        model: the model, which defines the layout of the vector. It is not changed.
+        local: the settings all clients share; the nodes receive them from here.
+        population: how many clients there are in all, numbered from 0.
+        cohort: how many clients take part in a round; None takes all.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
+            optimizer follow; None allows any that can be summed exactly.
+        deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
+        quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
+            model is not changed and the run continues, until `patience` is over.
+        grace: if given, a round is closed this many seconds after its quorum is reached.
+        over_selection: factor on the cohort, to make up for clients that do not reply; all that do are counted.
+        nodes: how many nodes to wait for; None waits until every client has a node.
+        wait: the most seconds to wait for them; then `TooFewNodes` is raised.
+        poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
+        patience: after this many abandoned rounds in a row `TooFewNodes` is raised.
+        rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
+            replies are there. A node that is back in time is asked again in the same round.
+        hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
+            None trusts what nodes claim, and of two claims to a client the first.
+        quarantine: leaves out clients whose uploads are rejected again and again; None leaves out nobody.
+        evaluate: whether the nodes' own evaluate functions are called after every round.
+        run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
+            one for every run that uses the same nodes at the same time.
+        state: the state to resume from; None starts from the arrays given to `start`.
+        on_round: called after every round with the state and the record, for example to write a checkpoint.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm | str,
+        model: nn.Module,
+        local: Local | None = None,
+        *,
+        population: int,
+        cohort: int | None = None,
+        seed: int = 0,
+        bound: float | None = None,
+        deadline: float | None = None,
+        quorum: float = 0.5,
+        grace: float | None = None,
+        over_selection: float = 1.0,
+        nodes: int | None = None,
+        wait: float = 300.0,
+        poll: float = 1.0,
+        patience: int = 3,
+        rejoin: float = 30.0,
+        hosts: Hosting = None,
+        quarantine: Quarantine | None = None,
+        evaluate: bool = False,
+        run: str | None = None,
+        state: ServerState | None = None,
+        on_round: Callable[[ServerState, RoundRecord], None] | None = None,
+    ) -> None:
+        algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
+        check_model("UndriftStrategy", model)
+        check_local("UndriftStrategy", local)
+        check_settings(algorithm, local, population, cohort, seed, quorum, over_selection, rejoin)
+        check_limits(bound, deadline, grace, nodes, wait, poll, patience)
+        self.algorithm, self.local, self.population = algorithm, local, population
+        self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
+        self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
+        self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
+        self.evaluate, self.on_round = evaluate, on_round
+        settings = repr((seed, algorithm, local, population))
+        self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
+        self.state = state
+        self.records: list[RoundRecord] = []
+        self._first = state
+        self._model = bind(deepcopy(model))
+        self.quarantined = QuarantineList(quarantine)
+        listed = Hosts.of(hosts)
+        if listed is not None:
+            listed.check(population)
+        self._roster = Roster(population, hosts=listed)
+        self._tally: Tally | None = None
+        self._out: dict[int, str] = {}
+        self._idle = 0
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Train for some rounds, from the arrays or the state given; rounds are counted from 1, as in Flower.
+
+        Args:
+            grid: the grid.
+            initial_arrays: the model's state as `ArrayRecord(model.state_dict())`; the result has the same form.
+            num_rounds: how many rounds to add.
+            timeout: seconds after which a round is closed, if there is no deadline.
+            train_config: sent to the nodes, for custom train functions.
+            evaluate_config: sent to the nodes' evaluate functions.
+            evaluate_fn: evaluates the global model on the server, before the first round and after each.
+        """
+        self.summary()
+        self.state = self._first or self._open(initial_arrays)
+        self.local.check_rates(self.state.round, num_rounds)
+        self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
+        arrays, result = self.arrays(), Result()
+        seconds = timeout if self.deadline is None else self.deadline
+        assess(evaluate_fn, self.state.round, arrays, result)
+        for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
+            arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
+            result.arrays = arrays
+            asked = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
+            replies = [r.message for r in receive(grid, asked, seconds, poll=self.poll) if r.message is not None]
+            metrics = self.aggregate_evaluate(round, replies)
+            if metrics is not None:
+                result.evaluate_metrics_clientapp[round] = metrics
+            assess(evaluate_fn, round, arrays, result)
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The messages of the next round, one per node; `arrays` are used only before the first round."""
+        if self.state is None:
+            self.state = self._open(arrays)
+        return self._begin(grid, config, self.deadline or 3600.0).asked
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """End the round that `configure_train` began, with the replies that arrived."""
+        if self._tally is None:
+            raise RuntimeError("aggregate_train: no round has begun; call configure_train first")
+        sent = {message.metadata.message_id: message for message in self._tally.asked}
+        for message in replies:
+            question = sent.pop(message.metadata.reply_to_message_id, None)
+            if question is None:
+                _log.warning("ignored a reply that answers no message of this round, or answers one twice")
+            else:
+                self._tally.take(settle(question, message))
+        for question in sent.values():
+            self._tally.take(Reply(question, None, LATE))
+        return self._close()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message with the model's state to every node, if nodes evaluate."""
+        if not self.evaluate:
+            return []
+        config["server-round"] = server_round
+        content = RecordDict({"arrays": arrays, "config": config})
+        return [Message(content, node, MessageType.EVALUATE) for node in sorted(grid.get_node_ids())]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The means of the nodes' metrics, weighted by their `num-examples`."""
+        return weighted_means(replies)
+
+    def summary(self) -> None:
+        """Log the settings of the run."""
+        _log.info("undrift run %s: %r, %r", self.run, self.algorithm, self.local)
+        _log.info("%d of %d clients per round, quorum %g, seed %d", self.size, self.population, self.quorum, self.seed)
+
+    def arrays(self) -> ArrayRecord:
+        """The current model's state, as `ArrayRecord(model.state_dict())`, with the names of the plain module.
+
+        Flower's arrays are NumPy's, which has no bfloat16: such tensors are float32 here.
+        """
+        assert self.state is not None
+        self._model.load(self.state.params, self.state.buffers, self.state.counts)
+        state = plain_state(self._model.module)
+        return ArrayRecord({name: x.float() if x.dtype == torch.bfloat16 else x for name, x in state.items()})
+
+    def _open(self, arrays: ArrayRecord) -> ServerState:
+        """The state before round 0."""
+        self._load(arrays)
+        return server.open_run(self.algorithm, self._model)
+
+    def _load(self, arrays: ArrayRecord) -> None:
+        """Load a model's state."""
+        self._model.load_state(arrays.to_torch_state_dict())
+
+    def _train(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
+        """One round, from its first message to the server step."""
+        tally = self._begin(grid, config, seconds)
+        assert self.state is not None
+        limits = (seconds, self.poll, self.rejoin)
+        asking = Asking(grid, self._roster, self._orders, tally, self.state.accepted, config, *limits)
+        asking.collect(self._need, self.grace)
+        return self._close()
+
+    def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
+        """Sample the clients of a round and write a message for every node that hosts some."""
+        assert self.state is not None
+        state = self.state
+        drawn = draw(self.seed, state.round, self.population, self.size)
+        out = self.quarantined.out(state.round)
+        self._out = {client: str(out[client]) for client in drawn if client in out}
+        clients = [client for client in drawn if client not in out]
+        groups, lost = dict[int, list[int]](), list[int]()
+        if clients:
+            groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
+        broadcast = server.send(self.algorithm, state)
+        self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
+        self._tally.leave(lost, "no node hosts it")
+        self._tally.absent |= self._out
+        return self._tally
+
+    @property
+    def _orders(self) -> Orders:
+        """Writes the messages to the nodes."""
+        return Orders(self.run, self.algorithm, self.local, self.seed, self.bound)
+
+    @property
+    def _need(self) -> int:
+        """How many uploads a round needs."""
+        return max(1, ceil(self.quorum * (self.size - len(self._out))))
+
+    def _close(self) -> tuple[ArrayRecord, MetricRecord]:
+        """End the round: one server step, or none if too few uploads were accepted."""
+        assert self.state is not None and self._tally is not None
+        tally, self._tally = self._tally, None
+        kept = tally.reached(self._need)
+        total = tally.total if kept else tally.empty()
+        reported: Reported = {}
+        self.state = server.close(
+            self.algorithm,
+            self.state,
+            tally.broadcast,
+            total,
+            self.population,
+            self.local,
+            self._model.layout,
+            reported=reported,
+            bound=self.bound,
+        )
+        begun = self.quarantined.take(tally.broadcast.round, tally.rejections)
+        record = tally.record(reported, begun, abandoned=not kept)
+        self.records.append(record)
+        _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
+        self._idle = 0 if kept else self._idle + 1
+        if self.on_round is not None:
+            self.on_round(self.state, record)
+        if self._out.keys() >= dict(record.absent).keys():  # absent nodes may come back
+            check_failures(len(record.visits), record.rejections, {})
+        if self._idle >= self.patience:
+            raise TooFewNodes(f"{self._idle} rounds in a row below quorum; start more nodes, or lower it; {record}")
+        return self.arrays(), MetricRecord({**record.metrics()})

@@ -1,0 +1,238 @@
+"""The server's side of a round: each reply passes the gate and is added to the exact sum as it arrives."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from time import monotonic
+
+import torch
+from torch import Tensor
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.rejection import Reason, Rejection
+from undrift.core.records.report import Reported
+from undrift.core.records.types import Broadcast, Local, Upload
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.core.server.total import Total
+from undrift.core.server.wire import WireError
+from undrift.engine.flower.records import Answer, one_line
+from undrift.engine.flower.server.receive import Reply
+from undrift.engine.round.quarantine import Sentence
+from undrift.engine.round.record import Record
+from undrift.engine.round.report_columns import columns
+from undrift.engine.worker.partial_sum import Partial, Visit
+
+try:
+    from flwr.app import Message
+except ImportError as error:  # pragma: no cover
+    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
+_SUMMARY = 4096  # the most characters per client in a summary
+_FAMILY = 1 << 16  # and in addition for each family of scalars that a block reports
+
+
+@dataclass(frozen=True)
+class RoundRecord(Record):
+    """What happened in a round on Flower.
+
+    Args:
+        abandoned: whether too few uploads were accepted, so that the model was not changed.
+        seconds: how long the round took.
+    """
+
+    abandoned: bool = False
+    seconds: float = 0.0
+
+    def metrics(self) -> dict[str, int | float]:
+        """The round in numbers."""
+        counts = {"clients": len(self.visits), "rejected": len(self.rejections), "absent": len(self.absent)}
+        numbers: dict[str, int | float] = {**counts, "abandoned": int(self.abandoned), "seconds": self.seconds}
+        return {"loss": self.loss, **numbers, **self.reports} if self.visits else numbers
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        line = f"round {self.round + 1}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
+        if self.rejections:
+            line += f"; {len(self.rejections)} rejected, the first: {self.rejections[0]}"
+        if self.quarantined:
+            line += f"; {len(self.quarantined)} quarantined, the first: client {self.quarantined[0].client}"
+        if self.absent:
+            line += f"; {len(self.absent)} absent, the first: client {self.absent[0][0]}, {self.absent[0][1]}"
+        return line + ("; ABANDONED, the model is unchanged" if self.abandoned else "")
+
+
+@dataclass(eq=False)
+class Tally:
+    """The replies of one round, counted as they arrive; a client's first outcome, accepted or rejected, is final.
+
+    Args:
+        algorithm: the method.
+        local: the settings all clients share.
+        bound: largest norm of a client's displacement.
+        broadcast: what was sent.
+        clients: the clients of the round.
+        seed: the run's seed.
+    """
+
+    algorithm: Algorithm
+    local: Local
+    bound: float | None
+    broadcast: Broadcast
+    clients: frozenset[int]
+    seed: int = 0
+    asked: list[Message] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    absent: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.began = monotonic()
+        self.total = self.empty()
+        self._members: dict[int, list[int]] = {}
+        self._settled: set[int] = set()
+
+    def expect(self, message: Message, clients: list[int]) -> None:
+        """Register a message to a node, with the clients that it is about."""
+        self.asked.append(message)
+        self._members[id(message)] = clients
+
+    def empty(self) -> Total:
+        """A total without uploads."""
+        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+
+    def reached(self, uploads: int) -> bool:
+        """Whether at least this many uploads were accepted."""
+        return len(self.total.clients) >= uploads
+
+    @property
+    def complete(self) -> bool:
+        """Whether every client has an outcome."""
+        return len(self._settled) == len(self.clients)
+
+    def settled(self, client: int) -> bool:
+        """Whether a client has an outcome."""
+        return client in self._settled
+
+    def open(self) -> list[int]:
+        """The clients without an outcome so far, sorted."""
+        return sorted(self.clients - self._settled)
+
+    def leave(self, clients: Iterable[int], why: str) -> None:
+        """Record clients that sent no reply so far, with the reason."""
+        self.absent.update({client: why for client in clients if client not in self._settled})
+
+    def about(self, message: Message) -> list[int]:
+        """The clients that a message is about."""
+        return self._members[id(message)]
+
+    def take(self, reply: Reply) -> None:
+        """Add a reply to the sum, or reject it; no reply can end the round."""
+        clients, node = self.about(reply.sent), reply.sent.metadata.dst_node_id
+        if reply.message is None and not reply.malformed:
+            return self.leave(clients, f"node {node}: {reply.why}")
+        if twice := self._settled.intersection(clients):
+            why = f"its reply came after client {min(twice)} had been settled by another"
+            _log.warning("round %d, ignored a reply of node %d: %s", self.broadcast.round + 1, node, why)
+            return self.leave(clients, f"node {node}: {why}")
+        count = len(self.clients)
+        gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=count, seed=self.seed)
+        try:
+            part, refused = self._enter(reply, clients, gate)
+        except Exception as error:  # a hostile reply may fail in any way
+            part, refused = self._blank(), gate.reject(clients[0], Reason.TREE, one_line(error))
+        if refused is not None:
+            return self._settle([], [Rejection(client, refused.reason, refused.detail) for client in clients])
+        heard = {visit.client for visit in part.visits}
+        rejected = [r for r in part.rejections if r.client in clients and r.client not in heard]
+        self._settle(part.visits, [Rejection(r.client, r.reason, one_line(r.detail)) for r in rejected])
+        return self.leave(clients, "left out of its node's reply")
+
+    def _settle(self, visits: Sequence[Visit], rejections: Sequence[Rejection]) -> None:
+        """Record the outcome of clients."""
+        self.visits += visits
+        self.rejections += rejections
+        for client in (*(visit.client for visit in visits), *(rejection.client for rejection in rejections)):
+            self._settled.add(client)
+            self.absent.pop(client, None)
+
+    def partial(self) -> Partial:
+        """The round as a backend returns it."""
+        return Partial(self.total, self.visits, self.rejections, self.absent)
+
+    def record(self, reported: Reported, quarantined: tuple[Sentence, ...], *, abandoned: bool) -> RoundRecord:
+        """The record of the round, in the order of the clients.
+
+        Args:
+            reported: what the server's blocks reported, see `server.close`.
+            quarantined: the clients whose quarantine begins after it.
+            abandoned: whether too few uploads were accepted.
+        """
+        visits = tuple(sorted(self.visits, key=lambda visit: visit.client))
+        return RoundRecord(
+            self.broadcast.round,
+            visits,
+            tuple(sorted(self.rejections, key=lambda rejection: rejection.client)),
+            self.total.norm(),
+            tuple(sorted(self.absent.items())),
+            columns(self.algorithm, visits, reported),
+            quarantined=quarantined,
+            abandoned=abandoned,
+            seconds=monotonic() - self.began,
+        )
+
+    def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
+        """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
+        if reply.message is None:
+            return self._blank(), gate.reject(clients[0], Reason.TREE, reply.why)
+        answer = Answer.read(reply.message.content, self._limit(len(clients)), self._most * len(clients))
+        if answer.round != self.broadcast.round:
+            return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
+        size = len(self.broadcast.params)
+        if len(clients) > 1:
+            part = self._blank().restore(_indexed(answer.tensors), answer.summary, size)
+            _check_visits(part, part.total.clients)
+            return part, gate.merge(part.total, self.total, part.stated())
+        part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
+        matching = [visit for visit in part.visits if visit.client == clients[0] and isfinite(visit.seconds)]
+        part.visits = []
+        if not answer.tensors:
+            return part, None
+        upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
+        refused = gate.admit(upload, self.total)
+        measured = gate.measured.get(clients[0], (0.0, 0.0))
+        seconds, reports = (matching[0].seconds, matching[0].reports) if matching else (0.0, {})
+        part.visits = [Visit(clients[0], upload.examples, upload.loss, seconds, *measured, upload.gradients, reports)]
+        return part, refused
+
+    def _blank(self) -> Partial:
+        """A partial sum to read a reply into."""
+        return Partial(self.empty())
+
+    @property
+    def _most(self) -> int:
+        """The most characters per client in a summary."""
+        return _SUMMARY + _FAMILY * sum("/" in name for _, block in self.algorithm.slots() for name in block.reports)
+
+    def _limit(self, clients: int) -> int:
+        """The most bytes that a reply about this many clients may have."""
+        sent = self.broadcast
+        return self.total.most_bytes(clients, sent.params, sent.buffers, sent.counts)
+
+
+def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors of a partial sum, with a validated list of clients."""
+    clients = tensors.get("clients")
+    if clients is None or clients.dtype != torch.int64 or clients.dim() != 1:
+        raise WireError("a partial sum without a list of clients")
+    return tensors
+
+
+def _check_visits(part: Partial, clients: Sequence[int]) -> None:
+    """Validate that a node's summary is about the clients in its sum, with finite numbers."""
+    if sorted(visit.client for visit in part.visits) != sorted(clients):
+        raise WireError("the summary is not about the clients that were summed")
+    if not all(isfinite(x) for visit in part.visits for x in (visit.loss, visit.seconds, visit.weight, visit.norm)):
+        raise WireError("a number in the summary is not finite")

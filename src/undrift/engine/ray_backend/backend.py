@@ -1,0 +1,320 @@
+"""Fast simulation: one restartable Ray actor per worker, on one machine or a cluster.
+
+Ray moves the broadcast once through its object store and returns the partial sums. A worker that dies is restarted and
+its clients are trained again; each counts once. The result is bit-identical to that of one process.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from undrift.core.records.types import Broadcast, ServerState
+from undrift.core.server import wire
+from undrift.core.server.gate import Gate
+from undrift.engine.ray_backend.dispatch import Dispatch, Take
+from undrift.engine.ray_backend.node_store import SCHEME, Homes, NodeReader, NodeRoot
+from undrift.engine.ray_backend.pool import Pool, as_arrays, as_tensors, fitting_pool
+from undrift.engine.ray_backend.start import count_nodes, put
+from undrift.engine.round.arguments import whole_number
+from undrift.engine.round.backend import DiskBackend
+from undrift.engine.stores.store import DiskStore
+from undrift.engine.worker.device import kind_of
+from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.partial_sum import Partial, Visit
+from undrift.engine.worker.worker import Worker
+from undrift.engine.worker.worker_plan import check_kind
+
+_NEW = 0.5  # weight of the newest visit of a client in its mean
+_MEMORY = 100_000  # clients whose times are kept
+
+
+class VisitCost:
+    """Expected seconds of visits.
+
+    A client that was measured is expected to take what it took, the newest visit counting half. One that was not takes
+    a fixed time and a time for each example, both from a least-squares line through all visits so far. Before the first
+    visit the number of examples decides.
+    """
+
+    def __init__(self) -> None:
+        self._own: dict[int, float] = {}
+        self._count, self._x, self._y, self._xx, self._xy = 0, 0.0, 0.0, 0.0, 0.0
+
+    def note(self, visits: Iterable[Visit]) -> None:
+        """Add the visits of a round.
+
+        Args:
+            visits: measured where they were trained.
+        """
+        for visit in visits:
+            x, y = float(visit.examples), visit.seconds
+            before = self._own.pop(visit.client, y)
+            self._own[visit.client] = before + _NEW * (y - before)
+            self._count += 1
+            self._x, self._y, self._xx, self._xy = self._x + x, self._y + y, self._xx + x * x, self._xy + x * y
+        while len(self._own) > _MEMORY:
+            del self._own[next(iter(self._own))]  # the client that has not been seen for longest
+
+    def expected(self, client: int, examples: int) -> float:
+        """The seconds a visit is expected to take; before the first visit, in another unit, examples and one.
+
+        Args:
+            client: whose visit.
+            examples: how many training examples it has.
+        """
+        own = self._own.get(client)
+        if own is not None:
+            return own
+        if not self._count:
+            return examples + 1.0
+        fixed, each = self._line()
+        return fixed + each * examples
+
+    def _line(self) -> tuple[float, float]:
+        """Seconds of a visit, and of each of its examples, neither below 0."""
+        spread = self._count * self._xx - self._x**2
+        each = (self._count * self._xy - self._x * self._y) / spread if spread > 1e-9 * self._xx else 0.0
+        fixed = (self._y - each * self._x) / self._count
+        if each < 0:
+            return self._y / self._count, 0.0
+        return (fixed, each) if fixed >= 0 else (0.0, self._xy / self._xx)
+
+
+def spread_out(costs: Mapping[int, float], count: int, most: int | None = None) -> list[list[int]]:
+    """Clients in at most `count` chunks of about equal cost, in each the most expensive client first.
+
+    Args:
+        costs: client -> its expected cost.
+        count: how many chunks; with `most` clients in each there must be room for all.
+        most: the most clients in a chunk; None sets no limit.
+
+    Example:
+        >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2)
+        [[1], [2, 3, 0]]
+        >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2, most=2)
+        [[1, 0], [2, 3]]
+    """
+    pieces: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0.0, i) for i in range(count)]
+    heapify(loads)
+    for client in sorted(costs, key=lambda c: (-costs[c], c)):
+        load, i = heappop(loads)
+        pieces[i].append(client)
+        if most is None or len(pieces[i]) < most:
+            heappush(loads, (load + costs[client], i))
+    return [piece for piece in pieces if piece]
+
+
+_WORK = {"serve": "trained", "scores": "evaluated", "losses": "evaluated as a candidate"}
+
+
+class RayBackend(DiskBackend):
+    """Trains clients on Ray workers.
+
+    Args:
+        pool: the workers; None starts two on first use, on GPUs as many as `fitting_pool`, and `close` ends them.
+        chunk: the most clients a worker gets at once: smaller chunks balance better and lose less when a worker dies,
+            larger ones mean fewer replies; None takes 64, or more if a worker would get over four chunks.
+        retries: how often a chunk is run again after its worker died.
+        root: folder for the clients' states, which all workers must be able to access, or the URL of an object store,
+            as s3://bucket/run: see `ObjectStore`, or a folder on every node's own disk, as node:/var/lib/undrift/run:
+            see `undrift.engine.ray_backend.node_store`; None creates a temporary folder, deleted by `close`.
+        wait: seconds to wait for a worker when none is left; then `WorkerError` is raised.
+    """
+
+    urls = True
+
+    def __init__(
+        self,
+        pool: Pool | None = None,
+        chunk: int | None = None,
+        retries: int = 3,
+        root: str | Path | None = None,
+        wait: float = 300.0,
+    ) -> None:
+        own = root.removeprefix(SCHEME) if isinstance(root, str) and root.startswith(SCHEME) else None
+        super().__init__(None if own is not None else root)
+        if own is not None and not own.startswith(("/", "$", "~")):
+            raise ValueError(f"RayBackend: root must be an absolute path on every node, as node:/var/lib, got {root}")
+        self._own_disks = own
+        self._homes: Homes | None = None
+        if chunk is not None and type(chunk) is not bool and chunk < 1:
+            raise ValueError(f"RayBackend: chunk must be 1 or more clients, or None, got {chunk}")
+        self.chunk = None if chunk is None else whole_number("RayBackend: chunk", chunk, 1)
+        self.retries = whole_number("RayBackend: retries", retries)
+        if not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+            raise ValueError(f"RayBackend: wait must be a number of seconds, 0 or more, got {wait!r}")
+        self.wait = wait
+        self._given = pool
+        self._own: Pool | None = None
+        self._held: list[Any] = []
+        self._cost = VisitCost()
+
+    def open(self, job: Job) -> None:
+        """Accept the job, if the workers can train on its device."""
+        own = float(kind_of(job.device) == "cuda")
+        try:
+            check_kind(job.device, own if self._given is None else self._given.gpus)
+        except ValueError as error:
+            raise ValueError(f"RayBackend: {error}") from None
+        super().open(job)
+
+    @property
+    def pool(self) -> Pool:
+        """The workers."""
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            self._own = Pool() if kind_of(self.job.device) != "cuda" else fitting_pool(self.job)
+        return self._own
+
+    def close(self) -> None:
+        """End the workers and delete the folder that this backend created; a given pool keeps running."""
+        if self._own is not None:
+            self._own.stop()
+            self._own = None
+        self._held = []
+        super().close()
+
+    @property
+    def homes(self) -> Homes | None:
+        """Where the clients' states are, if every node has its own."""
+        if self._homes is None and self._own_disks is not None:
+            self._homes = Homes(self._own_disks, self.pool.keepers)
+        return self._homes
+
+    @property
+    def worker(self) -> Worker:
+        """A worker in this process that reads the same states."""
+        homes = self.homes
+        if self._worker is None and homes is not None:
+            self._worker = Worker(self.job)
+            disk = DiskStore(Path(), self.job.algorithm, self._worker.model.layout.size)
+            self._worker.store = NodeReader(homes, disk)
+        return super().worker
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
+        job = self.job
+        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, seed=job.seed)
+        whole, packed = Partial(gate.total()), not self.pool.here
+        sent = wire.flatten(broadcast)
+        for tensors, summary, node in self._replies("serve", sent, clients, accepted, len(clients), packed):
+            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(broadcast.params), packed)
+            if gate.merge(part.total, whole.total) is None:
+                whole.visits += part.visits
+                if self.homes is not None:
+                    self.homes.note([visit.client for visit in part.visits], broadcast.round, node)
+                self._cost.note(part.visits)
+            whole.rejections += part.rejections
+        whole.rejections += gate.rejections
+        return whole
+
+    def losses(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
+    ) -> dict[int, float]:
+        """The losses of clients, in chunks as in training."""
+        found: dict[int, float] = {}
+        for part in self._replies("losses", wire.flatten(broadcast), clients, accepted, batches):
+            found |= part
+        return found
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """The scores of clients, in chunks as in training."""
+        sent = {"params": state.params, "buffers": state.buffers, "counts": state.counts}
+        found: dict[int, float] = {}
+        function = put("the score function", score)
+        for part in self._replies("scores", sent, clients, state.accepted, state.round, function):
+            found |= part
+        return {client: found[client] for client in clients}
+
+    def _replies(
+        self,
+        method: str,
+        tensors: Mapping[str, Tensor],
+        clients: Sequence[int],
+        accepted: Mapping[int, int],
+        *arguments: Any,
+    ) -> Iterator[Any]:
+        """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
+        pool, homes = self.pool, self.homes
+        if not self._held:
+            self._check_root()
+            self._held = [put("the task", self.job)]
+        sent = put("the model", as_arrays(tensors))
+        root = str(self.home) if homes is None else homes.find(clients, accepted)
+
+        def call(number: int, chunk: list[int]) -> Any:
+            known = {client: accepted[client] for client in chunk if client in accepted}
+            there = root.of(chunk) if isinstance(root, NodeRoot) else root
+            return getattr(pool.actors[number], method).remote(self._held, there, sent, chunk, known, *arguments)
+
+        at = root.homes if isinstance(root, NodeRoot) else {}
+        chunks = [chunk for group in grouped(clients, at) for chunk in self._chunks(group)]
+        take = sticky(pool, at) if at else None
+        work = _WORK[method]
+        yield from Dispatch(
+            pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work
+        ).replies()
+
+    def _check_root(self) -> None:
+        """Raise if clients have states, and workers on several machines would keep them in folders of their own."""
+        job, nodes = self.job, 0 if self.pool.here else count_nodes()
+        keeps = job.algorithm.keeps_buffers(job.local) or not job.algorithm.stateless
+        if keeps and nodes > 1 and self.root is None and self._own_disks is None:
+            raise ValueError(
+                f"RayBackend: this method keeps states of the clients, and a temporary folder is not shared by the "
+                f"{nodes} nodes of the cluster; give root= a folder that all can access, the URL of an object store, "
+                "or node:/path for every node's own disk"
+            )
+
+    def _chunks(self, clients: Sequence[int]) -> list[list[int]]:
+        """The clients in chunks of about equal measured work, at least one per worker, the largest clients first."""
+        task, workers = self.job.task, len(self.pool.actors)
+        wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
+        count = max(min(workers, len(clients)), wanted)
+        costs = {client: self._cost.expected(client, int(task.examples(client))) for client in clients}
+        return spread_out(costs, count, self.chunk)
+
+
+def grouped(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:
+    """Clients by the node that has their state, those without one last.
+
+    Args:
+        clients: the clients.
+        homes: the node of each that has a state.
+
+    Example:
+        >>> grouped([1, 2, 3, 4], {1: "b", 3: "a", 4: "b"})
+        [[3], [1, 4], [2]]
+    """
+    groups: dict[str, list[int]] = {}
+    for client in clients:
+        groups.setdefault(homes.get(client, ""), []).append(client)
+    return [groups[node] for node in sorted(groups, key=lambda node: (node == "", node))]
+
+
+def sticky(pool: Pool, homes: Mapping[int, str]) -> Take:
+    """The rule by which workers take chunks: those whose states are on their node, then those without a state.
+
+    A chunk whose node has no worker that is ready is taken by any.
+
+    Args:
+        pool: the workers.
+        homes: the node of each client that has a state.
+    """
+
+    def take(number: int, waiting: Sequence[list[int]]) -> int | None:
+        here, manned = pool.nodes.get(number), {pool.nodes.get(n) for n in pool.crew.ready()}
+        ranks = []
+        for position, chunk in enumerate(waiting):
+            home = homes.get(chunk[0], "")
+            if home == here or home == "" or home not in manned:
+                ranks.append(((home != here) + (home == ""), position))
+        return min(ranks)[1] if ranks else None
+
+    pool.locate()
+    return take

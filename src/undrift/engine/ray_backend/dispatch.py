@@ -1,0 +1,227 @@
+"""Gives chunks of clients to Ray workers; those of a worker that is lost go to the others at once.
+
+A worker is alive, or it is being started, started again, or dead. What it was given last is handed on as soon as Ray
+says that it is gone; it gets work again once it has answered a ping. Nobody waits for it while others can work.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic, sleep
+from typing import Any
+
+from undrift.engine.ray_backend.start import first_line
+from undrift.util.steps import tell, warn
+
+try:
+    import ray
+    from ray.exceptions import (
+        NodeDiedError,
+        ObjectLostError,
+        OutOfMemoryError,
+        RayActorError,
+        RayError,
+        RayTaskError,
+        WorkerCrashedError,
+    )
+except ImportError as error:  # pragma: no cover
+    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+
+Chunk = list[int]
+Call = Callable[[int, Chunk], Any]
+"""Sends a chunk to a worker, by its number, and returns Ray's reference to the reply."""
+Take = Callable[[int, Sequence[Chunk]], int | None]
+"""Which of the waiting chunks a worker, by its number, gets next; None if it shall get none of them now."""
+
+_LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
+"""Ray's errors of a worker that is gone: another one can do its work."""
+_LOOK = 1.0  # seconds between two looks at the workers while no reply arrives
+_PATIENT = 60.0  # seconds without a worker, as at the start, of which nothing is said
+ALIVE, DEAD = 2, 4  # Ray's numbers of the states of an actor
+
+
+class WorkerError(RayActorError):
+    """Ray workers died and some clients could not be trained; the message says which, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(error_msg=why)
+
+
+class Crew:
+    """Which workers of a pool can take work; it outlives a round.
+
+    Args:
+        actors: the workers; the list may be emptied by its owner.
+    """
+
+    def __init__(self, actors: list[Any]) -> None:
+        self.actors = actors
+        self._lost: dict[int, Any] = {}  # number -> the ping that it has not answered yet; None if one has failed
+        self._pinged = monotonic()
+
+    def ready(self) -> list[int]:
+        """The workers that are not lost, after a look at those that are."""
+        for number, ping in list(self._lost.items()):
+            if ping is not None and ray.wait([ping], timeout=0)[0]:
+                try:
+                    ray.get(ping)
+                except RayError:
+                    self._lost[number] = None
+                else:
+                    del self._lost[number]
+                    tell("a Ray worker is back")
+        if self._lost and monotonic() - self._pinged > _LOOK:
+            for number in [number for number, ping in self._lost.items() if ping is None and not self.dead(number)]:
+                self.lose(number)
+        return [number for number in range(len(self.actors)) if number not in self._lost]
+
+    def lose(self, number: int) -> None:
+        """Give a worker no work until it has answered."""
+        self._lost[number], self._pinged = self.actors[number].pid.remote(), monotonic()
+
+    def pings(self) -> list[Any]:
+        """What lost workers have still to answer."""
+        return [ping for ping in self._lost.values() if ping is not None]
+
+    def alive(self, number: int) -> bool:
+        """Whether a worker runs, as far as is known here; this asks nobody."""
+        return number not in self._lost and state_of(self.actors[number]) in (None, ALIVE)
+
+    def dead(self, number: int) -> bool:
+        """Whether a worker will not be started again."""
+        return state_of(self.actors[number]) == DEAD
+
+
+def state_of(actor: Any) -> int | None:
+    """Ray's last news of an actor; None if there are none. This asks nobody."""
+    local = getattr(actor, "_get_local_state", None)
+    state: int | None = None if local is None else local()
+    return state
+
+
+class Dispatch:
+    """One request to the workers of a pool: chunks that wait, chunks that are worked on.
+
+    Args:
+        crew: the workers.
+        chunks: the clients.
+        call: sends a chunk to a worker.
+        retries: how often a chunk is sent again after its worker died.
+        wait: seconds to wait for a worker when none is left.
+        take: which chunk a worker gets; None takes the first.
+        work: what is done to the clients, for errors.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        chunks: Sequence[Chunk],
+        call: Call,
+        *,
+        retries: int,
+        wait: float,
+        take: Take | None = None,
+        work: str = "trained",
+    ) -> None:
+        self.crew, self.call, self.retries, self.wait, self.work = crew, call, retries, wait, work
+        self.take = take if take is not None else lambda _, waiting: 0 if waiting else None
+        self.waiting = [(chunk, 0) for chunk in chunks]
+        self.running: dict[Any, tuple[int, Chunk, int]] = {}
+        self._since: float | None = None  # when the last worker was lost
+        self._warned = False
+
+    def replies(self) -> Iterator[Any]:
+        """The replies of the workers, each about a chunk; one whose worker died is requested again from another."""
+        while self.waiting or self.running:
+            spare = self._send()
+            reply = self._next()
+            if reply is None:
+                self._look(spare)
+                continue
+            number, chunk, tries = self.running.pop(reply)
+            try:
+                found = ray.get(reply)
+            except RayTaskError as error:  # what the task or a score raised there: the same as in one process
+                if isinstance(error.cause, Exception):
+                    raise error.cause from error
+                raise
+            except _LOST as error:
+                if tries >= self.retries:
+                    raise WorkerError(_again_and_again(chunk, tries + 1, error, self.work)) from error
+                warn("a Ray worker was lost (%s); its clients %s go to another one", first_line(error), _names(chunk))
+                self.crew.lose(number)
+                self.waiting.insert(0, (chunk, tries + 1))
+                continue
+            self._since = None
+            yield found
+
+    def _send(self) -> list[int]:
+        """Give every idle worker a chunk; returns those that got none."""
+        busy = {number for number, _, _ in self.running.values()}
+        spare = []
+        for number in self.crew.ready():
+            if number in busy:
+                continue
+            position = self.take(number, [chunk for chunk, _ in self.waiting])
+            if position is None:
+                spare.append(number)
+            else:
+                chunk, tries = self.waiting.pop(position)
+                self.running[self.call(number, chunk)] = (number, chunk, tries)
+        return spare
+
+    def _next(self) -> Any:
+        """The next reply; None if there is none for a while, or if a lost worker has answered."""
+        expected = [*self.running, *self.crew.pings()]
+        if not expected:
+            sleep(_LOOK)
+            return None
+        done, _ = ray.wait(expected, num_returns=1, timeout=_LOOK)
+        return next((reference for reference in done if reference in self.running), None)
+
+    def _look(self, spare: Sequence[int]) -> None:
+        """Take work from workers that do not run if others have nothing to do; raise if nobody runs for too long."""
+        crew = self.crew
+        stuck = [reference for reference, (number, _, _) in self.running.items() if not crew.alive(number)]
+        for reference, _ in zip(stuck, [number for number in spare if crew.alive(number)], strict=False):
+            number, chunk, tries = self.running.pop(reference)
+            ray.cancel(reference)
+            warn("a Ray worker has not started; its clients %s go to another one", _names(chunk))
+            crew.lose(number)
+            self.waiting.insert(0, (chunk, tries))
+        workers = range(len(crew.actors))
+        if any(crew.alive(number) for number in workers):
+            self._since = None
+            return
+        now = monotonic()
+        self._since = now if self._since is None else self._since
+        gone = all(crew.dead(number) for number in workers)
+        if gone or now - self._since > self.wait:
+            left = [chunk for chunk, _ in self.waiting] + [chunk for _, chunk, _ in self.running.values()]
+            clients = sorted(client for chunk in left for client in chunk)
+            raise WorkerError(_nobody_left(clients, len(workers), None if gone else self.wait, self.work))
+        if not self._warned and now - self._since > _PATIENT:
+            self._warned = True
+            warn("no Ray worker is running; waiting %g s for one", self.wait)
+
+
+def _again_and_again(chunk: Chunk, times: int, error: Exception, work: str) -> str:
+    """The message for clients that seem to end their worker."""
+    return (
+        f"clients {_names(chunk)}: their Ray worker died {times} times ({first_line(error)}). One of them may need too "
+        f"much memory or crash the process when it is {work}: do that in one process, without backend=, to see why, "
+        "use fewer workers, or give RayBackend more retries="
+    )
+
+
+def _nobody_left(clients: Chunk, workers: int, wait: float | None, work: str) -> str:
+    """The message for a round that nobody can finish."""
+    how = "will be started again" if wait is None else f"was running for {wait:g} s"
+    return (
+        f"none of {workers} Ray workers {how}; clients {_names(clients)} of this round are not {work}. See "
+        "`ray status`: add a node or free processors and resume the run, use a smaller pool, or wait longer with "
+        "RayBackend(wait=...)"
+    )
+
+
+def _names(clients: Chunk) -> str:
+    """The clients of a message; of many the first ones."""
+    return ", ".join(map(str, clients[:10])) + (f" and {len(clients) - 10} more" if len(clients) > 10 else "")

@@ -1,0 +1,228 @@
+"""Ray workers: a pool of restartable actors, each with a worker on a processor or a share of a GPU."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.core.records.types import Broadcast, ServerState
+from undrift.core.server import wire
+from undrift.engine.ray_backend.dispatch import Crew
+from undrift.engine.ray_backend.node_store import NodeRoot, NodeStore, own_folder
+from undrift.engine.ray_backend.start import count_nodes, resources
+from undrift.engine.round.arguments import whole_number
+from undrift.engine.stores.store import DiskStore
+from undrift.engine.worker.device import MODULE, plug_in
+from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.probe import choose
+from undrift.engine.worker.worker import Worker
+from undrift.engine.worker.worker_plan import check_shares
+
+try:
+    import ray
+    from ray.exceptions import RayActorError, RayError
+except ImportError as error:  # pragma: no cover
+    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+_LOCATE = 10.0  # seconds for workers to say where they are
+_RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
+
+
+class _Actor:
+    """A worker in its own process; a restarted one gets its job from the next call."""
+
+    def __init__(self, threads: int, path: list[str], module: str | None = None) -> None:
+        sys.path += [folder for folder in path if folder not in sys.path]
+        torch.set_num_threads(threads)
+        if module is not None:
+            os.environ[MODULE] = module
+        plug_in()
+        self.key: tuple[str, str] | None = None
+
+    def pid(self) -> int:
+        """The process ID."""
+        return os.getpid()
+
+    def node(self) -> str:
+        """The id of the node that it runs on."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def gpus(self) -> str | None:
+        """The GPUs that Ray assigned to this worker."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    def serve(
+        self,
+        held: list[Any],
+        root: str | NodeRoot,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        cohort: int,
+        packed: bool,
+    ) -> tuple[Arrays, str, str]:
+        """Train some clients of a round; the reply ends with the node on which their states are."""
+        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten(packed)
+        return as_arrays(tensors), summary, self.node()
+
+    def scores(
+        self,
+        held: list[Any],
+        root: str | NodeRoot,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        round: int,
+        score: Score,
+    ) -> dict[int, float]:
+        """The scores of some clients with their personal models."""
+        model = as_tensors(sent)
+        state = ServerState(round, model["params"], model["buffers"], model["counts"], {}, accepted)
+        return self._open(held, root).scores(state, clients, score)
+
+    def losses(
+        self,
+        held: list[Any],
+        root: str | NodeRoot,
+        sent: Arrays,
+        clients: list[int],
+        accepted: dict[int, int],
+        batches: int | None,
+    ) -> dict[int, float]:
+        """The losses of some clients before a round."""
+        return self._open(held, root).losses(self._read(sent), clients, accepted, batches)
+
+    def _open(self, held: list[Any], root: str | NodeRoot) -> Worker:
+        """The worker of a job; `held` wraps the job's reference, so that Ray does not fetch it each time."""
+        path = root.path if isinstance(root, NodeRoot) else root
+        key = (held[0].hex(), path)
+        if key != self.key:
+            job: Job = ray.get(held[0])
+            self.worker = Worker.on_disk(job, own_folder(path) if isinstance(root, NodeRoot) else path)
+            if isinstance(self.worker.store, DiskStore) and isinstance(root, NodeRoot):
+                self.worker.store = NodeStore(self.worker.store, self.node())
+            self.key = key
+        if isinstance(root, NodeRoot) and isinstance(self.worker.store, NodeStore):
+            self.worker.store.root = root
+        return self.worker
+
+    def _read(self, sent: Arrays) -> Broadcast:
+        """What the server sent."""
+        return wire.restore(Broadcast, self.worker.job.algorithm, as_tensors(sent), self.worker.model.layout.size)
+
+
+class Pool:
+    """Ray workers that several simulations can use one after the other; a context manager that ends them.
+
+    Args:
+        workers: how many actors; this does not affect results.
+        threads: torch threads per worker; one by default, so that results do not depend on the number of workers.
+        address: a cluster's address; None uses the Ray instance of this process, or starts one on this machine.
+        gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
+            counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
+
+    `here` is whether all workers share this machine's memory; `nodes` has the node of each worker once it is asked for.
+    """
+
+    def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
+        workers, threads = whole_number("Pool: workers", workers, 1), whole_number("Pool: threads", threads, 1)
+        processors, there = resources(address)
+        try:
+            check_shares(workers, gpus, there)
+        except ValueError as error:
+            raise ValueError(f"Pool: {error}") from None
+        self.gpus = gpus
+        self.here = address is None and count_nodes() == 1
+        actor: Any = ray.remote(_Actor)
+        actor = actor.options(
+            num_cpus=min(1.0, processors / workers), num_gpus=gpus, max_restarts=-1, max_task_retries=0
+        )
+        path = [os.path.abspath(folder) for folder in sys.path]  # people's own modules are imported by name there
+        self.actors: list[Any] = [actor.remote(threads, path, os.environ.get(MODULE)) for _ in range(workers)]
+        self.crew = Crew(self.actors)
+        self.nodes: dict[int, str] = {}
+        self.keepers: dict[str, Any] = {}
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the workers; Ray itself keeps running."""
+        for actor in [*self.actors, *self.keepers.values()]:
+            ray.kill(actor)
+        self.actors.clear()
+        self.keepers.clear()
+
+    def assigned(self) -> list[str | None]:
+        """The GPUs that Ray assigned to each worker, as in `CUDA_VISIBLE_DEVICES`."""
+        return list(ray.get([actor.gpus.remote() for actor in self.actors]))
+
+    def locate(self) -> None:
+        """Ask the workers on which nodes they are; one that does not answer in time keeps its last entry in `nodes`."""
+        asked = {number: self.actors[number].node.remote() for number in self.crew.ready()}
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOCATE)
+        for number, reply in asked.items():
+            with suppress(RayError):
+                self.nodes[number] = ray.get(reply, timeout=0)
+
+    def pids(self) -> list[int]:
+        """The process IDs of the workers."""
+        return [self.pid(actor) for actor in self.actors]
+
+    def pid(self, actor: Any) -> int:
+        """The process ID of a worker; if it has just died, waits for the new process."""
+        deadline = monotonic() + _RESTART
+        while True:
+            try:
+                return int(ray.get(actor.pid.remote()))
+            except RayActorError:
+                if monotonic() > deadline:
+                    raise
+                sleep(0.1)
+
+
+@contextmanager
+def temporary_ray() -> Iterator[None]:
+    """Shut Ray down at the end, unless it is running in this process already."""
+    running = ray.is_initialized()
+    try:
+        yield
+    finally:
+        if not running:
+            ray.shutdown()
+
+
+def fitting_pool(job: Job, cohort: int | None = None, address: str | None = None) -> Pool:
+    """A pool with as many workers as a measured visit says: see `plan_workers`.
+
+    Args:
+        job: the method, the task and the device.
+        cohort: clients in a round; None takes all.
+        address: a cluster's address; None starts Ray on this machine.
+    """
+    processors, there = resources(address)
+    plan, _ = choose(job, job.task.population if cohort is None else cohort, int(processors), gpus=there)
+    return Pool(plan.workers, address=address, gpus=plan.gpus)
+
+
+def as_arrays(tensors: Mapping[str, torch.Tensor]) -> Arrays:
+    """Tensors as arrays, which Ray shares between processes without copying."""
+    return {name: x.detach().cpu().numpy() for name, x in tensors.items()}
+
+
+def as_tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
+    """Arrays as tensors; those from the object store are shared and must not be written to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return {name: torch.from_numpy(x) for name, x in arrays.items()}

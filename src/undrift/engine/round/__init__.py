@@ -1,0 +1,1 @@
+"""The simulation, and the backend it runs on."""

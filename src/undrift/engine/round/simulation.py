@@ -1,0 +1,338 @@
+"""The simulation: it samples clients, makes the server step and writes records, on any backend."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from time import perf_counter
+from typing import Self
+
+from torch import nn
+
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.selection import Candidates, selected
+from undrift.core.model.flat_model import Bound, bind
+from undrift.core.model.modules import to_train
+from undrift.core.model.oracle import Oracle
+from undrift.core.model.random import generator
+from undrift.core.model.samples import Samples
+from undrift.core.records.place import Place, place_of
+from undrift.core.records.report import Reported
+from undrift.core.records.types import Broadcast, Local, ServerState
+from undrift.core.server import step as server
+from undrift.core.server.total import Total
+from undrift.core.tasks.participation import Participation, Trace, Weights
+from undrift.core.tasks.task import HasProxy, Task
+from undrift.engine.round.arguments import (
+    check_client,
+    check_clients,
+    check_local,
+    check_task,
+    read_method,
+    whole_number,
+)
+from undrift.engine.round.backend import Backend, InProcess
+from undrift.engine.round.evaluate import Evaluate, Evaluator
+from undrift.engine.round.failures import Failures, check_failures, check_policy
+from undrift.engine.round.quarantine import Quarantine, QuarantineList
+from undrift.engine.round.record import Record
+from undrift.engine.round.report_columns import columns
+from undrift.engine.stores.lineage import Lineage
+from undrift.engine.stores.state_check import StateForm
+from undrift.engine.worker.device import resolve
+from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.partial_sum import Partial
+from undrift.engine.worker.worker import Worker
+from undrift.util.display.bar import Bar
+from undrift.util.display.html import rounded
+from undrift.util.steps import tell
+from undrift.util.storage.history import History
+
+
+class Proxy:
+    """Losses and gradients on the task's proxy data, with a model of the server's own.
+
+    Args:
+        job: the method, the task and the seed.
+        place: where the model is evaluated.
+    """
+
+    def __init__(self, job: Job, place: Place) -> None:
+        self.job, self.place = job, place
+
+    def samples(self, broadcast: Broadcast) -> Samples:
+        """The data, judged with the running statistics that were broadcast.
+
+        Args:
+            broadcast: what was sent in the round.
+        """
+        job, task, place = self.job, self.job.task, self.place
+        if not isinstance(task, HasProxy):
+            raise TypeError(
+                f"aggregation={type(job.algorithm.aggregation).__name__} needs proxy data at the server: "
+                f"give the task a method proxy(); {type(task).__name__} has none"
+            )
+        model, random = self._model, partial(generator, job.seed, broadcast.round, -1)
+        model.restore(broadcast.buffers, broadcast.counts)
+        oracle = Oracle(model, partial(job.task.loss, model.module), random)
+        return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
+
+    @cached_property
+    def _model(self) -> Bound:
+        """The server's own model."""
+        return bind(self.place.to(to_train(self.job.task.model())))
+
+
+@dataclass(repr=False)
+class Simulation:
+    """Federated training, bit-identical on every backend. A context manager that closes its backend.
+
+    Args:
+        algorithm: the method, or its name or composition: "fedavg", "scaffold + sam(rho=0.05)".
+        task: the model, its loss and the clients' data.
+        local: the settings all clients share.
+        cohort: how many clients take part in a round; None takes all.
+        probability: if given, each client takes part with this probability, instead of a cohort of fixed size.
+        seed: fixes everything random.
+        bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
+            optimizer follow; None allows any that can be summed exactly.
+        depth: how many rounds back a run may be resumed from, if the backend keeps clients' states on disk.
+        failures: "reject" continues without a client whose training fails and records the reason; "raise" ends the run
+            with a `ClientError`. If every client of a round fails, the error is raised in either case.
+        backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
+            `undrift.ray` and `FlowerBackend` from `undrift.flower`.
+        availability: when clients can take part: see `core.tasks.participation`; None makes all available always.
+        quarantine: leaves clients whose uploads are rejected again and again out of some rounds, in which they are
+            recorded as absent; None leaves out nobody. See `undrift.Quarantine`.
+        sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
+        device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
+        resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
+        deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
+        keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
+            is yours. See `undrift.engine.worker.worker`.
+
+    `history` has a row of numbers for every round that was trained.
+    """
+
+    algorithm: Algorithm | str
+    task: Task
+    local: Local = field(default_factory=Local)
+    cohort: int | None = None
+    probability: float | None = None
+    seed: int = 0
+    bound: float | None = None
+    depth: int = 0
+    failures: Failures = "reject"
+    backend: Backend | None = None
+    availability: Trace | None = None
+    sampling: Weights = "uniform"
+    device: str = "cpu"
+    resident: float = 0.5
+    deterministic: bool = False
+    keep_memory: bool = True
+    quarantine: Quarantine | None = None
+
+    def __post_init__(self) -> None:
+        check_policy(self.failures)
+        self.seed, self.depth = whole_number("seed", self.seed), whole_number("depth", self.depth)
+        self.history, self.quarantined = History(), QuarantineList(self.quarantine)
+        self._lineage = Lineage()
+        algorithm = self.algorithm = read_method("Simulation", self.algorithm)
+        check_task("Simulation", self.task)
+        check_local("Simulation", self.local)
+        self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
+        algorithm.selection.check_size(self.participation.fixed)
+        self.local.check_population(self.task.population)
+        self.device = resolve(self.device)
+        self.job = Job(
+            self.algorithm,
+            self.task,
+            self.local,
+            self.seed,
+            self.bound,
+            self.depth,
+            self.device,
+            self.resident,
+            self.deterministic,
+            self.keep_memory,
+        )
+        self._backend: Backend = InProcess() if self.backend is None else self.backend
+        self._backend.open(self.job)
+
+    def __repr__(self) -> str:
+        where = "" if self.backend is None else f", {type(self.backend).__name__}"
+        done = f", {len(self.history)} rounds done" if len(self.history) else ""
+        return f"Simulation({self.algorithm}, {self.task}, {self.local}{where}{done})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close the backend: end the workers it started."""
+        self._backend.close()
+
+    @cached_property
+    def place(self) -> Place:
+        """Where this process evaluates models."""
+        return place_of(self.device, self.resident)
+
+    @property
+    def worker(self) -> Worker:
+        """A worker in this process that can read the clients' states."""
+        return self._backend.worker
+
+    def start(self) -> ServerState:
+        """The server's state before round 0."""
+        return self._lineage.begin(server.open_run(self.job.algorithm, bind(self.task.model())))
+
+    def run(
+        self,
+        rounds: int,
+        state: ServerState | None = None,
+        *,
+        progress: bool = False,
+        evaluate: Evaluate | None = None,
+        every: int = 1,
+    ) -> ServerState:
+        """Train for some rounds, from the start or from a state.
+
+        Args:
+            rounds: how many.
+            state: where to resume; None starts anew.
+            progress: show a bar, on a terminal and in a notebook, or lines in a log.
+            evaluate: a function of the global model that returns a number or numbers by name, which become columns of
+                `history`; or a number: every so many rounds the task's own test.
+            every: how many rounds lie between two evaluations with a function; the last round is always evaluated.
+        """
+        rounds = whole_number("rounds", rounds, what="the rounds to add")
+        last = self.start() if state is None else self._form.check(state)
+        test = Evaluator(self.task, evaluate, every)
+        with Bar(rounds, progress) as bar:
+            for done, (last, _) in enumerate(self.rounds(rounds, last), 1):  # noqa: B020  the last one is the result
+                if test.due(last.round, done == rounds):
+                    self.history.extend(test(self.module(last)))
+                if progress:
+                    bar.update(done, "  ".join(f"{k} {rounded(x)}" for k, x in list(self.history.last().items())[:3]))
+        return last
+
+    def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:
+        """Train for some rounds and yield the state and a record after each."""
+        rounds = whole_number("rounds", rounds, what="the rounds to add")
+        state = self.start() if state is None else self._form.check(state)
+        self.local.check_rates(state.round, rounds)
+        self.history.rewind(state.round)
+        for _ in range(rounds):
+            begun = perf_counter()
+            state, record = self.round(state)
+            seconds = round(perf_counter() - begun, 4)
+            self.history.append({**record.row(self.local.rate(record.round)), "seconds": seconds})
+            yield state, record
+
+    def round(self, state: ServerState, clients: Sequence[int] | None = None) -> tuple[ServerState, Record]:
+        """Run one round.
+
+        Args:
+            state: the state before it.
+            clients: who takes part; None selects them.
+        """
+        broadcast = server.send(self.job.algorithm, self._form.check(state))
+        asked: set[int] = set()
+        out: dict[int, str] = {}
+        if clients is None:
+            selected, held = self.select(state, broadcast, asked), self.quarantined.out(state.round)
+            out = {client: str(held[client]) for client in selected if client in held}
+            chosen = [client for client in selected if client not in held]
+        else:
+            chosen = check_clients(self.task, clients)
+        self._lineage.check(state, chosen)
+        tell("round %d, %d clients", state.round + 1, len(chosen))
+        partial = self.collect(broadcast, chosen, state.accepted)
+        visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
+        rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
+        absent = tuple(sorted({**partial.absent, **out}.items()))
+        reported: Reported = {}
+        after = self.close(state, broadcast, partial.total, reported)
+        reports = columns(self.job.algorithm, visits, reported)
+        others = len(asked.difference(chosen))
+        begun = self.quarantined.take(state.round, rejections)
+        self._lineage.note(state, after, chosen, [visit.client for visit in visits])
+        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others, begun)
+
+    def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
+        """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
+        if not clients:  # no client is available
+            return Partial(Total(self.job.algorithm, self.local, self.local.rate(broadcast.round)))
+        partial = self._backend.collect(broadcast, clients, accepted)
+        check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
+        return partial
+
+    def close(
+        self,
+        state: ServerState,
+        broadcast: Broadcast,
+        total: Total,
+        reported: Reported | None = None,
+    ) -> ServerState:
+        """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
+        proxy = self._proxy.samples(broadcast) if self.job.algorithm.needs.proxy else None
+        population, layout = self.task.population, self._form.layout
+        settings = (population, self.local, layout, proxy, reported, self.bound)
+        return server.close(self.job.algorithm, state, broadcast, total, *settings)
+
+    @cached_property
+    def _form(self) -> StateForm:
+        """What a state must have in common with this model and this method."""
+        return StateForm.of(self.job.algorithm, bind(self.task.model()))
+
+    @cached_property
+    def _proxy(self) -> Proxy:
+        """The server's own data."""
+        return Proxy(self.job, self.place)
+
+    def personal(self, state: ServerState, client: int) -> nn.Module:
+        """The model a client is evaluated with, in evaluation mode: the worker's, valid until that is used again."""
+        self._lineage.check(self._form.check(state), [number := check_client(self.task, client)])
+        return self.worker.personal(number, state)
+
+    def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
+        """Every client's score with its personal model, computed where clients are trained; nan if its state is lost.
+
+        Args:
+            state: the server's.
+            clients: the clients.
+            score: a function of the task, the model and the client that other processes can import.
+        """
+        chosen = check_clients(self.task, clients, once=False)
+        self._lineage.check(self._form.check(state), chosen)
+        return self._backend.scores(state, chosen, score)
+
+    def sample(self, round: int) -> list[int]:
+        """The clients of a round as they are drawn at random, without the method's selection."""
+        return self.participation.sample(self.seed, round)
+
+    def select(self, state: ServerState, broadcast: Broadcast, asked: set[int] | None = None) -> list[int]:
+        """The clients of a round, sorted, as the method selects them.
+
+        Args:
+            state: the state before the round.
+            broadcast: what is sent in it.
+            asked: where to add the clients that were asked for their losses.
+        """
+        if not self.job.algorithm.fills("selection"):
+            return self.sample(state.round)
+
+        def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
+            tell("round %d, losses of %d candidates", state.round + 1, len(clients))
+            (set() if asked is None else asked).update(clients)
+            return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
+
+        candidates = Candidates(state.round, self.seed, self.participation, losses)
+        return selected(self.job.algorithm.selection, candidates)
+
+    def module(self, state: ServerState) -> nn.Module:
+        """A new model with a state's weights on the simulation's device, ready to evaluate."""
+        bound = bind(self.place.to(self.task.model().eval()))
+        bound.load(state.params, state.buffers, state.counts)
+        return bound.module

@@ -1,0 +1,1 @@
+"""Where clients' states are kept."""

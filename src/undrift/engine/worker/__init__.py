@@ -1,0 +1,1 @@
+"""The worker that trains clients, and the device it runs on."""

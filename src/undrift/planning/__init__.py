@@ -1,0 +1,1 @@
+"""What a round will cost, and what limits it first."""

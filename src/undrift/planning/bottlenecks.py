@@ -1,0 +1,216 @@
+"""What breaks first in a planned round, and what to change."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from undrift.planning.method_size import MethodSize
+from undrift.planning.round_cost import RoundCost, RoundSize
+from undrift.runs.settings.engine import processors
+from undrift.util.system import host_memory
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What there is on the server's machine; workers' machines are taken to be like it.
+
+    Args:
+        memory: bytes.
+        disk: bytes that are free.
+        processors: how many; as many workers share a machine.
+    """
+
+    memory: float
+    disk: float
+    processors: int = 1
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """How close one part of a round is to its limit.
+
+    Args:
+        what: the part.
+        share: of the limit; more than 1 does not fit. For server and network, their seconds over the workers'.
+        hard: whether the run cannot continue beyond the limit; it is only slower beyond the others.
+        why: the numbers, for people.
+        change: what to change.
+    """
+
+    what: str
+    share: float
+    hard: bool
+    why: str
+    change: str
+
+    def row(self) -> dict[str, Any]:
+        """The pressure as an object for JSON."""
+        return asdict(self)
+
+
+def this_machine(folder: Path | None = None) -> Limits:
+    """What there is here.
+
+    Args:
+        folder: on the disk that counts; None is the working directory.
+    """
+    return Limits(float(host_memory().total), float(shutil.disk_usage(folder or Path.cwd()).free), processors())
+
+
+def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limits) -> list[Pressure]:
+    """All parts of a round, first those that do not fit, then those that take the most time.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        cost: what the round costs.
+        limits: what there is.
+    """
+    here = min(size.workers, limits.processors, size.cohort)
+    server, worker = cost.memory["server"], cost.memory["worker"]
+    kept = cost.disk["states"] + cost.disk["checkpoints"]
+    longest = max(cost.parts["workers"], 1e-9)
+    found = [
+        _memory("memory of the server", server, limits.memory, method),
+        Pressure(
+            "disk",
+            kept / max(limits.disk, 1.0),
+            True,
+            f"{amount(kept)}, of which {amount(cost.disk['states'])} are clients' states; "
+            f"{amount(limits.disk)} are free",
+            "a method whose clients keep no state (client 0 in undrift list), fewer registered clients, or a larger "
+            "disk"
+            if method.client_state
+            else "set output.keep to 1, or take a larger disk",
+        ),
+        Pressure(
+            "driver",
+            cost.parts["server"] / longest,
+            False,
+            f"{seconds_text(cost.parts['server'])} on the server, {seconds_text(longest)} on the longest worker",
+            "fewer workers, since each reply is merged by the server; fewer clients in a round; or more local steps",
+        ),
+    ]
+    if size.engine != "local":
+        change = f"at most {int(limits.memory // max(worker, 1))} workers on a machine, or machines with more memory"
+        needed = here * worker
+        found.append(
+            Pressure(
+                "memory of the workers",
+                needed / limits.memory,
+                True,
+                f"{here} workers of {amount(worker)} on a machine; it has {amount(limits.memory)}",
+                change,
+            )
+        )
+    if size.network is not None and size.engine != "local":
+        found.append(
+            Pressure(
+                "network",
+                cost.parts["network"] / longest,
+                False,
+                f"{amount(cost.traffic['out'])} out and {amount(cost.traffic['in'])} in take "
+                f"{seconds_text(cost.parts['network'])}, the longest worker {seconds_text(longest)}",
+                "fewer workers with more clients each, more local steps, a smaller model, or a faster network",
+            )
+        )
+    if method.client_state:
+        found.append(
+            Pressure(
+                "disk speed",
+                cost.parts["disk"] / longest,
+                False,
+                f"{amount(cost.disk['round'])} in a round take {seconds_text(cost.parts['disk'])}, the longest worker "
+                f"{seconds_text(longest)}",
+                "a method whose clients keep no state, or a faster disk",
+            )
+        )
+    return sorted(found, key=lambda x: (not (x.hard and x.share > 1), x.share <= 1, -x.share))
+
+
+def verdict(found: list[Pressure]) -> str:
+    """What breaks first, or takes the most time, in a line.
+
+    Args:
+        found: what `pressures` returned.
+    """
+    first = found[0]
+    if first.share <= 1:
+        return "nothing breaks: everything fits, and the workers' training takes the most time"
+    kind = "breaks first" if first.hard else "takes the most time"
+    return f"{kind}: {first.what}: {first.why}. Change: {first.change}"
+
+
+def amount(count: float) -> str:
+    """Bytes for people.
+
+    Args:
+        count: how many.
+
+    Example:
+        >>> amount(1.234e9), amount(5e4), amount(8e13)
+        ('1.23 GB', '50 kB', '80 TB')
+    """
+    for unit, name in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count:.3g} bytes"
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds for people.
+
+    Args:
+        seconds: how many.
+
+    Example:
+        >>> seconds_text(0.0123), seconds_text(45.67), seconds_text(2910), seconds_text(7200)
+        ('0.0123 s', '45.7 s', '48.5 min', '2 h')
+    """
+    if seconds >= 3600:
+        return f"{seconds / 3600:.3g} h"
+    if seconds >= 120:
+        return f"{seconds / 60:.3g} min"
+    return f"{seconds:.3g} s"
+
+
+def _memory(what: str, need: float, there: float, method: MethodSize) -> Pressure:
+    """The memory of the server."""
+    change = "a method that sums (sums in undrift list) instead of gathering, or a smaller cohort"
+    if not method.gathers:
+        change = "a machine with more memory, a smaller model, or a method with fewer sums"
+    return Pressure(what, need / there, True, f"{amount(need)}; the machine has {amount(there)}", change)
+
+
+def plan_rows(size: RoundSize, method: MethodSize, cost: RoundCost) -> list[tuple[str, str, str]]:
+    """The cost of a round as rows of a table: what, how much, and what it consists of.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        cost: what the round costs.
+    """
+    parts = ", ".join(f"{name} {seconds_text(x)}" for name, x in cost.parts.items() if x)
+    rows = [
+        ("a round", seconds_text(cost.seconds), parts),
+        ("processor time", seconds_text(sum(cost.processor.values())), _pairs(cost.processor)),
+        ("memory of the server", amount(cost.memory["server"]), "with the worker" if size.engine == "local" else ""),
+    ]
+    if size.engine != "local":
+        rows.append(("memory of a worker", amount(cost.memory["worker"]), f"{size.workers} workers"))
+        rows.append(("traffic of the server", amount(cost.traffic["out"] + cost.traffic["in"]), _sent(cost)))
+    rows.append(("traffic of the clients", amount(cost.traffic["clients"]), f"{size.cohort} clients, one by one"))
+    rows.append(("disk, written in a round", amount(cost.disk["round"]), ""))
+    states = f"states of {size.clients} clients" if method.client_state else "no states of clients"
+    rows.append(("disk, in the end", amount(cost.disk["states"] + cost.disk["checkpoints"]), states))
+    return rows
+
+
+def _pairs(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds_text(x)}" for name, x in seconds.items())
+
+
+def _sent(cost: RoundCost) -> str:
+    return f"{amount(cost.traffic['out'])} out, {amount(cost.traffic['in'])} in"

@@ -1,0 +1,169 @@
+"""The constants of a machine on which the cost of a round depends: defaults, and a file in the user's cache."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from undrift.data.arrays import cache
+from undrift.util.storage.files import write
+
+
+@dataclass(frozen=True)
+class EngineConstants:
+    """What an engine adds to a round, in seconds of one processor unless it says otherwise.
+
+    Args:
+        latency: seconds on the clock of a round with a tiny model, beyond what is computed.
+        round: of the server for a round.
+        server: of the server for each reply.
+        worker: of a worker for each reply.
+        sent: of the server per parameter and vector of the broadcast; on Flower for every node.
+        down: of a worker per parameter and vector of the broadcast.
+        up: of a worker per parameter and sum of a reply, beyond packing.
+        taken: of the server per parameter and sum of a reply, beyond merging.
+    """
+
+    latency: float = 0.0
+    round: float = 0.0
+    server: float = 0.0
+    worker: float = 0.0
+    sent: float = 0.0
+    down: float = 0.0
+    up: float = 0.0
+    taken: float = 0.0
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the parts of a round cost on a machine, in seconds of one processor unless it says otherwise.
+
+    Args:
+        visit: a visit.
+        visit_parameter: a visit, per parameter: loading the model, the displacement, the gate.
+        open: beginning and ending a worker's part of a round.
+        open_parameter: the same, per parameter: a new exact sum.
+        step: a gradient and a step on an empty batch.
+        step_parameter: the same, per parameter.
+        gradient: a gradient, per parameter and example.
+        touch: one pass over a vector, per parameter.
+        sum: adding an upload to an exact sum, per parameter.
+        pack: packing an exact sum, per parameter.
+        merge: checking and adding a packed sum, per parameter.
+        close: the server step, per parameter and sum.
+        gather: the server step of a rule that gathers, per parameter and upload.
+        client: the server's lists of a round, per client.
+        file: reading and writing a client's state.
+        byte: the same, per byte.
+        disk: bytes per second that reach the disk.
+        process: bytes of a process before there is a model.
+        ray: what Ray adds.
+        flower: what Flower adds.
+        model: what `gradient` was measured on.
+        machine: where, with which torch and how many threads.
+    """
+
+    visit: float
+    visit_parameter: float
+    open: float
+    open_parameter: float
+    step: float
+    step_parameter: float
+    gradient: float
+    touch: float
+    sum: float
+    pack: float
+    merge: float
+    close: float
+    gather: float
+    client: float
+    file: float
+    byte: float
+    disk: float
+    process: float
+    ray: EngineConstants
+    flower: EngineConstants
+    model: str = "perceptron"
+    machine: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """The constants as an object for JSON."""
+        return asdict(self)
+
+
+DEFAULTS = Constants(
+    visit=0.000577,
+    visit_parameter=4.42e-09,
+    open=0.000862,
+    open_parameter=9.67e-10,
+    step=0.000528,
+    step_parameter=2.34e-09,
+    gradient=9.16e-11,
+    touch=7.68e-10,
+    sum=4.43e-09,
+    pack=1.56e-08,
+    merge=2.67e-08,
+    close=8.68e-09,
+    gather=1.21e-08,
+    client=1.65e-05,
+    file=0.000956,
+    byte=6.91e-09,
+    disk=306000000.0,
+    process=481000000.0,
+    ray=EngineConstants(latency=0.00132, round=0.00399, server=0.00398, worker=0.00473, taken=1.11e-08),
+    flower=EngineConstants(latency=0.05, server=0.00872, worker=0.00536),
+    machine="x86_64, 2 processors, torch 2.13.0+cpu, 1 thread",
+)
+"""What `undrift doctor --measure` gave on a virtual machine with two processors; yours are measured the same way."""
+
+
+def constants_file() -> Path:
+    """Where `undrift doctor --measure` stores what it measured: in the user's cache folder."""
+    return cache.root() / "machine.json"
+
+
+def save_constants(constants: Constants, file: Path | None = None) -> Path:
+    """Write the constants of a machine.
+
+    Args:
+        constants: what was measured.
+        file: where; None is `constants_file()`.
+    """
+    file = file or constants_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write(file, json.dumps(constants.row(), indent=2) + "\n")
+    return file
+
+
+def load_constants(file: Path | None = None) -> Constants | None:
+    """The constants of this machine; None if nothing was measured.
+
+    Args:
+        file: where to look; None is `constants_file()`.
+
+    Raises:
+        ValueError: the file is damaged, or of another version.
+    """
+    file = file or constants_file()
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        engines = {name: EngineConstants(**_numbers(EngineConstants, found[name])) for name in ("ray", "flower")}
+        return Constants(**{**_numbers(Constants, found), **engines})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{file} cannot be used ({error}): write it again with undrift doctor --measure, or delete it"
+        ) from None
+
+
+def _numbers(kind: type[Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a record, all of them there: texts, numbers that are finite and not negative, and tables."""
+    named = {f.name for f in fields(kind)}
+    if set(found) != named:
+        raise ValueError(f"{sorted(set(found) ^ named)[0]!r} is missing or unknown")
+    for name, x in found.items():
+        if isinstance(x, int | float) and not 0 <= x < float("inf"):
+            raise ValueError(f"{name} is {x}")
+    return dict(found)

@@ -1,0 +1,250 @@
+"""What a round costs: seconds, memory, traffic and disk from the sizes of a run and the constants of a machine."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, Literal
+
+from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
+from undrift.planning.method_size import MethodSize
+
+Engine = Literal["local", "ray", "flower"]
+
+_FLOAT = 4  # bytes of a number in single precision
+_SUM, _STEP = 16, 12  # bytes per parameter of an exact sum, and of the server step for each sum
+_VECTORS = 12  # bytes per parameter: a worker's model, gradient and displacement
+_AUTOGRAD = 4  # bytes per parameter of the gradient as autograd returns it
+_RECORD, _ACCEPTED = 1000, 100  # bytes of a visit's record; of the last accepted round of a client with state
+_CHUNK = 64  # clients in a chunk on Ray
+
+
+@dataclass(frozen=True)
+class RoundSize:
+    """The sizes of a round.
+
+    Args:
+        clients: registered clients.
+        cohort: clients in a round.
+        parameters: of the model.
+        workers: how many; the local engine has one.
+        examples: of a client, in the mean.
+        epochs: passes over them in a round.
+        batch: examples of a local step.
+        engine: "local", "ray" or "flower".
+        network: bits per second of the server's connection to the workers; None counts no network.
+        checkpoint_every: rounds between two checkpoints; 0 writes none.
+        keep: checkpoints that are kept.
+        step: measured seconds of a gradient on an empty batch, for this model; None takes the constants.
+        example: measured seconds per gradient and example, for this model; None takes the constants.
+        local_steps: of a visit, in the mean; None counts them from examples, epochs and batch.
+        activations: bytes that one visit was measured to take; 0 if it was not.
+    """
+
+    clients: int = 100
+    cohort: int = 10
+    parameters: int = 1_000_000
+    workers: int = 1
+    examples: float = 60.0
+    epochs: float = 1.0
+    batch: int = 50
+    engine: Engine = "local"
+    network: float | None = None
+    checkpoint_every: int = 1
+    keep: int = 2
+    step: float | None = None
+    example: float | None = None
+    local_steps: float | None = None
+    activations: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "cohort", "parameters", "workers", "examples", "epochs", "batch"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        if self.network is not None and not 0 < self.network < float("inf"):
+            raise ValueError(f"network must be a number of bits per second, more than 0, got {self.network}")
+        if self.cohort > self.clients:
+            raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
+        if self.engine not in ("local", "ray", "flower"):
+            raise ValueError(f"engine must be local, ray or flower, got {self.engine!r}")
+
+    @property
+    def steps(self) -> float:
+        """Local steps of a visit."""
+        if self.local_steps is not None:
+            return self.local_steps
+        return max(1.0, ceil(self.examples / self.batch) * self.epochs)
+
+    @property
+    def chunks(self) -> int:
+        """Replies of a round: chunks on Ray, nodes on Flower, none in one process."""
+        most = min(self.workers, self.cohort)
+        if self.engine == "ray":
+            return max(most, min(-(-self.cohort // _CHUNK), 4 * self.workers))
+        return most if self.engine == "flower" else 0
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What a round costs.
+
+    Args:
+        seconds: from the broadcast to the new model, each worker on a processor of its own.
+        parts: the seconds by what they are spent on; workers and merging overlap, so that they add up to more.
+        processor: processor seconds of all workers together and of the server.
+        memory: peak bytes of the server and of a worker; in one process of both together, as the server's.
+        traffic: bytes that leave and reach the server; `clients` is what single clients would receive and upload.
+        disk: bytes written in a round; of all states, once every client took part twice, and of the checkpoints.
+    """
+
+    seconds: float
+    parts: Mapping[str, float]
+    processor: Mapping[str, float]
+    memory: Mapping[str, float]
+    traffic: Mapping[str, float]
+    disk: Mapping[str, float]
+
+    def row(self) -> dict[str, Any]:
+        """The cost as an object for JSON."""
+        return asdict(self)
+
+
+def visit_seconds(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> float:
+    """Processor seconds of a visit: loading the model, local steps, the sum of the upload, and the client's state.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        constants: the machine's.
+    """
+    c, length, gradients = constants, size.parameters, method.gradients
+    held = method.down - 1 + method.client_state  # vectors that a block reads in a step
+    step = gradients * (c.step if size.step is None else size.step)
+    if size.step is None:
+        step += length * (gradients * c.step_parameter + held * c.touch)
+    example = gradients * (length * c.gradient if size.example is None else size.example)
+    return fixed_seconds(size, method, c) + size.steps * step + size.epochs * size.examples * example
+
+
+def fixed_seconds(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> float:
+    """Processor seconds of a visit without its local steps.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        constants: the machine's.
+    """
+    c, length = constants, size.parameters
+    kept = c.file + _FLOAT * length * method.client_state * c.byte if method.remembers else 0.0
+    upload = method.up * c.touch if method.gathers else 0.0
+    return c.visit + length * (c.visit_parameter + method.sums * c.sum + upload) + kept
+
+
+def predict(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> RoundCost:
+    """What a round costs.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        constants: the machine's: see `undrift doctor --measure`.
+    """
+    c, length, chunks = constants, size.parameters, size.chunks
+    engine = {"ray": c.ray, "flower": c.flower}.get(size.engine, EngineConstants())
+    gathered = length * method.up * c.touch * size.cohort if method.gathers else 0.0
+    opening = c.open + length * max(method.sums, 1) * c.open_parameter
+    training = size.cohort * visit_seconds(size, method, c) + max(chunks, 1) * opening
+    replying = chunks * (engine.worker + length * (method.down * engine.down + method.sums * (c.pack + engine.up)))
+    replying += gathered if chunks else 0.0
+    merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken)) + (gathered if chunks else 0.0)
+    sending = length * method.down * engine.sent * (chunks if size.engine == "flower" else 1)
+    closing = length * (method.server_state * c.touch + method.sums * c.close)
+    closing += opening if chunks else 0.0
+    closing += length * size.cohort * c.gather if method.gathers else 0.0
+    each = size.cohort * c.client
+    traffic, disk = traffic_bytes(size, method), disk_bytes(size, method)
+    checkpoint = disk["checkpoint"] * (c.byte + 1 / c.disk)
+    lines = -(-chunks // size.workers) / chunks if chunks else 1.0  # the share of the longest worker
+    parts = {
+        "workers": (training + replying) * lines,
+        "server": sending + merging + each + closing,
+        "network": 0.0 if size.network is None else 8 * (traffic["out"] + traffic["in"]) / size.network,
+        "disk": size.cohort * disk["state"] / c.disk + checkpoint,
+        "engine": engine.latency,
+    }
+    last = merging / chunks if chunks else 0.0  # the last reply is merged when all workers are done
+    overlapping = max(parts["workers"] + last, merging, size.cohort * disk["state"] / c.disk)
+    seconds = sending + overlapping + each + closing + parts["network"] + engine.latency + checkpoint
+    return RoundCost(
+        seconds,
+        parts,
+        {"workers": training + replying, "server": engine.round + parts["server"]},
+        memory_bytes(size, method, c),
+        traffic,
+        {name: disk[name] for name in ("round", "states", "checkpoints")},
+    )
+
+
+def memory_bytes(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> dict[str, float]:
+    """Peak bytes of the server and of a worker; in one process the server's are those of both.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+        constants: the machine's: what a process takes before there is a model.
+    """
+    length, here = size.parameters, size.engine == "local"
+    uploads = _FLOAT * method.up * size.cohort if method.gathers else 0
+    sums = _SUM * method.sums + uploads
+    step = _STEP * max(method.sums, 1)
+    listed = size.cohort * _RECORD + (size.clients * _ACCEPTED if method.remembers else 0)
+    own = _FLOAT * (2 * method.client_state + 2 * (method.gradients - 1))  # what the method needs in a step
+    if here:
+        training = max(own + _AUTOGRAD, step)  # the server step begins when the gradients are gone
+        total = length * (_FLOAT * method.server_state + _VECTORS + sums + training)
+        return {"server": constants.process + listed + max(total, size.activations), "worker": 0.0}
+    reply = uploads if method.gathers else method.packed
+    server = length * (_FLOAT * (method.server_state + method.down) + sums + reply + step)
+    each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
+    worker = length * (_VECTORS + _AUTOGRAD + _FLOAT * method.down + _SUM * method.sums + each + own)
+    return {
+        "server": constants.process + listed + server,
+        "worker": constants.process + max(worker, size.activations),
+    }
+
+
+def traffic_bytes(size: RoundSize, method: MethodSize) -> dict[str, float]:
+    """Bytes that leave and reach the server, and what the clients of the round would receive and upload one by one.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+    """
+    model = _FLOAT * size.parameters
+    uploads = size.cohort * model * method.up
+    reply = size.chunks * size.parameters * method.packed
+    inward = (uploads if method.gathers and size.chunks else 0.0) + reply
+    readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
+    return {
+        "out": float(readers * model * method.down),
+        "in": float(inward),
+        "clients": float(size.cohort * model * method.down + uploads),
+    }
+
+
+def disk_bytes(size: RoundSize, method: MethodSize) -> dict[str, float]:
+    """Bytes of a client's state and a checkpoint, written in a round in the mean, and kept in the end.
+
+    Args:
+        size: the sizes of the round.
+        method: what the method costs.
+    """
+    model = float(_FLOAT * size.parameters)
+    state = model * method.client_state
+    checkpoint = model * method.server_state + (16 * size.clients if method.remembers else 0)
+    each = checkpoint / size.checkpoint_every if size.checkpoint_every else 0.0
+    return {
+        "state": state,
+        "checkpoint": each,
+        "round": size.cohort * state + each,
+        "states": 2 * size.clients * state,  # the last accepted one and the one before
+        "checkpoints": size.keep * checkpoint if size.checkpoint_every else 0.0,
+    }

@@ -1,0 +1,1 @@
+"""Figures, described once and drawn for the page and for print."""

@@ -1,0 +1,1 @@
+"""The figures and tables of a report."""

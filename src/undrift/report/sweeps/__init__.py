@@ -1,0 +1,1 @@
+"""Accuracy over a setting."""

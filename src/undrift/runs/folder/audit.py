@@ -1,0 +1,175 @@
+"""The audit log: one line of JSON per event of a run; each line contains the hash of the line before.
+
+A commit is written before the manifest of its checkpoint, which contains the hash of the event, and the end before the
+files of the result. So what a run has stored is always in its log, and a checkpoint or a result that is not in the log
+was not written by the run. With a key (`UNDRIFT_AUDIT_KEY`) every event has a signature as well, HMAC-SHA256 of its
+hash, which only a holder of the key can make.
+"""
+
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from time import time
+from typing import Any
+
+from undrift.util.storage.files import append, read
+
+VERSION = 2
+"""Of the order of writes; version 1 wrote a checkpoint before its commit."""
+
+KEY = "UNDRIFT_AUDIT_KEY"
+RESTORE = "restore the run's folder from a backup, or start a new run"
+_FIRST = "0" * 64
+_SHORTEST = 16
+_LONGEST = 2000
+_SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end")
+_PASSING = ("reject", "absent")
+
+
+class AuditError(RuntimeError):
+    """The log, or a file that it describes, was changed after it was written; the message names it."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log that was verified from its first line.
+
+    Args:
+        path: the file.
+        hashes: those of all events, in order.
+        events: by their hashes, without rejected and absent clients.
+        signed: whether the events have signatures.
+        checked: whether the signatures were verified.
+        size: bytes of whole lines; a line cut short by a crash follows.
+    """
+
+    path: Path
+    hashes: tuple[str, ...] = ()
+    events: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    signed: bool = False
+    checked: bool = False
+    size: int = 0
+
+    @property
+    def head(self) -> str:
+        """The hash of the last event, which depends on all events."""
+        return self.hashes[-1] if self.hashes else _FIRST
+
+    def named(self, *kinds: str) -> list[dict[str, Any]]:
+        """The events of some kinds, in order."""
+        return [event for event in self.events.values() if event.get("event") in kinds]
+
+    def current(self) -> bool:
+        """Whether the last start of the run wrote its commits before its checkpoints."""
+        opened = self.named("begin", "resume")
+        return bool(opened) and opened[-1].get("log") == VERSION
+
+
+class Audit:
+    """Appends to a log, which is verified first; a last line truncated by a crash is removed.
+
+    Args:
+        path: the file; created with the first event.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._key = path, audit_key()
+        self.log = read_log(path, self._key) if os.path.lexists(path) else Log(path)
+        if self.log.signed and self._key is None:
+            raise AuditError(f"{path}: its events are signed; name the file with the key: export {KEY}=FILE")
+        if path.exists() and path.stat().st_size > self.log.size:
+            os.truncate(path, self.log.size)
+        self.head = self.log.head
+
+    def write(self, event: str, **facts: Any) -> str:
+        """Add an event and return its hash; texts that are too long are cut.
+
+        Args:
+            event: what happened.
+            facts: more about it; values that JSON has.
+        """
+        facts = {name: _short(x) for name, x in facts.items()}
+        entry = {"time": round(time(), 3), "event": event, **facts, "previous": self.head}
+        found = _hash(entry)
+        signed = {} if self._key is None else {"mac": _mac(self._key, found)}
+        line = json.dumps({**entry, "hash": found, **signed}).encode() + b"\n"
+        append(self.path, line, sync=event in _SYNCED)
+        self.head = found
+        return found
+
+
+def read_log(path: Path, key: bytes | None = None) -> Log:
+    """Verify a log from its first line.
+
+    Args:
+        path: the file.
+        key: verifies the signatures; None leaves them unverified.
+    """
+    try:
+        data = read(path)
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
+    whole = data[: data.rfind(b"\n") + 1]
+    previous, hashes, events, signed = _FIRST, list[str](), dict[str, dict[str, Any]](), False
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        try:
+            entry = json.loads(line)
+            stored, mac = entry.pop("hash"), entry.pop("mac", None)
+            found = _hash(entry)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise AuditError(f"{path}, line {number}: not an event; {RESTORE}") from None
+        if entry.get("previous") != previous or stored != found:
+            raise AuditError(f"{path}, line {number}: changed after it was written; {RESTORE}")
+        signed = mac is not None if number == 1 else signed
+        if (mac is not None) != signed or (key is not None and not _valid(key, found, mac)):
+            why = "not signed, but others are" if mac is None and key is None else "not signed with this key"
+            raise AuditError(f"{path}, line {number}: {why}; check {KEY}, or {RESTORE}")
+        hashes.append(found)
+        previous = found
+        if entry.get("event") not in _PASSING:
+            events[found] = entry
+    return Log(path, tuple(hashes), events, signed, signed and key is not None, len(whole))
+
+
+def round_of(event: Mapping[str, Any]) -> int:
+    """The round of an event; 0 if it has none."""
+    found = event.get("round")
+    return found if isinstance(found, int) else 0
+
+
+def audit_key() -> bytes | None:
+    """The key that signs events: the content of the file that `UNDRIFT_AUDIT_KEY` names, or None if it names none."""
+    name = os.environ.get(KEY)
+    if not name:
+        return None
+    try:
+        key = Path(name).read_bytes().strip()
+    except OSError as error:
+        raise AuditError(f"{KEY}: {name} cannot be read: {error.strerror}; name a file with the key") from None
+    if len(key) < _SHORTEST:
+        raise AuditError(f"{KEY}: {name} is too short: write {_SHORTEST} bytes or more, as openssl rand -hex 32 does")
+    return key
+
+
+def _short(x: Any) -> Any:
+    """A value whose text is not too long for a log."""
+    return x if not isinstance(x, str) or len(x) <= _LONGEST else f"{x[:_LONGEST]} ... ({len(x)} characters)"
+
+
+def _hash(entry: dict[str, Any]) -> str:
+    """The hash of an event, which contains the hash of the event before."""
+    return sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def _mac(key: bytes, found: str) -> str:
+    """The signature of an event."""
+    return hmac.new(key, found.encode(), "sha256").hexdigest()
+
+
+def _valid(key: bytes, found: str, mac: Any) -> bool:
+    """Whether a signature was made with a key."""
+    return isinstance(mac, str) and mac.isascii() and hmac.compare_digest(_mac(key, found), mac)

@@ -1,0 +1,164 @@
+"""The files of a run compared with its audit log: checkpoints, rows and the result."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from undrift.runs.folder.audit import RESTORE, AuditError, Log, round_of
+from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
+from undrift.util.storage.files import read
+from undrift.util.shell import as_argument
+
+FOLDERS = ("checkpoints", "best")
+_EARLIER = "the run has ended again since; its files are written by: undrift resume"
+
+
+def check_open(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if a run must not be resumed, from its log, its manifests, its rows and its summary.
+
+    The state that is resumed is compared when it is loaded.
+
+    Args:
+        folder: the run's folder.
+        log: its log, verified.
+    """
+    check_present(folder, log)
+    for path in manifests(folder):
+        try:
+            manifest = read_manifest(path)
+        except CheckpointError:
+            continue  # damaged, not forged: the one before is used
+        check_logged(log, path, manifest)
+    check_rows(folder, log)
+    check_file(folder, log, "summary.json")
+
+
+def check_present(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if a run that has stored something has no log.
+
+    Args:
+        folder: the run's folder.
+        log: its log; empty if there is none.
+    """
+    stored = [*manifests(folder), *(folder / name for name in ("metrics.jsonl", "summary.json"))]
+    if not log.hashes and any(path.exists() for path in stored):
+        raise AuditError(f"{log.path}: the audit log is missing or empty; {RESTORE}")
+
+
+def manifests(folder: Path) -> Iterator[Path]:
+    """The manifests of a run's checkpoints.
+
+    Args:
+        folder: the run's folder.
+    """
+    for name in FOLDERS:
+        yield from (folder / name / f"{round:07d}.json" for round in kept_rounds(folder / name))
+
+
+def check_rows(folder: Path, log: Log) -> int:
+    """The number of rows of a run; raises an `AuditError` if they are not those that the log has.
+
+    The rows up to the last commit must be those that it has the hash of. Only rounds since then may follow.
+
+    Args:
+        folder: the run's folder.
+        log: its log.
+    """
+    path = folder / "metrics.jsonl"
+    try:
+        data = read(path) if path.exists() else b""
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
+    sealed, last, limit = _committed(log)
+    if sealed:
+        start = next((start for one in sealed if (start := _sealed(data, one)) is not None), None)
+        if start is None:
+            what = "rows are missing" if len(data) < sealed[0]["bytes"] else "rows were changed"
+            raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
+        try:
+            found = [json.loads(line)["round"] for line in data[len(start) :].split(b"\n")[:-1]]
+            later = max(found, default=last)
+        except (ValueError, KeyError, TypeError):
+            raise AuditError(f"{path}: the rows after round {last} are damaged; delete these lines") from None
+        if limit is not None and later > last + limit:
+            raise AuditError(
+                f"{path}: has a row of round {later}, but {log.path.name} ends with round {last}: the log was cut, or "
+                f"rows were added; {RESTORE}"
+            )
+    return data.count(b"\n")
+
+
+def _sealed(data: bytes, seal: dict[str, Any]) -> bytes | None:
+    """The rows that a seal is of; None if they are others."""
+    start = data[: seal["bytes"]]
+    return start if sha256(start).hexdigest() == seal["sha256"] else None
+
+
+def _committed(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
+    """What the last commit says of the rows, the last round that was ever committed, and how many may follow it.
+
+    A last round that was measured after its commit has the rows of either event: a kill may come between.
+    """
+    commits, kind = dict[int, list[dict[str, Any]]](), ""
+    last, limit, every = 0, 0, True
+    for event in log.events.values():
+        kind, round = str(event.get("event")), round_of(event)
+        if kind == "commit":
+            commits[round] = [event]
+            last = max(last, round)
+        elif kind == "measured" and round in commits:
+            commits[round].append(event)
+        elif kind in ("begin", "resume"):  # later rounds are run again
+            commits = {other: one for other, one in commits.items() if other <= round}
+            every &= "every" in event
+            limit = max(limit, event.get("every", 0))
+    newest = commits[max(commits)] if commits else []
+    seals = [event["rows"] for event in newest] if all("rows" in event for event in newest) else []
+    return seals, last, (0 if kind == "end" else limit) if every else None
+
+
+def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> str | None:
+    """Compare a file of the result with the last `end` of the log; raises an `AuditError` if it is not that file.
+
+    Args:
+        folder: the run's folder.
+        log: its log.
+        name: the file.
+        needed: whether it must be there.
+
+    Returns:
+        A note if it is the file of an earlier end, which a crash may leave; else None.
+    """
+    path, ends = folder / name, log.named("end")
+    if not path.exists():
+        if needed:
+            raise AuditError(f"{path}: missing, but {log.path.name} has it; {RESTORE}")
+        return None
+    try:
+        data = read(path)
+    except OSError as error:
+        raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
+    matches = [_matches(end, name, data) for end in ends]
+    if matches and matches[-1]:
+        return None
+    if any(matches):
+        return f"{path}: of an earlier end; {_EARLIER} {as_argument(folder)}"
+    if not ends and not log.current():
+        return None  # an earlier version wrote the summary before the end
+    what = "is not the one that" if ends else "exists, but no end of the run is in what"
+    raise AuditError(f"{path}: {what} {log.path.name} has; {RESTORE}")
+
+
+def _matches(end: dict[str, Any], name: str, data: bytes) -> bool:
+    """Whether a file is the one that an `end` describes; earlier versions noted the hash of the state only."""
+    files = end.get("files")
+    if files is not None:
+        return bool(files.get(name) == sha256(data).hexdigest())
+    if name != "summary.json":
+        return True
+    try:
+        return bool(json.loads(data)["sha256"] == end.get("sha256"))
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,287 @@
+"""The folder of a run: everything about it, without absolute paths, so that it can be moved.
+
+config.toml        the complete settings
+environment.json   versions and machine, from its last start
+engine.json        device, workers and the measured visit that their number is based on, from its last start
+references.json    code, data and files from outside the package that the run uses, with hashes; if there are any
+init.json          where the initial weights come from, with their hash, if init is set
+partition.json     examples per client and class, and a hash of who has which examples
+metrics.jsonl      one row per round (metrics.parquet has the same rows)
+audit.jsonl        the events, hash-chained
+checkpoints/       the server's last states
+clients/           the clients' states, for methods that keep some
+best/              both as they were after the best round, if output.keep_best is set
+model.safetensors  the final model, for load_state_dict
+summary.json       the result, once the run has ended
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from undrift.core.records.types import ServerState
+from undrift.data.partitions.draw import Partition
+from undrift.runs.folder.audit import RESTORE, VERSION, Audit
+from undrift.runs.folder.audit_checks import FOLDERS, check_open
+from undrift.runs.folder.checkpoint import Checkpoints
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
+from undrift.util.storage.files import StorageError, delete_temporary, make_private, storing, write
+from undrift.util.storage.metrics import Metrics
+from undrift.util.shell import as_argument
+from undrift.util.system import lock
+
+
+class RunError(RuntimeError):
+    """The run cannot be started or resumed; the message says what to do."""
+
+
+class RunLockedError(RunError):
+    """Another process is running it."""
+
+
+class RunFolder:
+    """A run's folder, locked while this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        check_links(path)
+        self.metrics = Metrics(path / "metrics.jsonl")
+        with storing(path / "lock"):
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            lock(self._lock)
+        except OSError:
+            os.close(self._lock)
+            text = f"{path}: another process is running it; wait for that process or stop it first"
+            raise RunLockedError(text) from None
+        try:
+            self.audit = Audit(path / "audit.jsonl")
+            check_open(path, self.audit.log)
+            for place in (path, *(path / name for name in FOLDERS)):
+                delete_temporary(place)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> "RunFolder":
+        """Create the folder of a new run; the path must be new or empty."""
+        check_free(path)
+        make_private(path)
+        folder = cls(path)
+        try:
+            folder.write("config.toml", config.toml())
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Open the folder of an existing run."""
+        check_run(path)
+        return cls(path)
+
+    def close(self) -> None:
+        """Unlock it."""
+        os.close(self._lock)
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        if isinstance(error, StorageError):
+            error.then = f"resume with: undrift resume {as_argument(self.path)}"
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return Config.read(self.path / "config.toml")
+
+    def note(self, name: str, content: Any) -> None:
+        """Write a JSON file of the folder."""
+        self.write(name, as_json(content))
+
+    def write(self, name: str, data: bytes | str) -> None:
+        """Write a file of the folder; the folder is never a symbolic link."""
+        write(self.path / name, data, follow=False)
+
+    def opened(self, state: ServerState, sha256: str, every: int, *, again: bool) -> None:
+        """Note in the log from which state the run goes on.
+
+        Args:
+            state: the server's.
+            sha256: its fingerprint.
+            every: how many rounds there are between two checkpoints.
+            again: whether it comes from a checkpoint.
+        """
+        self.audit.write("resume" if again else "begin", round=state.round, sha256=sha256, every=every, log=VERSION)
+
+    def commit(self, kept: Checkpoints, state: ServerState, event: str = "commit", **facts: Any) -> None:
+        """Store a checkpoint: its state, then the event, then its manifest, which contains the hash of the event.
+
+        Args:
+            kept: where checkpoints are stored.
+            state: the server's.
+            event: "commit" or "best".
+            facts: more for the log.
+        """
+        rows = {"rows": self.metrics.seal()} if event == "commit" else {}
+        kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **rows))
+
+    def end(self, files: Mapping[str, bytes], fingerprint: str) -> None:
+        """Store the result: the event with the files' hashes, then the files in their order.
+
+        Args:
+            files: their contents; the last one is the summary.
+            fingerprint: of the final state.
+        """
+        hashes = {name: sha256(data).hexdigest() for name, data in files.items()}
+        self.audit.write("end", sha256=fingerprint, files=hashes)
+        for name, data in files.items():
+            self.write(name, data)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The result, or None if the run has not ended."""
+        return read_summary(self.path)
+
+    def describe(self, split: Partition) -> None:
+        """Write the partition; raise if the run was started with other data."""
+        if not same_data(self.path, split):
+            record = {**split.describe(), "sha256": split.sha256, "scheme": str(split.scheme)}
+            self.note("partition.json", {**record, "histogram": split.histogram.tolist()})
+
+    def begin_from(self, begun: Mapping[str, Any] | None) -> None:
+        """Write where the initial weights come from; raise if the run was started from others."""
+        if not same_init(self.path, begun):
+            self.note("init.json", begun)
+
+
+def as_json(content: Any) -> bytes:
+    """The content of a JSON file."""
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A file of the folder that does not have the content it should have is a `RunError` that names it.
+
+    Args:
+        path: the file that the block reads.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise RunError(f"{path}: damaged; {RESTORE}") from None
+
+
+def check_links(path: Path) -> None:
+    """Raise if a run's folder, or anything directly in it, is a symbolic link: links are not followed."""
+    for item in (path, *path.iterdir()):
+        if item.is_symlink():
+            raise RunError(
+                f"{item}: it is a symbolic link, which is not followed; put the {'run' if item == path else 'file'} "
+                "itself there"
+            )
+
+
+def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
+    """Whether the folder has a record of these initial weights; raises if it is of others.
+
+    Args:
+        path: the run's folder.
+        begun: what `describe_init` returns.
+    """
+    noted = read_init(path)
+    if begun is None or noted is None:
+        return begun is None
+    with reading(path / "init.json"):
+        before = str(noted["sha256"])
+    if before != begun["sha256"]:
+        raise RunError(
+            f"{path / 'init.json'}: init = {begun['init']!r} has changed since the run was started "
+            f"({begun['sha256'][:12]} instead of {before[:12]}); restore its weights, or start a new run"
+        )
+    return True
+
+
+def read_init(path: Path) -> dict[str, Any] | None:
+    """Where the initial weights of the run in a folder come from, as `describe_init` says; None if from the seed."""
+    noted = path / "init.json"
+    if not noted.exists():
+        return None
+    with reading(noted):
+        return dict(json.loads(noted.read_text(encoding="utf-8")))
+
+
+def check_free(path: Path, python: bool = False) -> None:
+    """Raise if a new run cannot have this folder.
+
+    Args:
+        path: the folder.
+        python: whether the advice is for a caller in Python, not for the command line.
+    """
+    if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
+        run = (path / "config.toml").is_file()
+        again = "continue its run with resume=True" if python else f"resume it with: undrift resume {as_argument(path)}"
+        other = ("" if python else " with --out") + (f", or {again}" if run else "")
+        raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder{other}")
+
+
+def check_run(path: Path) -> None:
+    """Raise if a folder contains no run."""
+    if not (path / "config.toml").is_file():
+        raise RunError(f"{path} is not a run: it has no config.toml; give a folder that undrift run has written")
+
+
+def same_data(path: Path, split: Partition) -> bool:
+    """Whether the folder has a partition.json for this partition; raises if it is for other data."""
+    noted = path / "partition.json"
+    if not noted.exists():
+        return False
+    with reading(noted):
+        before = str(json.loads(noted.read_text(encoding="utf-8"))["sha256"])
+    if before != split.sha256:
+        raise RunError(
+            f"{noted}: the clients' data are not the run's: they differ from those the run was started with "
+            f"({split.sha256[:12]} instead of {before[:12]}); point UNDRIFT_DATA to the same files"
+        )
+    return True
+
+
+def _empty(path: Path) -> bool:
+    """Whether a folder is empty, or contains only leftovers of a run that was killed before it wrote its first file."""
+    return all(item.name == "lock" or item.name.endswith(".new") for item in path.iterdir())
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The result of the run in a folder, or None if it has not ended."""
+    try:
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        again = f"undrift resume {as_argument(path)}"
+        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: {again}") from None
+    return summary
+
+
+DEPLOYMENT_RECORD = "deployment.json"
+"""The file that the folder of a deployment has, and that of no other run."""
+
+
+def refuse_deployed(folder: Path, instead: str) -> None:
+    """Raise if a run is a deployment, whose clients' data and states are not on this machine.
+
+    Args:
+        folder: the run's folder.
+        instead: what to do instead.
+    """
+    if (folder / DEPLOYMENT_RECORD).is_file():
+        raise RunError(f"{folder} is a deployment: its clients' data and states are on its nodes; {instead}")

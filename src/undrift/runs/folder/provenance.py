@@ -1,0 +1,190 @@
+"""What a run uses from outside the package: code by reference or of plug-ins, data of one's own, a partition's file.
+
+references.json in the folder of a run has each with its SHA-256. A run is not continued if one no longer imports or has
+changed. Of code the file counts that defines the object, not what that file imports.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from undrift.algorithms import ALGORITHMS, METHODS
+from undrift.compose.terms import BLOCKS, keys, parts, read_term
+from undrift.data.partitions.from_lists import FromFile
+from undrift.data.partitions.draw import SCHEMES
+from undrift.data.files.known import PLUGINS as DATA
+from undrift.data.files.known import SOURCES
+from undrift.runs.settings.config import Config
+from undrift.runs.folder.files import RunError, reading
+from undrift.runs.settings.named_arguments import parts as named
+from undrift.models import MODELS
+from undrift.models import PLUGINS as MODEL_PLUGINS
+from undrift.util.storage.files import write
+from undrift.util.naming.literals import split
+from undrift.util.naming.names import normalized
+from undrift.util.naming.plugins import PluginGroup
+from undrift.util.naming.references import Reference, changes
+
+FILE = "references.json"
+
+
+class Recorded(NamedTuple):
+    """Something that a setting names.
+
+    Args:
+        setting: the setting, such as "model".
+        text: a reference, the path of a file, or the name of data.
+        sha256: of the file that defines the code, of the file, or of the data; None if there is none.
+        kind: what it is.
+    """
+
+    setting: str
+    text: str
+    sha256: str | None
+    kind: Literal["code", "file", "data"]
+
+
+def code(setting: str, value: object) -> list[Recorded]:
+    """The record of code; none for ours, and for what cannot be imported by name.
+
+    Args:
+        setting: what names it.
+        value: a reference, or the class or function itself.
+    """
+    reference = Reference.parse(value) if isinstance(value, str) else None
+    found = value if reference is None else reference.resolve()
+    defined = Reference.parse(f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}")
+    if defined is not None and not _names(defined, found):
+        defined = None
+    own = [one for one in (reference, defined) if one is not None and one.module.partition(".")[0] != "undrift"]
+    return [Recorded(setting, str(one), one.sha256(), "code") for one in dict.fromkeys(own)]
+
+
+def file(setting: str, path: str | Path) -> Recorded:
+    """The record of a file."""
+    return Recorded(setting, str(path), _hash(Path(path)), "file")
+
+
+def used(config: Config, dataset: Any = None) -> list[Recorded]:
+    """What a run uses from outside the package.
+
+    Args:
+        config: the settings, with a model.
+        dataset: the data, if they are loaded; its `sha256` is recorded for data of one's own.
+    """
+    found: list[Recorded] = []
+    for term in map(read_term, split(config.method)):
+        if term.reference is not None:
+            found += code("method", term.name)
+        elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
+            found += _plugged("method", METHODS, term.name) or _plugged("method", BLOCKS, term.name)
+    for _, block in config.algorithm().slots():
+        found += code("method", type(block))
+    model, data = named(config.model or "")[0], named(config.data)[0]
+    if model and model not in MODELS:
+        found += _plugged("model", MODEL_PLUGINS, model) or code("model", model)
+    if data not in SOURCES:
+        found += _plugged("data", DATA, data) or (code("data", data) if Reference.parse(data) else [])
+        if digest := str(getattr(dataset, "sha256", "")):
+            found.append(Recorded("data", data, digest, "data"))
+    for setting, text in _texts(config):
+        name = named(text)[0]
+        if name.startswith("file:"):
+            found.append(file(setting, re.split("[,#]", name.removeprefix("file:"))[0]))
+        elif Reference.parse(name) is not None:
+            found += code(setting, name)
+    return list(dict.fromkeys(found))
+
+
+def _texts(config: Config) -> Iterator[tuple[str, str]]:
+    """Settings that may name code or a file, besides method, model and data, each with its text."""
+    single = {name: getattr(config, name) for name in ("task", "loss", "availability")}
+    if (scheme := config.partition.partition(":")[0]) not in SCHEMES or scheme == FromFile.name:
+        single["partition"] = config.partition.partition(",")[0]
+    single |= {f"local.{name}": getattr(config.local, name) for name in ("epochs", "steps", "speed")}
+    for setting, value in single.items():
+        if isinstance(value, str):
+            yield setting, value
+    for name in config.metrics or ():
+        yield "metrics", name
+    for setting, schedule in (
+        ("local.schedule", config.local.schedule),
+        ("local.step_schedule", config.local.step_schedule),
+    ):
+        for term in split(schedule) if schedule else ():
+            yield setting, term
+
+
+def keep(folder: Path, found: Iterable[Recorded]) -> None:
+    """Write what a run uses into its folder, or compare it with what the folder has; raises `RunError` if it differs.
+
+    Args:
+        folder: the run's folder.
+        found: of `used`, and of other settings as `code` and `file` return them.
+    """
+    new = list(found)
+    if not (folder / FILE).is_file():
+        if new:
+            write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n", follow=False)
+        return
+    same_references(folder, new)
+
+
+def same_references(folder: Path, found: Iterable[Recorded]) -> None:
+    """Raise a `RunError` if a run has used something else under the same name.
+
+    Args:
+        folder: the run's folder.
+        found: as for `keep`.
+    """
+    before = {(one.setting, one.text, one.kind): one.sha256 for one in _read(folder)}
+    for one in found:
+        if one.sha256 != before.get((one.setting, one.text, one.kind), one.sha256):
+            _refuse(folder, one, f"{one.text}: it has changed")
+
+
+def check_references(folder: Path) -> None:
+    """Raise a `RunError` if code or files that a run uses no longer import, are missing or have changed.
+
+    Args:
+        folder: the run's folder.
+    """
+    for one in _read(folder):
+        if one.kind == "code":
+            for change in changes({one.text: one.sha256}):
+                _refuse(folder, one, change)
+        elif one.kind == "file" and one.sha256 != _hash(Path(one.text)):
+            _refuse(folder, one, f"{one.text}: the file has changed or is missing")
+
+
+def _refuse(folder: Path, one: Recorded, why: str) -> None:
+    raise RunError(f"{folder}: {one.setting}: {why}; restore it or start a new run")
+
+
+def _read(folder: Path) -> list[Recorded]:
+    """What is recorded in a folder."""
+    if not (folder / FILE).is_file():
+        return []
+    with reading(folder / FILE):
+        return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+
+
+def _plugged(setting: str, group: PluginGroup, name: str) -> list[Recorded]:
+    """The record of a plug-in with a name; empty if there is none."""
+    plugin = group.find(name)
+    return [] if plugin is None else code(setting, plugin.value)
+
+
+def _names(reference: Reference, value: object) -> bool:
+    """Whether a reference resolves to a value."""
+    try:
+        return reference.module != "__main__" and reference.resolve() is value
+    except ValueError:
+        return False
+
+
+def _hash(path: Path) -> str | None:
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else None

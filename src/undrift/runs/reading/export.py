@@ -1,0 +1,117 @@
+"""A run's model as a file for other programs: safetensors, torch or ONNX."""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import save
+from torch import Generator, nn
+
+from undrift.core.tasks.task import Task
+from undrift.runs.reading.best_round import Round
+from undrift.runs.reading.saved_run import load_run
+from undrift.runs.setup.prepare import prepare
+from undrift.util.storage.files import replacing, write
+
+Format = Literal["safetensors", "torch", "onnx"]
+
+_ENDINGS: dict[str, Format] = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".onnx": "onnx"}
+
+
+def export(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    format: Format | None = None,
+    client: int | None = None,
+    round: Round | None = None,
+    task: Task | None = None,
+) -> Path:
+    """Write a model of a run to a file, and return its path; an existing file is replaced.
+
+    The tensors have the names of the plain module. An ONNX graph takes batches of any size and has the model in its
+    evaluation mode.
+
+    Args:
+        folder: the run's folder.
+        out: the file; None takes "model" with the ending of the format, in the working folder.
+        format: "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of `out`.
+        client: the number of a client, for its personal model; None takes the global model.
+        round: after how many rounds, or "best", as `SavedRun.weights` takes it; None takes the last.
+        task: the run's task, if it was made in Python; None builds what the settings describe.
+    """
+    if format is None:
+        format = "safetensors" if out is None else _ENDINGS.get(Path(out).suffix)
+    if format not in get_args(Format):
+        raise ValueError(f"export: the format must be {', '.join(get_args(Format))}; got {format or str(out)!r}")
+    ending = next(ending for ending, name in _ENDINGS.items() if name == format)
+    path, run = Path(f"model{ending}") if out is None else Path(out), load_run(folder)
+    if not path.parent.is_dir():
+        raise ValueError(f"export: the folder {path.parent} does not exist; create it first")
+    if format == "onnx":
+        _check_onnx()
+        task = prepare(run.config.model_copy(update={"init": None})).task if task is None else task
+        write_onnx(run.model(task, client=client, round=round), _batch(task), path)
+        return path
+    weights = run.weights(task, client=client, round=round)
+    if format == "safetensors":
+        write(path, save(weights), mode=0o644)
+    else:
+        with replacing(path) as temporary:
+            torch.save(weights, temporary)
+    return path
+
+
+def write_onnx(module: nn.Module, batch: Any, path: Path) -> None:
+    """Write a model as an ONNX graph that takes batches of any size.
+
+    Args:
+        module: the model.
+        batch: a batch of two examples or more: (inputs, targets), inputs alone, or named inputs, without "labels".
+        path: the file.
+    """
+    _check_onnx()
+    named = {key: x for key, x in batch.items() if key != "labels"} if isinstance(batch, Mapping) else {}
+    first = () if named else (batch[0] if isinstance(batch, tuple | list) else batch,)
+    free = {0: torch.export.Dim.DYNAMIC}
+    level = logging.getLogger("torch.onnx").level
+    try:
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        with warnings.catch_warnings(), redirect_stdout(StringIO()), replacing(path) as temporary:
+            warnings.simplefilter("ignore")  # of torch about its own exporter
+            torch.onnx.export(
+                module.eval(),
+                first,
+                str(temporary),
+                kwargs=named or None,
+                input_names=list(named) or ["input"],
+                output_names=["output"],
+                dynamic_shapes=dict.fromkeys(named, free) or (free,),
+                external_data=False,
+                verbose=False,
+                dynamo=True,
+            )
+    except Exception as error:  # the exporter raises many kinds
+        reason = str(error).strip().partition("\n")[0]
+        name = type(module).__name__
+        raise ValueError(f"export: {name} cannot be written as ONNX: {reason}; use --format safetensors") from error
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)
+
+
+def _check_onnx() -> None:
+    """Raise if the packages for ONNX are missing."""
+    if find_spec("onnx") is None or find_spec("onnxscript") is None:
+        raise ImportError("export: ONNX needs two packages: pip install 'undrift[onnx]'")
+
+
+def _batch(task: Task) -> Any:
+    """Two examples of the client that has most."""
+    client = max(range(task.population), key=task.examples)
+    return next(iter(task.batches(client, 2, Generator().manual_seed(0))))

@@ -1,0 +1,160 @@
+"""A run read from its folder: its settings, rows, result and models. Nothing is trained, and no lock is needed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from undrift.core.model.modules import load_plain, plain_copy
+from undrift.core.tasks.task import Task
+from undrift.runs.reading.best_round import Round, chosen_round
+from undrift.runs.folder.checkpoint import kept_rounds
+from undrift.runs.settings.config import Config
+from undrift.runs.folder.files import RunError, check_run, read_summary
+from undrift.runs.reading.open_checkpoint import open_state
+from undrift.runs.folder.judge import has_personal, run_judged_by
+from undrift.runs.setup.prepare import prepare
+from undrift.models.start import MODEL
+from undrift.util.storage.history import History
+from undrift.util.display.html import html_table, rounded
+from undrift.util.storage.metrics import Metrics
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run in a folder, finished or in progress; `load_run` returns it.
+
+    Args:
+        folder: the run's folder.
+    """
+
+    folder: Path
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings."""
+        return Config.read(self.folder / "config.toml")
+
+    @property
+    def history(self) -> History:
+        """The rows of all rounds so far."""
+        return History(Metrics(self.folder / "metrics.jsonl").rows())
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The result, or None if the run has not ended."""
+        return read_summary(self.folder)
+
+    @property
+    def report(self) -> Path | None:
+        """The run's report, if `undrift report RUN --out RUN/report.html` has written one."""
+        path = self.folder / "report.html"
+        return path if path.is_file() else None
+
+    def weights(
+        self, task: Task | None = None, *, client: int | None = None, round: Round | None = None
+    ) -> dict[str, Tensor]:
+        """The weights of a model, for `load_state_dict`.
+
+        Args:
+            task: the run's task, if it was made in Python; the last global model needs none.
+            client: the number of a client, for its personal model; None takes the global model.
+            round: after how many rounds, if that checkpoint was kept, or "best", if the run keeps its best round
+                (`output.keep_best`); None takes the last.
+        """
+        if client is None and round is None and self._has_last():
+            weights: dict[str, Tensor] = load_file(self.folder / MODEL)
+            return weights
+        if client is not None and not has_personal(self.config.algorithm(), self.config.local.local()):
+            raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
+        number = None if round is None else chosen_round(self.folder, round)
+        with open_state(self.folder, number, task) as (setup, simulation, state):
+            population = setup.task.population
+            if client is not None and not 0 <= client < population:
+                raise RunError(f"client {client}: there are {population} clients, numbered from 0 to {population - 1}")
+            module = simulation.module(state) if client is None else simulation.personal(state, client)
+            return plain_copy(module)
+
+    def _has_last(self) -> bool:
+        """Whether the file of the final model is there and of the last round; it is not while a run is extended."""
+        summary = self.summary if (self.folder / MODEL).is_file() else None
+        return summary is not None and summary["rounds"] >= max(kept_rounds(self.folder / "checkpoints"), default=0)
+
+    def model(self, task: Task | None = None, *, client: int | None = None, round: Round | None = None) -> nn.Module:
+        """A model of the run, ready to evaluate.
+
+        Args:
+            task: the run's task, which builds the model; None builds what the settings describe and reads the data.
+            client: as in `weights`.
+            round: as in `weights`.
+        """
+        weights = self.weights(task, client=client, round=round)
+        task = prepare(self.config.model_copy(update={"init": None})).task if task is None else task
+        module = task.model()
+        load_plain(module, weights)
+        return module.eval()
+
+    def __repr__(self) -> str:
+        return f"SavedRun({str(self.folder)!r}: {self.config.method} on {self.config.subject}, {self._state()})"
+
+    def _state(self) -> str:
+        """How far it is and how good, in a few words."""
+        found, done = self.history.last(), len(self.history)
+        shown = [
+            f"{name} {rounded(found[name])}" for name in (run_judged_by(self.folder, self.config),) if name in found
+        ]
+        return ", ".join([f"{done} of {self.config.rounds} rounds", *shown])
+
+    def _repr_html_(self) -> str:
+        """The settings and the result, for notebooks."""
+        config, summary = self.config, self.summary or {}
+        source = ("data", "partition") if config.task is None else ("task",)
+        names = ("method", *source, "clients", "cohort", "model", "init", "seed")
+        settings = {name: getattr(config, name) for name in names}
+        best = run_judged_by(self.folder, config).best_key
+        wanted = (best, "best_round", "parameters", "seconds", "sha256")
+        result = {name: summary[name] for name in wanted if name in summary}
+        rows = {"rounds": f"{len(self.history)} of {config.rounds}", **settings, **self.history.last(), **result}
+        shown = [(name.replace("_", " "), value) for name, value in rows.items() if value is not None]
+        return html_table((), shown, title=str(self.folder))
+
+
+def load_run(folder: str | Path) -> SavedRun:
+    """The run in a folder.
+
+    Args:
+        folder: a folder that `undrift run` or `runs.start` has written.
+    """
+    check_run(Path(folder))
+    return SavedRun(Path(folder))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run.
+
+    Args:
+        folder: its folder.
+        summary: the content of summary.json, which has the SHA-256 of the server's final state; if the run had ended
+            already, by the goal and the target that were given.
+        trained: whether there was a round left to train.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    trained: bool = True
+
+    def __repr__(self) -> str:
+        return repr(SavedRun(self.folder)).replace("SavedRun", "Outcome", 1)
+
+    def _repr_html_(self) -> str:
+        """The settings and the result, for notebooks."""
+        return SavedRun(self.folder)._repr_html_()
+
+    @property
+    def sha256(self) -> str:
+        """The hash of every bit of the final state."""
+        return str(self.summary["sha256"])

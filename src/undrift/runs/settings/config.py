@@ -1,0 +1,328 @@
+"""The settings of a run: what is trained, on what, how and where; validated before anything starts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from undrift.algorithms import make
+from undrift.compose.grammar import composed, parse, with_arguments
+from undrift.compose.presets import resolve
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.local.settings import Local
+from undrift.core.local.presets import PAPERS
+from undrift.core.local.schedule import Schedule
+from undrift.data import Augment
+from undrift.engine.round.failures import Failures
+from undrift.runs.settings.per_client import Availability, Sampling, WorkAmount, amount_of, check_participation
+from undrift.runs.settings.engine import EngineConfig
+from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
+from undrift.runs.settings.initial_weights import Frozen, Init
+from undrift.runs.settings.named_arguments import Named, NamedOrNone
+from undrift.runs.settings.quarantine import QuarantineConfig
+from undrift.runs.settings.schema import LISTED, Strict, checked, read_toml
+from undrift.runs.settings.targets import run_numbers
+from undrift.observe.parts import read_filter
+from undrift.util.naming.names import suggest
+
+from dataclasses import replace
+from typing import Literal
+
+from undrift.blocks import ByExamples, Uniform
+from undrift.core.method.algorithm import Algorithm
+
+
+Weights = Literal["paper", "examples", "uniform"]
+
+
+def reweighted(algorithm: Algorithm, weights: Weights) -> Algorithm:
+    """A method with other weights; raises if it has a rule of aggregation that is more than weights.
+
+    Args:
+        algorithm: the method.
+        weights: "paper" keeps its own; "examples" and "uniform" override them.
+
+    Example:
+        >>> reweighted(Algorithm(aggregation=ByExamples()), "uniform").aggregation
+        Uniform()
+    """
+    if weights == "paper":
+        return algorithm
+    if type(algorithm.aggregation) not in (ByExamples, Uniform):
+        raise ValueError(
+            f"weights: {weights} weights would replace the method's rule of aggregation, "
+            f'{type(algorithm.aggregation).__name__}; set weights = "paper" for this method'
+        )
+    return replace(algorithm, aggregation=ByExamples() if weights == "examples" else Uniform())
+
+
+
+Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
+Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
+Scalar = bool | int | float | str
+ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
+
+
+_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
+"""Keys that are in the identity only if they are used: earlier versions did not have them."""
+_LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision", "together")
+
+_PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
+"""The keys that a preset sets, and what they are when not given."""
+
+
+_OPTIMIZER = (
+    'a local optimizer is a part of the method: method = "fedavg + local-sgd(momentum=0.9)" or "fedavg + local-adam"'
+)
+
+
+class LocalConfig(Strict):
+    """How every client trains, with any method: the fields and defaults of `undrift.Local`.
+
+    The key `preset` names a paper whose local settings are taken; other keys override its values.
+    """
+
+    shorthands = ("preset",)
+    elsewhere = dict.fromkeys(("optimizer", "momentum", "nesterov", "betas"), _OPTIMIZER)
+
+    lr: Positive = Local.lr
+    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = Local.decay
+    weight_decay: Annotated[float, Field(ge=0, le=10, strict=True)] = Local.weight_decay
+    clip: Positive | None = Local.clip
+    epochs: Annotated[WorkAmount, amount_of("local.epochs", 10_000)] = 1
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = Local.batch_size
+    buffers: Literal["average", "keep"] = Local.buffers
+    schedule: ScheduleText | None = Local.schedule
+    step_schedule: ScheduleText | None = Local.step_schedule
+    steps: Annotated[WorkAmount | None, amount_of("local.steps", 1_000_000, whole=True)] = None
+    drop_last: bool = Local.drop_last
+    deadline: Positive | None = Local.deadline
+    speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
+    precision: Literal["fp32", "bf16", "fp16"] = Local.precision
+    together: Annotated[int, Field(ge=1, le=4096, strict=True)] = Local.together
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Replace the preset by its values; keys that are given override them."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = {key: value for key, value in values.items() if key != "preset"}
+        try:
+            return asdict(Local.preset(str(values["preset"]))) | given
+        except ValueError as error:
+            raise ValueError(f"local.preset: {error}") from None
+
+    def local(self) -> Local:
+        """These settings as a `Local`."""
+        return Local(**self.model_dump())
+
+    def over(self, rounds: int) -> "LocalConfig":
+        """The same settings, with a cosine over rounds that names no `over` reaching over all rounds of the run."""
+        if self.schedule is None:
+            return self
+        return self.model_copy(update={"schedule": str(Schedule.parse(self.schedule).ending(rounds))})
+
+
+class OutputConfig(Strict):
+    """What is measured and stored; this does not affect results."""
+
+    evaluate_every: Count = 1
+    personal_every: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = None
+    checkpoint_every: Count = 1
+    keep: Annotated[int, Field(ge=1, le=1000, strict=True)] = 2
+    keep_best: bool = False
+    track: Annotated[tuple[Literal["tensorboard", "mlflow", "wandb"], ...], LISTED] = ()
+    lens_every: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 5
+    lens_clients: Annotated[int, Field(ge=2, le=10_000_000, strict=True)] = 4
+    lens: Annotated[tuple[Literal["spectrum", "divergence", "heterogeneity"], ...], LISTED] = ("spectrum", "divergence")
+    lens_filter: str | None = None
+    patience: Count = 10
+
+    @model_validator(mode="after")
+    def _filters(self) -> Self:
+        if self.lens_filter is not None:
+            try:
+                read_filter(self.lens_filter)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"output.lens_filter: {error}") from None
+        return self
+
+
+class Config(Strict):
+    """A run.
+
+    Args:
+        method: an algorithm's name from `undrift list`, with its arguments in `arguments`; or a composition such as
+            "scaffold + sam(rho=0.05)", which includes its arguments; or a reference to your own,
+            "mypackage.methods:mymethod", with its arguments in either way.
+        preset: not a field, but a key: a paper whose values the method's arguments and the local settings have that
+            are not given. It is replaced by these values.
+        data: a data set's name, a path or a reference, or a table with `name` and arguments of `load` such as `resize`;
+            `partition` says how it is split over `clients`: if None 100, fewer for small data, or all clients of a
+            natural partition or of lists.
+        model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
+            and the method.
+        init: where the initial weights come from, see `read_weights`; a text or a table with `name` and `match`; None
+            draws them from the seed.
+        frozen: name patterns of the parameters that do not train, such as "features.*".
+        cohort: clients in a round: an int is their number, a float a ratio of all clients; None takes 10.
+        probability: instead of a cohort, each client takes part in a round with this probability.
+        availability: who can take part when: "file:trace.json" or a reference to a function of a client and a round.
+        sampling: "uniform", "examples" draws clients by their numbers of examples, or a list has one weight per client.
+        failures: "reject" continues without a client whose training fails, "raise" ends the run.
+        rounds: rounds in all.
+        seed: fixes everything random.
+        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them, see `reweighted`.
+        augment: "none", "flip", "crop" or "flip+crop", with arguments as in "flip+crop(padding=8, probability=0.5)".
+        holdout: fraction of every client's data that is held out for its own test.
+        proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
+            evaluate models on the server (FedLAW). Set it for all methods of a comparison.
+        task: instead of data, partition and model, a task of one's own: "package.module:function", a function that
+            returns it or the task itself, or a table with `name` and the function's arguments.
+        loss: "cross-entropy", "mse", "l1", "bce" or a reference; None takes what fits the data's targets.
+        metrics: what is measured on the test set besides: names or references.
+        goal: the metric by which the run is judged, with "max" or "min" before it if its name does not tell.
+        target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
+            `loss`, `metrics` or `goal`, the value of the metric that judges.
+        bound: largest norm of a client's displacement, and of a round's; None allows any.
+        quarantine: a table with `after`, `rounds` and `within`, see `undrift.engine.round.quarantine`; None: no quarantine.
+    """
+
+    shorthands = ("preset",)
+
+    method: str = "fedavg"
+    arguments: dict[str, Scalar] = Field(default_factory=dict)
+    data: Named = "fashion-mnist"
+    partition: str = "dirichlet:0.1"
+    clients: Count | None = None
+    cohort: int | float | None = None
+    probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
+    availability: Availability | None = None
+    sampling: Sampling = "uniform"
+    failures: Failures = "reject"
+    rounds: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 20
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+    model: NamedOrNone = None
+    init: Init = None
+    frozen: Frozen = ()
+    weights: Weights = "paper"
+    augment: Annotated[str, AfterValidator(lambda text: str(Augment.parse(text)))] = "none"
+    holdout: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.0
+    proxy: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
+    task: TaskText = None
+    loss: LossText = None
+    metrics: MetricTexts = None
+    goal: Goal = None
+    target: Annotated[float | tuple[float, ...] | None, BeforeValidator(run_numbers)] = None
+    bound: Positive | None = None
+    quarantine: QuarantineConfig | None = None
+    local: LocalConfig = LocalConfig()
+    engine: EngineConfig = EngineConfig()
+    output: OutputConfig = OutputConfig()
+
+    @field_validator("cohort", mode="before")
+    @classmethod
+    def _number_or_ratio(cls, value: Any) -> Any:
+        count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000_000
+        if value is None or count or (isinstance(value, float) and 0 < value <= 1):
+            return value
+        raise ValueError(
+            "cohort: write a number of clients, 1 or more (cohort = 10), or a ratio of them in (0, 1] "
+            f"(cohort = 0.1), got {str(value)[:80]!r}"
+        )
+
+    @field_validator("local")
+    @classmethod
+    def _whole_run(cls, local: LocalConfig, info: ValidationInfo) -> LocalConfig:
+        rounds = info.data.get("rounds", 1)
+        whole = local.over(rounds)
+        whole.local().check_rates(0, rounds)
+        return whole
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, values: Any) -> Any:
+        """Replace the preset by its values; those that are given override them, and so does a preset of `local`."""
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        given = {key: value for key, value in values.items() if key != "preset"}
+        method, arguments, local = (given.get(key, empty) for key, empty in _PRESET)
+        if not (isinstance(method, str) and isinstance(arguments, Mapping) and isinstance(local, Mapping)):
+            return given
+        if (name := values["preset"]) not in tuple(PAPERS):
+            raise ValueError(f"preset: no preset is named {name!r}; {suggest(str(name), PAPERS)}")
+        found = resolve(name, method, arguments)
+        own = local if "preset" in local else {**found.local, **local}
+        return {**given, "method": found.method, "arguments": found.arguments, "local": own}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.cohort is not None and self.probability is not None:
+            raise ValueError(
+                f"probability: give cohort or probability, not both, got {self.cohort} and {self.probability}"
+            )
+        check_task(dict(self), {name: field.default for name, field in type(self).model_fields.items()})
+        if self.clients and isinstance(self.cohort, int) and self.cohort > self.clients:
+            raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
+        try:
+            algorithm = self.algorithm()
+        except TypeError as error:
+            where = "method" if self._composed else f"arguments of {self.method}"
+            local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
+            hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
+            raise ValueError(f"{where}: {error}{hint}") from error
+        except ValueError as error:
+            named = str(error).startswith(("method", "arguments", "weights"))
+            raise ValueError(str(error) if named else f"method: {error}") from error
+        check_participation(
+            algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
+        )
+        if algorithm.needs.proxy and not self.proxy and self.task is None:
+            raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> "Config":
+        """A run from a TOML file."""
+        return cls.build(read_toml(path), str(path))
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":
+        """A run from a mapping; raises a `ConfigError` that names every invalid key."""
+        return checked(cls, values, source)
+
+    def algorithm(self) -> Algorithm:
+        """The method, with the weights that `weights` selects."""
+        if self._composed:
+            algorithm = parse(with_arguments(self.method, self.arguments))
+        else:
+            algorithm = make(self.method, preset=None, **self.arguments)
+        return reweighted(algorithm, self.weights)
+
+    @property
+    def _composed(self) -> bool:
+        """Whether the method is a composition rather than a name."""
+        return composed(self.method)
+
+    def identity(self) -> str:
+        """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
+        unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
+        values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
+        unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
+        values["local"] = {k: x for k, x in values["local"].items() if k not in unused}
+        return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+    def toml(self) -> str:
+        """All settings as TOML, for `read`."""
+        return tomli_w.dumps(without_data(self.model_dump(exclude_none=True)))
+
+    @property
+    def subject(self) -> str:
+        """What it trains on: its task, or its data."""
+        return self.task or self.data

@@ -1,0 +1,149 @@
+"""Strict settings: tables that reject unknown keys, errors that name every invalid key, and TOML files."""
+
+import tomllib
+from collections.abc import Mapping
+from math import copysign
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from undrift.util.naming.names import suggest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+LONGEST = 100_000
+"""The most characters that a text in settings may have."""
+
+
+LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+"""Annotates a list of texts: one text is a list of one."""
+
+
+class ConfigError(ValueError):
+    """An invalid setting; the message names the key and says what is valid."""
+
+
+class Strict(BaseModel):
+    """Immutable settings that reject unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    shorthands: ClassVar[tuple[str, ...]] = ()
+    """Keys that stand for several fields; they are expanded before validation."""
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Keys that are no fields although users look for them here, and what to write instead."""
+
+
+def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
+    """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
+
+    Args:
+        kind: the model.
+        values: the mapping.
+        source: what to call it in errors; an empty text leaves this out.
+    """
+    where = f"{source}: " if source else ""
+    if (long := _longest(values)) > LONGEST:
+        raise ConfigError(f"{where}a text of {long:,} characters is no setting; {LONGEST:,} are the most")
+    if key := _minus_zero(values):
+        raise ConfigError(f"{where}{key}: -0.0 is no setting; write 0.0")
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        complaints = [_complaint(kind, detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(where + "; ".join(dict.fromkeys(complaints))) from None
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where}a text has a character that is none: {error.object[error.start]!r}") from None
+    except (OverflowError, RecursionError) as error:
+        raise ConfigError(f"{where}a value is out of range: {error}") from None
+
+
+def _longest(value: Any) -> int:
+    """The length of the longest text in nested settings."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return max((_longest(x) for pair in value.items() for x in pair), default=0)
+    return max(map(_longest, value), default=0) if isinstance(value, list | tuple) else 0
+
+
+def _minus_zero(value: Any) -> str:
+    """The key of a -0.0 in nested settings, which equals 0.0 but gives a run another identity; "" if there is none."""
+    if not isinstance(value, Mapping):
+        return ""
+    for key, item in value.items():
+        listed = item if isinstance(item, list | tuple) else (item,)
+        if any(isinstance(x, float) and x == 0 and copysign(1, x) < 0 for x in listed):
+            return str(key)
+        if inner := _minus_zero(item):
+            return f"{key}.{inner}"
+    return ""
+
+
+def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings overridden, table by table, by those that are given; None overrides nothing.
+
+    A table that overrides a text adds arguments to that name, as `--set model.patch=16` does to `model = "vit-tiny"`.
+    """
+    out = dict(values)
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            before = out.get(key)
+            before = {"name": before} if isinstance(before, str) else before
+            inner = merged(before if isinstance(before, Mapping) else {}, value)
+            if inner:
+                out[key] = inner
+        elif value is not None:
+            out[key] = value
+    return out
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The contents of a TOML file; raises `ConfigError` if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        others = [other.name for other in path.parent.glob("*.toml")]
+        advice = f"; {suggest(path.name, others)}" if others else ""
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def _complaint(kind: type[BaseModel], detail: Any) -> str:
+    """One of pydantic's errors, with the key, the rule and the value."""
+    names = [str(part) for part in detail["loc"]]
+    key = ".".join(names) or "settings"
+    if detail["type"] == "extra_forbidden":
+        table = _table(kind, names[:-1])
+        own = table.elsewhere if table is not None and issubclass(table, Strict) else {}
+        return f"{key}: unknown key; {own.get(names[-1]) or suggest(names[-1], _keys(table))}"
+    if detail["type"] == "value_error":
+        text = str(detail["ctx"]["error"])
+        return text if not names or any(name in text for name in names) else f"{key}: {text}"
+    if detail["type"] == "tuple_type":
+        return f"{key}: input should be a list in brackets, [...], got {str(detail['input'])[:80]!r}"
+    return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
+
+
+def _table(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
+    """The pydantic model at a path in another, also in a list; None if there is none."""
+    for name in (name for name in path if not name.isdigit()):
+        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
+        inner = [
+            part
+            for part in (annotation, *get_args(annotation))
+            if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        if not inner:
+            return None
+        kind = inner[0]
+    return kind
+
+
+def _keys(kind: type[BaseModel] | None) -> list[str]:
+    """The keys of a pydantic model."""
+    if kind is None:
+        return []
+    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]

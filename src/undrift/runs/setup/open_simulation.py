@@ -1,0 +1,72 @@
+"""Starts the simulation of a run on the backend that its settings name."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from undrift.engine.round.backend import Backend, InProcess
+from undrift.engine.round.simulation import Simulation
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import Workers, engine_record, plan_of, states_root
+from undrift.runs.setup.prepare import Setup, cohort_size, expected_cohort
+
+
+def runs_behind(config: Config) -> bool:
+    """Whether rounds may be evaluated while the next one trains: where clients are trained in other processes.
+
+    The checkpoint of a round is then written while the clients of the next one store their states.
+
+    Args:
+        config: the settings.
+    """
+    return config.engine.name != "local"
+
+
+@contextmanager
+def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
+    """The simulation of a run on the backend it names, closed at the end.
+
+    Args:
+        setup: the run; its engine is settled.
+        states: the clients' state folder.
+        note: called with what engine.json has.
+    """
+    config = setup.config
+    size = cohort_size(config.cohort, setup.task.population)
+    with ExitStack() as stack:
+        plan, probe = plan_of(config.engine, setup.job, expected_cohort(config, setup.task.population))
+        if note is not None:
+            note(engine_record(config.engine, plan, probe))
+        backend: Backend
+        root = states_root(states, config.engine.states)
+        if config.engine.name == "local":
+            backend = InProcess(root=root)
+        elif config.engine.name == "ray":
+            from undrift.engine.ray_backend.backend import RayBackend
+
+            held = setup.pool or stack.enter_context(Workers())
+            backend = RayBackend(held.fitting(plan, config.engine.address), root=root)
+        else:
+            from undrift.engine.flower.backend import FlowerBackend
+
+            backend = FlowerBackend(plan.workers, root=states, gpus=plan.gpus)
+        yield stack.enter_context(
+            Simulation(
+                setup.algorithm,
+                setup.task,
+                setup.local,
+                cohort=None if config.probability else size,
+                probability=config.probability,
+                seed=config.seed,
+                bound=config.bound,
+                failures=config.failures,
+                depth=config.output.checkpoint_every * config.output.keep + runs_behind(config),
+                backend=backend,
+                availability=config.availability,
+                sampling=config.sampling,
+                device=config.engine.device,
+                deterministic=config.engine.deterministic,
+                quarantine=None if config.quarantine is None else config.quarantine.rule(),
+            )
+        )

@@ -1,0 +1,249 @@
+"""Comparisons: methods x settings x seeds, each an ordinary run, all rows on the same data, cohorts and local settings.
+
+OUT/compare.toml                   the complete settings of the comparison
+OUT/<setting>/<label>/seed-<seed>  the folder of a run; without settings OUT/<label>/seed-<seed>
+OUT/table.json, OUT/table.md       the results so far
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import tomli_w
+from pydantic import Field, model_validator
+
+from undrift.runs.loop.run import complete
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import Workers
+from undrift.runs.settings.schema import LISTED, ConfigError, Strict, checked, merged, read_toml
+from undrift.runs.settings.targets import split_targets
+from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
+from undrift.studies.comparable import check_alike, check_default_model, check_shared
+from undrift.studies.results_sheet import Sheet, Trial
+from undrift.studies.rows import ROWS, Entry, check_rows, row_in
+from undrift.studies.shorthand import expand, value_name
+from undrift.studies.statistics import Columns
+from undrift.util.naming.names import suggest
+from undrift.util.steps import tell_trial
+from undrift.util.storage.files import make_private, write
+
+Watch = Callable[["Trial", dict[str, Any] | None], None]
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[0-9])){0,63}")
+_ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seeds"}
+
+
+class TableConfig(Strict):
+    """What the printed table and table.md show; table.json has everything."""
+
+    columns: Annotated[tuple[Columns, ...], LISTED] = ("accuracy",)
+
+
+class Comparison(Strict):
+    """A comparison of methods.
+
+    Args:
+        name: the title.
+        seeds: each method runs once with each seed.
+        methods: the rows.
+        baseline: the label of the row that the others are compared with; empty takes the first.
+        base: settings that all runs share; `target` may also be "baseline" or "0.95 * baseline", of its best accuracy.
+        settings: name -> settings of one part of the table; they override `base`, and their `rows` override rows.
+        own_local: whether rows may change local settings.
+        own_model: whether rows may have models of their own.
+        table: which columns are shown.
+
+    The key `grid` stands for settings, and a list of values in a row's arguments for several rows: see `expand`.
+    """
+
+    shorthands = ("grid",)
+
+    name: str = "comparison"
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
+    baseline: str = ""
+    own_local: bool = False
+    own_model: bool = False
+    table: TableConfig = TableConfig()
+    base: dict[str, Any] = Field(default_factory=dict)
+    methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        labels = [entry.label for entry in self.methods]
+        _distinct("seeds", list(map(str, self.seeds)), "each counts once")
+        _distinct("methods", labels, "give one of them another label")
+        for entry in self.methods:
+            _labelled(entry)
+        for name in self.settings:
+            named(name)
+        for place, values in [("base", self.base), *((f"settings.{k}", v) for k, v in self.settings.items())]:
+            for key in sorted(values.keys() & _ELSEWHERE.keys()):
+                raise ValueError(f"{place}.{key}: every row has its own: write it in {_ELSEWHERE[key]}")
+        for name, values in self.settings.items():
+            check_rows(values, labels, f"settings.{name}")
+        for entry in (row for name in self.settings or [""] for row in self._rows(name)):
+            if entry.model and not (self.own_model and self._named_model):
+                raise ValueError(
+                    f"methods: {entry.label} has a model of its own, but rows share their model, or the table compares "
+                    "models and not methods: write own_model = true at the top and the others' model in [base]"
+                )
+            if entry.local and not self.own_local:
+                raise ValueError(
+                    f"methods: {entry.label} changes {', '.join(entry.local)} of local, but rows share their local "
+                    "settings, or the table compares these and not the methods: write them in [base.local], or "
+                    "own_local = true at the top if each method has been tuned"
+                )
+        if self.baseline not in labels:
+            raise ValueError(f"baseline: no row is labelled {self.baseline!r}; {suggest(self.baseline, labels)}")
+        return self
+
+    @property
+    def _named_model(self) -> bool:
+        """Whether the model of rows without their own is named in all parts."""
+        return "model" in self.base or all("model" in values for values in self.settings.values() or [{}])
+
+    def _rows(self, setting: str) -> list[Entry]:
+        """The rows as one part has them."""
+        return [row_in(entry, self.settings.get(setting, {}), f"settings.{setting}") for entry in self.methods]
+
+    @classmethod
+    def read(cls, path: Path, *, check: bool = True) -> "Comparison":
+        """A comparison from a TOML file; arguments as for `build`."""
+        return cls.build(read_toml(path), str(path), check=check)
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any], source: str = "the comparison", *, check: bool = True) -> "Comparison":
+        """A comparison from a mapping; raises `ConfigError` if any of its runs has invalid settings.
+
+        Args:
+            values: as in a file.
+            source: what to call it in errors.
+            check: whether data sets, models and files that it names must be there: not if its runs are only read.
+        """
+        comparison = checked(cls, expand(values, source), source)
+        comparison.trials(source=source, check=check)
+        return comparison
+
+    def trials(
+        self, engine: Mapping[str, Any] | None = None, source: str = "the comparison", *, check: bool = True
+    ) -> list["Trial"]:
+        """Every run, ordered so that runs that share data follow each other.
+
+        Args:
+            engine: settings of the engine that override those of the file; a value of None overrides nothing.
+            source: what to call the comparison in errors.
+            check: as for `build`.
+        """
+        trials = [
+            self._trial(setting, entry, seed, {"engine": dict(engine or {})}, source, check)
+            for setting in self.settings or [""]
+            for seed in self.seeds
+            for entry in self._rows(setting)
+        ]
+        if check:
+            check_default_model(trials, source)
+        return trials
+
+    def _trial(
+        self, setting: str, entry: Entry, seed: int, given: Mapping[str, Any], source: str, check: bool
+    ) -> "Trial":
+        """A run, with validated settings."""
+        part = {key: value for key, value in self.settings.get(setting, {}).items() if key != ROWS}
+        values = merged(merged(merged(self.base, part), {**entry.values(), "seed": seed}), given)
+        where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
+        try:
+            values["target"], relative = split_targets(values.get("target"))
+            config = Config.build(values, "")
+            if check:
+                check_names(config)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{where}: {error}") from None
+        return Trial(setting, entry.label, config, relative)
+
+    def toml(self) -> str:
+        """The whole comparison as TOML, for `read`."""
+        values = self.model_dump(exclude_defaults=True)
+        return tomli_w.dumps({**values, "seeds": self.seeds, "baseline": self.baseline})
+
+
+def compare(
+    comparison: Comparison,
+    out: Path,
+    watch: Watch | None = None,
+    engine: Mapping[str, Any] | None = None,
+    only: Callable[["Trial"], bool] | None = None,
+) -> dict[str, Any]:
+    """Run what is not finished yet and return the table; it lists a run that fails, and the other runs continue.
+
+    A folder that contains a run with other settings is refused before anything is written; a run fails if the finished
+    ones of its part have other data.
+
+    Args:
+        comparison: the comparison.
+        out: the folder to write to; a comparison that is already there is resumed.
+        watch: called with a run and each of its rows, and with None when it has ended.
+        engine: settings of the engine that override those of the comparison.
+        only: says which runs to run; the table has the others too if they are finished.
+    """
+    trials = comparison.trials(engine)
+    sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
+    notify = watch or (lambda *_: None)
+    sheet.read(trials)  # finished runs first, so that the table never loses a row
+    for setting in comparison.settings or [""]:
+        check_alike(sheet.ended(setting), out)
+    make_private(out)
+    write(out / "compare.toml", comparison.toml())
+    missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
+    for trial in trials:
+        if sheet.knows(trial):
+            notify(trial, None)
+    with Workers() as pool:
+
+        @lru_cache(maxsize=1)
+        def shared(setting: str, seed: int) -> Setup:
+            trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
+            setup = prepare(trial.config)
+            check_shared(sheet.ended(setting), out, setup)
+            return replace(setup, pool=pool)
+
+        def ready(trial: Trial) -> Setup:
+            return variant(shared(trial.setting, trial.config.seed), trial.config)
+
+        for trial in missing:
+            tell_trial(trials.index(trial) + 1, len(trials), trial.name)
+            with sheet.recording(trial):
+                complete(trial.config, out / trial.name, partial(ready, trial), partial(notify, trial))
+                sheet.add(trial)
+            sheet.save()
+            notify(trial, None)
+    sheet.read(sheet.locked())
+    return sheet.save()
+
+
+def named(name: str) -> str:
+    """Validate a name that becomes a folder's."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot be a folder's name: use 1 to 64 letters, digits, '_', '-', and '.' before a digit"
+        )
+    return name
+
+
+def _labelled(entry: Entry) -> None:
+    """Validate a row's label, which names its folder; a method that cannot be one needs a label."""
+    if not _NAME.fullmatch(entry.method) and entry.label.startswith(entry.method):
+        short = value_name(entry.method)[:40].strip("-.") or "mine"
+        raise ValueError(
+            f'methods: {entry.method!r} cannot name its row\'s folder; give the row a label, label = "{short}"'
+        )
+    named(entry.label)
+
+
+def _distinct(what: str, names: list[str], advice: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what}: {name} is given {names.count(name)} times; {advice}")

@@ -1,0 +1,36 @@
+"""The result of a run, from its folder: what comparisons and reports calculate with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from undrift.runs.folder.files import read_summary
+from undrift.runs.folder.judge import best, judged_rows, lost_round, rounds_to
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.targets import Target, read_targets
+from undrift.studies.cost_to_target import curve
+from undrift.studies.statistics import Result
+
+
+def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
+    """The result of a finished run, cut to the comparison's number of rounds: the run may have more.
+
+    Args:
+        folder: the run's folder.
+        config: its settings, with the rounds of the comparison and the targets that are numbers.
+        relative: the targets that depend on the baseline.
+    """
+    rows, column = judged_rows(folder, config)
+    rows = rows[: config.rounds]
+    summary = best(rows, column)
+    target = config.target[0] if isinstance(config.target, tuple) else config.target
+    spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
+    return {
+        **summary,
+        "seconds_per_round": summary["seconds"] / summary["rounds"],
+        "traffic": (read_summary(folder) or {}).get("traffic"),
+        "lost": lost_round(rows, column),
+        "rounds_to_target": rounds_to(rows, target, column),
+        "targets": (*read_targets(config.target, free=True), *relative),
+        "curve": curve(rows, column),
+        "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
+    }

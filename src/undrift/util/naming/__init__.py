@@ -1,0 +1,1 @@
+"""Names with arguments, references and plug-ins."""

@@ -1,0 +1,1 @@
+"""Files that are written atomically, and rows of metrics."""
