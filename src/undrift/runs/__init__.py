@@ -1,0 +1,23 @@
+"""One run: described by one file, stored in a self-contained folder, resumed bit for bit."""
+
+from undrift.runs.folder.verify import Verified, verify
+from undrift.runs.loop.run import resume, start
+from undrift.runs.reading.export import export
+from undrift.runs.reading.open_checkpoint import look
+from undrift.runs.reading.saved_run import Outcome, SavedRun, load_run
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.schema import ConfigError
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Outcome",
+    "SavedRun",
+    "Verified",
+    "export",
+    "load_run",
+    "look",
+    "resume",
+    "start",
+    "verify",
+]

@@ -1,0 +1,1 @@
+"""One run from its start or checkpoint to its end."""

@@ -1,0 +1,1 @@
+"""What a run file may say, validated before anything starts."""

@@ -1,0 +1,1 @@
+"""From settings to data, partition, model, task and simulation."""
