@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from new_app import NEW_APP
+
 ROOT = Path(__file__).parents[1]
 WATCHED = """
 import sys
@@ -74,7 +76,7 @@ def test_the_flower_app_is_built_twice_with_one_hash(tmp_path: Path) -> None:
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
-        words = [str(flwr), "build", "--app", str(ROOT / "examples" / "deployment")]
+        words = [str(flwr), "build", "--app", str(NEW_APP)]
         seen = {**os.environ, "FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
         done = subprocess.run(words, cwd=folder, env=seen, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,4 @@
-"""`undrift new`: the template in the package is the deployment example, file by file.
-
-After a change of the example: `python tests/cli/test_new.py` copies it into the package.
-"""
+"""`undrift new`: the app in the package's template, which the tests of a deployment start."""
 
 import shutil
 import subprocess
@@ -15,27 +12,33 @@ from typer.testing import CliRunner
 from undrift.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE, TEMPLATE = ROOT / "examples" / "deployment", ROOT / "src" / "undrift" / "templates" / "deployment"
+TEMPLATE = ROOT / "src" / "undrift" / "templates" / "deployment"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """The files of a folder, without what running it leaves behind."""
-    left = {"__pycache__", ".deployment"}
-    found = [path for path in folder.rglob("*") if path.is_file() and not left & set(path.relative_to(folder).parts)]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    """The files of a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def new(*arguments: object):
     return CliRunner().invoke(app, ["new", *map(str, arguments)])
 
 
-def test_the_template_is_the_example(tmp_path: Path) -> None:
+def test_the_app_is_the_template_file_by_file(tmp_path: Path) -> None:
     result = new(tmp_path / "here", "--name", "undrift-deployment")
     assert result.exit_code == 0, result.output
-    written, example = contents(tmp_path / "here"), contents(EXAMPLE)
-    assert sorted(written) == sorted(example), "run: python tests/cli/test_new.py"
-    for name, content in example.items():
-        assert written[name] == content, f"{name} differs; run: python tests/cli/test_new.py"
+    assert {f"{name}.in": content for name, content in contents(tmp_path / "here").items()} == contents(TEMPLATE)
+
+
+@pytest.mark.parametrize("words", [["check"], ["format", "--check"]], ids=" ".join)
+def test_its_code_passes_the_checks_of_this_project(words: list[str], tmp_path: Path) -> None:
+    ruff = shutil.which("ruff", path=str(Path(sys.executable).parent))
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    new(tmp_path / "app")
+    command = [ruff, *words, "--no-cache", "--config", ROOT / "pyproject.toml", tmp_path / "app"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_file_of_the_template_ends_so_that_no_tool_takes_it_for_code() -> None:
@@ -100,10 +103,3 @@ def test_flower_takes_the_app(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=off, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(tmp_path.glob("*my-app*.fab"))
-
-
-if __name__ == "__main__":
-    shutil.rmtree(TEMPLATE, ignore_errors=True)
-    for name, content in contents(EXAMPLE).items():
-        (TEMPLATE / f"{name}.in").parent.mkdir(parents=True, exist_ok=True)
-        (TEMPLATE / f"{name}.in").write_bytes(content)

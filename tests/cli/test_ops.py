@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-DEPLOYMENT = Path(__file__).resolve().parents[2] / "examples" / "deployment"
-OPS = DEPLOYMENT / "ops"
+from new_app import NEW_APP
+
+OPS = NEW_APP / "ops"
 UNITS = sorted((OPS / "systemd").glob("*.service"))
 COMPOSE = yaml.safe_load((OPS / "compose.yaml").read_text())
 
@@ -110,7 +111,7 @@ def test_every_variable_is_set() -> None:
 
 
 def test_paths_of_the_proxy_may_have_spaces() -> None:
-    text = (DEPLOYMENT / "nginx.conf.template").read_text()
+    text = (NEW_APP / "nginx.conf.template").read_text()
     assert text.count("$work/") == len(re.findall(r'"\$work/[^"\s]+"( warn)?;', text)) > 5
 
 
@@ -120,7 +121,7 @@ def test_the_proxy_has_the_rules_of_the_template() -> None:
         lines = (line.strip().replace("$$", "$").replace("$body_limit", "8m") for line in text.splitlines())
         return {line for line in lines if line.startswith(keep) and "temp_path" not in line}
 
-    template, ours = ((DEPLOYMENT / "nginx.conf.template").read_text(), (OPS / "nginx.conf").read_text())
+    template, ours = ((NEW_APP / "nginx.conf.template").read_text(), (OPS / "nginx.conf").read_text())
     assert rules(template) == rules(ours) and len(rules(ours)) >= 10
 
 

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment_support import EXAMPLE, TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
+from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
+from new_app import NEW_APP
 
 pytestmark = [
     pytest.mark.slow,
@@ -72,9 +73,9 @@ class Fleet(Deployment):
         return path
 
     def submit_with(self, hosts: Path, **config: object) -> str:
-        """Start a run of the example's clients, with a server of its own; its number."""
+        """Start a run of the app's clients, with a server of its own; its number."""
         folder = self.work / f"app-{hosts.stem}"
-        shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        shutil.copytree(NEW_APP, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
         (folder / "app" / "server.py").write_text(SERVER.replace("HOSTS", str(hosts)))
         given = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
         return str(json.loads(self.flwr("run", str(folder), "tls", "--format=json", "-c", given))["run-id"])

@@ -1,4 +1,4 @@
-"""A real deployment for the end-to-end tests: started, used, damaged and stopped through the example's own script."""
+"""A real deployment for the end-to-end tests: started, used, damaged and stopped through the app's own script."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from warnings import catch_warnings, simplefilter
 
 import pytest
 
+from new_app import NEW_APP
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
 
@@ -32,12 +33,10 @@ TOOLS = [
 ]
 """Marks of tests that start a deployment: they are skipped where a tool is missing."""
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "deployment"
-
 
 def load(path: Path) -> ModuleType:
     """A module from its file, under a name of its own."""
-    spec = spec_from_file_location(f"undrift_example_{path.stem}", path)
+    spec = spec_from_file_location(f"undrift_new_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     with catch_warnings():
@@ -46,7 +45,7 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-deploy = load(EXAMPLE / "deploy.py")
+deploy = load(NEW_APP / "deploy.py")
 _NAMES = count(1)
 
 
@@ -70,7 +69,7 @@ class Deployment:
 
     def script(self, *words: str, seconds: float = 240) -> str:
         """The output of a subcommand of the script, which must succeed."""
-        return _output([sys.executable, EXAMPLE / "deploy.py", *words, "--work", self.work], None, seconds)
+        return _output([sys.executable, NEW_APP / "deploy.py", *words, "--work", self.work], None, seconds)
 
     def up(self) -> None:
         """Start what does not run."""
@@ -109,10 +108,10 @@ class Deployment:
         return _output([deploy.BIN / "flwr", *words], deploy.environment(self.work), 240)
 
     def submit(self, **config: object) -> str:
-        """Start a run of the example; its number. Without a name its folder is new."""
+        """Start a run of the app; its number. Without a name its folder is new."""
         config.setdefault("run", f"run-{next(_NAMES)}")
         outcome = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())
-        return str(json.loads(self.flwr("run", str(EXAMPLE), "tls", "--format=json", "-c", outcome))["run-id"])
+        return str(json.loads(self.flwr("run", str(NEW_APP), "tls", "--format=json", "-c", outcome))["run-id"])
 
     def log(self, run: str) -> str:
         """What a run's ServerApp has said so far."""
@@ -211,7 +210,7 @@ def until(done: Callable[[], bool], seconds: float, pause: float = 0.2) -> None:
 
 def replay(algorithm: str, accepted: list[list[int]]) -> str:
     """The fingerprint of the server's state after rounds with these clients, by the local engine."""
-    task = load(EXAMPLE / "app" / "task.py").task()
+    task = load(NEW_APP / "app" / "task.py").task()
     simulation = Simulation(make(algorithm), task, Local(lr=0.1, batch_size=10), seed=0)
     state = simulation.start()
     for clients in accepted:
@@ -222,7 +221,7 @@ def replay(algorithm: str, accepted: list[list[int]]) -> str:
 
 def cohorts(rounds: int) -> list[list[int]]:
     """The clients of each round when all nodes answer."""
-    task = load(EXAMPLE / "app" / "task.py").task()
+    task = load(NEW_APP / "app" / "task.py").task()
     simulation = Simulation(make("fedavg"), task, cohort=8, seed=0)
     return [simulation.sample(round) for round in range(rounds)]
 

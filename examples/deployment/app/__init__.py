@@ -1,1 +1,0 @@
-"""A Flower app that trains with an algorithm of Undrift."""
