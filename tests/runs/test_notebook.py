@@ -15,8 +15,7 @@ CELLS = (
     "simulation = Simulation('scaffold', blobs())\n"
     "state = simulation.run(60, progress=True, evaluate=lambda model: 0.5)\nsimulation",
     "simulation.history",
-    "from pathlib import Path\nfrom undrift.runs import Config, start\n"
-    f"start(Config.build({RUN!r}), Path('run'))",
+    f"from pathlib import Path\nfrom undrift.runs import Config, start\nstart(Config.build({RUN!r}), Path('run'))",
     "run = load_run('run')\nrun.history.plot()\nrun",
 )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from undrift.runs.folder.audit import RESTORE, AuditError, Log, round_of
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
-from undrift.util.storage.files import read
 from undrift.util.shell import as_argument
+from undrift.util.storage.files import read
 
 FOLDERS = ("checkpoints", "best")
 _EARLIER = "the run has ended again since; its files are written by: undrift resume"

@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from undrift.core.server import wire
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import ServerState
+from undrift.core.server import wire
 from undrift.runs.folder.audit import AuditError, Log, round_of
 from undrift.util.storage.files import delete, read, storing, write
 

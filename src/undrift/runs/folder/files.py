@@ -30,9 +30,9 @@ from undrift.runs.folder.audit_checks import FOLDERS, check_open
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
+from undrift.util.shell import as_argument
 from undrift.util.storage.files import StorageError, delete_temporary, make_private, storing, write
 from undrift.util.storage.metrics import Metrics
-from undrift.util.shell import as_argument
 from undrift.util.system import lock
 
 

@@ -10,10 +10,10 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from undrift.core.method.algorithm import Algorithm
 from undrift.core.local.settings import Local
-from undrift.runs.settings.config import Config
+from undrift.core.method.algorithm import Algorithm
 from undrift.runs.folder.files import RunError, read_summary
+from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import ACCURACY, PERSONAL_PREFIX, Column, GoalText
 from undrift.util.storage.metrics import Metrics
 

@@ -13,20 +13,20 @@ from typing import Any, Literal, NamedTuple
 
 from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.compose.terms import BLOCKS, keys, parts, read_term
-from undrift.data.partitions.from_lists import FromFile
-from undrift.data.partitions.draw import SCHEMES
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
-from undrift.runs.settings.config import Config
-from undrift.runs.folder.files import RunError, reading
-from undrift.runs.settings.named_arguments import parts as named
+from undrift.data.partitions.draw import SCHEMES
+from undrift.data.partitions.from_lists import FromFile
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
-from undrift.util.storage.files import write
+from undrift.runs.folder.files import RunError, reading
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.named_arguments import parts as named
 from undrift.util.naming.literals import split
 from undrift.util.naming.names import normalized
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference, changes
+from undrift.util.storage.files import write
 
 FILE = "references.json"
 

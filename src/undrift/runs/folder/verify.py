@@ -10,8 +10,8 @@ from undrift.core.server.wire import WireError, stored_fingerprint
 from undrift.runs.folder.audit import RESTORE, AuditError, Log, audit_key, read_log
 from undrift.runs.folder.audit_checks import FOLDERS, check_file, check_present, check_rows, manifests
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, read_manifest, read_state
-from undrift.runs.settings.config import Config
 from undrift.runs.folder.files import RunError, check_links, check_run
+from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
 from undrift.util.shell import as_argument
 

@@ -10,17 +10,16 @@ from safetensors.torch import save
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import fingerprint
 from undrift.engine.round.record import Record
-from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
-from undrift.runs.settings.config import Config
-from undrift.runs.folder.judge import judge_of
 from undrift.runs.folder.files import RunFolder, as_json, read_summary
-from undrift.runs.settings.goals import Column
-from undrift.runs.folder.judge import Row, evaluated, judged_rows, measured, rounds_to
+from undrift.runs.folder.judge import Row, evaluated, judge_of, judged_rows, measured, rounds_to
 from undrift.runs.folder.judge import best as best_of
 from undrift.runs.loop.metrics_row import Measure
-from undrift.runs.settings.quarantine import write_outcomes
+from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.reading.saved_run import Outcome
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.runs.settings.quarantine import write_outcomes
 from undrift.runs.setup.prepare import Setup
 from undrift.util.steps import warn
 

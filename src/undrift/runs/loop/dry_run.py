@@ -6,17 +6,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from undrift.data.files.stand_in import stand_in
 from undrift.data import Dataset
+from undrift.data.files.stand_in import stand_in
 from undrift.data.loader import known_source
 from undrift.data.partitions.draw import listed, parse
 from undrift.data.partitions.schemes import Corrupt
-from undrift.runs.settings.config import Config, OutputConfig
-from undrift.runs.settings.named_arguments import parts
 from undrift.runs.loop.run import start
 from undrift.runs.reading.saved_run import Outcome
-from undrift.runs.setup.prepare import Setup, prepare
+from undrift.runs.settings.config import Config, OutputConfig
+from undrift.runs.settings.named_arguments import parts
 from undrift.runs.settings.schema import ConfigError
+from undrift.runs.setup.prepare import Setup, prepare
 
 CLIENTS, COHORT, EXAMPLES = 3, 2, 4
 """How many clients of the partition stay, how many of them take part, and how many examples each has at most."""

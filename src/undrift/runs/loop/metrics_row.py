@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.method.algorithm import Algorithm, cost
-from undrift.core.tasks.evaluation import evaluating
-from undrift.core.model.modules import plain_copy
-from undrift.core.tasks.task import Evaluates, EvaluatesClients, Task
-from undrift.core.records.types import ServerState
 from undrift.core.model.flat_model import bind
+from undrift.core.model.modules import plain_copy
+from undrift.core.records.types import ServerState
+from undrift.core.tasks.evaluation import evaluating
+from undrift.core.tasks.task import Evaluates, EvaluatesClients, Task
 from undrift.data import DataTask
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
+from undrift.runs.folder.judge import GLOBAL, judged_by
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
-from undrift.runs.folder.judge import GLOBAL, judged_by
 from undrift.runs.setup.prepare import Setup
 from undrift.util.steps import tell
 

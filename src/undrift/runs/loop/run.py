@@ -1,59 +1,45 @@
 """One run, from its start or its last checkpoint to its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import Any
-
-import torch
-
-from undrift.core.tasks.task import Task
-from undrift.core.records.types import ServerState
-from undrift.data.partitions.draw import parse
-from undrift.engine.round.record import Record
-from undrift.runs.folder.audit import audit_key, read_log
-from undrift.runs.reading.best_round import BEST, KeepBest
-from undrift.runs.folder.files import refuse_deployed
-from undrift.runs.folder.audit_checks import check_open
-from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
-from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import other_device, settled, states_root, warn_other
-from undrift.runs.setup.open_simulation import engine, runs_behind
-from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary
-from undrift.runs.settings.initial_weights import describe_init
-from undrift.runs.loop.metrics_row import Measure
-from undrift.runs.loop.commit import commit, finish, judged_again, reopen
-from undrift.runs.settings.quarantine import past_rejections
-from undrift.runs.folder.provenance import check_references, keep, used
-from undrift.runs.reading.saved_run import Outcome
-from undrift.runs.setup.prepare import CLIENTS, Setup, cohort_size, environment, prepare
-from undrift.runs.loop.stall import check_stalled, idle_rounds, rejected_for, stalled, stop_recorded
-from undrift.runs.settings.schema import ConfigError
-from undrift.runs.setup.custom_tasks import named_config, same_task, task_record
-from undrift.observe.live import Live
-from undrift.util.shell import as_argument
-from undrift.util.steps import tell_rounds
-from undrift.util.version import __version__
-
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from pathlib import Path
-from typing import Any
-
+from undrift.core.records.types import ServerState
+from undrift.core.tasks.task import Task
+from undrift.data.partitions.draw import parse
+from undrift.engine.round.record import Record
+from undrift.observe.live import Live
+from undrift.runs.folder.audit import audit_key, read_log
+from undrift.runs.folder.audit_checks import check_open
+from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
+from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
+from undrift.runs.folder.provenance import check_references, keep, used
+from undrift.runs.loop.commit import commit, finish, judged_again, reopen
+from undrift.runs.loop.metrics_row import Measure
+from undrift.runs.loop.stall import check_stalled, idle_rounds, rejected_for, stalled, stop_recorded
+from undrift.runs.reading.best_round import BEST, KeepBest
+from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import other_device, settled, states_root, warn_other
+from undrift.runs.settings.initial_weights import describe_init
+from undrift.runs.settings.quarantine import past_rejections
 from undrift.runs.settings.schema import ConfigError
+from undrift.runs.setup.custom_tasks import named_config, same_task, task_record
+from undrift.runs.setup.open_simulation import engine, runs_behind
+from undrift.runs.setup.prepare import CLIENTS, Setup, cohort_size, environment, prepare
+from undrift.util.shell import as_argument
+from undrift.util.steps import tell_rounds
 from undrift.util.storage.files import make_private
-
+from undrift.util.version import __version__
 
 Row = dict[str, Any]
 
@@ -95,9 +81,6 @@ class Behind:
         if self._pending is not None:
             (found, store), self._pending = self._pending, None
             store(found.result())
-
-
-
 
 
 @contextmanager
@@ -153,7 +136,6 @@ def _library(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError:
         raise ConfigError(f"output.track: {extra} is not installed: pip install 'undrift[{extra}]'") from None
-
 
 
 Watch = Callable[[dict[str, Any]], None]

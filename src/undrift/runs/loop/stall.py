@@ -8,8 +8,8 @@ from pathlib import Path
 from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import Audit, AuditError
 from undrift.runs.folder.files import RunError
-from undrift.util.storage.metrics import Metrics
 from undrift.util.shell import as_argument
+from undrift.util.storage.metrics import Metrics
 
 _ABSENT = "no client replied"
 _LARGE = "try a smaller local.lr or set local.clip"

@@ -17,15 +17,15 @@ from undrift.core.records.types import ServerState
 from undrift.engine.stores.object_store import download_states
 from undrift.engine.stores.store import copy_states
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
-from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import states_root
 from undrift.runs.folder.files import RunError
-from undrift.runs.settings.goals import Column
 from undrift.runs.folder.judge import best as best_of
 from undrift.runs.folder.judge import measured, run_judged_by
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import states_root
+from undrift.runs.settings.goals import Column
 from undrift.runs.settings.schema import ConfigError
-from undrift.util.storage.metrics import Metrics
 from undrift.util.steps import warn
+from undrift.util.storage.metrics import Metrics
 
 Round = int | Literal["best"]
 

@@ -11,24 +11,23 @@ from typing import Any
 
 import torch
 
-from undrift.core.tasks.task import Task
 from undrift.core.records.types import ServerState
+from undrift.core.tasks.task import Task
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.reading.best_round import Round, chosen_round, homes
-from undrift.runs.folder.files import refuse_deployed
-from undrift.runs.folder.checkpoint import Checkpoints
-from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import EngineConfig
-from undrift.runs.setup.open_simulation import engine
-from undrift.runs.folder.files import RunError, check_links, check_run, same_data, same_init
-from undrift.runs.settings.initial_weights import describe_init
-from undrift.runs.folder.provenance import check_references
-from undrift.runs.setup.prepare import Setup, prepare
-from undrift.runs.setup.custom_tasks import same_task, task_record
 from undrift.observe.live import sample_clients
 from undrift.observe.look import check, measure
 from undrift.observe.parts import DIRECTIONS
 from undrift.observe.scene import Scene
+from undrift.runs.folder.checkpoint import Checkpoints
+from undrift.runs.folder.files import RunError, check_links, check_run, refuse_deployed, same_data, same_init
+from undrift.runs.folder.provenance import check_references
+from undrift.runs.reading.best_round import Round, chosen_round, homes
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import EngineConfig
+from undrift.runs.settings.initial_weights import describe_init
+from undrift.runs.setup.custom_tasks import same_task, task_record
+from undrift.runs.setup.open_simulation import engine
+from undrift.runs.setup.prepare import Setup, prepare
 
 
 def look(

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from undrift.core.model.modules import load_plain, plain_copy
 from undrift.core.tasks.task import Task
-from undrift.runs.reading.best_round import Round, chosen_round
-from undrift.runs.folder.checkpoint import kept_rounds
-from undrift.runs.settings.config import Config
-from undrift.runs.folder.files import RunError, check_run, read_summary
-from undrift.runs.reading.open_checkpoint import open_state
-from undrift.runs.folder.judge import has_personal, run_judged_by
-from undrift.runs.setup.prepare import prepare
 from undrift.models.start import MODEL
-from undrift.util.storage.history import History
+from undrift.runs.folder.checkpoint import kept_rounds
+from undrift.runs.folder.files import RunError, check_run, read_summary
+from undrift.runs.folder.judge import has_personal, run_judged_by
+from undrift.runs.reading.best_round import Round, chosen_round
+from undrift.runs.reading.open_checkpoint import open_state
+from undrift.runs.settings.config import Config
+from undrift.runs.setup.prepare import prepare
 from undrift.util.display.html import html_table, rounded
+from undrift.util.storage.history import History
 from undrift.util.storage.metrics import Metrics
 
 

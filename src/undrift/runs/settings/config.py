@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,31 +11,25 @@ import tomli_w
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from undrift.algorithms import make
+from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
-from undrift.core.method.algorithm import Algorithm
-from undrift.core.local.settings import Local
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
+from undrift.core.local.settings import Local
+from undrift.core.method.algorithm import Algorithm
 from undrift.data import Augment
 from undrift.engine.round.failures import Failures
-from undrift.runs.settings.per_client import Availability, Sampling, WorkAmount, amount_of, check_participation
+from undrift.observe.parts import read_filter
 from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.runs.settings.initial_weights import Frozen, Init
 from undrift.runs.settings.named_arguments import Named, NamedOrNone
+from undrift.runs.settings.per_client import Availability, Sampling, WorkAmount, amount_of, check_participation
 from undrift.runs.settings.quarantine import QuarantineConfig
 from undrift.runs.settings.schema import LISTED, Strict, checked, read_toml
 from undrift.runs.settings.targets import run_numbers
-from undrift.observe.parts import read_filter
 from undrift.util.naming.names import suggest
-
-from dataclasses import replace
-from typing import Literal
-
-from undrift.blocks import ByExamples, Uniform
-from undrift.core.method.algorithm import Algorithm
-
 
 Weights = Literal["paper", "examples", "uniform"]
 
@@ -59,7 +53,6 @@ def reweighted(algorithm: Algorithm, weights: Weights) -> Algorithm:
             f'{type(algorithm.aggregation).__name__}; set weights = "paper" for this method'
         )
     return replace(algorithm, aggregation=ByExamples() if weights == "examples" else Uniform())
-
 
 
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
@@ -191,7 +184,7 @@ class Config(Strict):
         target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
             `loss`, `metrics` or `goal`, the value of the metric that judges.
         bound: largest norm of a client's displacement, and of a round's; None allows any.
-        quarantine: a table with `after`, `rounds` and `within`, see `undrift.engine.round.quarantine`; None: no quarantine.
+        quarantine: a table with `after`, `rounds` and `within`, see `undrift.Quarantine`; None: no quarantine.
     """
 
     shorthands = ("preset",)

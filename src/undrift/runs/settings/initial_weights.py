@@ -7,9 +7,9 @@ from pydantic import BeforeValidator
 from torch import nn
 
 from undrift.core.model.modules import plain_state
-from undrift.runs.settings.named_arguments import parts
 from undrift.models import Started, fit, hash_weights, read_weights
 from undrift.models.start import find_weights
+from undrift.runs.settings.named_arguments import parts
 from undrift.util.steps import tell
 
 _MATCHES = ("all", "shapes")

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
-from undrift.core.local.settings import Local
-from undrift.core.tasks.participation import pinned
-from undrift.core.method.selection import Selection
 from undrift.core.local.amounts import check_population, checked, portable
+from undrift.core.local.settings import Local
+from undrift.core.method.selection import Selection
+from undrift.core.tasks.participation import pinned
 
 WorkAmount: TypeAlias = int | float | str | tuple[int | float, ...]
 """An amount as a run file contains it."""

@@ -9,10 +9,10 @@ import torch
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.data import Dataset, DataTask
+from undrift.models import INPUTS, KINDS, MODELS, ROWS, Variational, build
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts
 from undrift.runs.settings.schema import ConfigError
-from undrift.models import INPUTS, KINDS, MODELS, ROWS, Variational, build
 
 TINY = 16
 """Images smaller than this are read by an `mlp` by default: a convolution has nothing to pool."""

@@ -16,21 +16,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from undrift.core.model.modules import plain_state
+from undrift.core.records.types import Local
 from undrift.core.tasks.evaluation import LOSS, direction_of, evaluating, named_metrics, read_goal
 from undrift.core.tasks.example_losses import criterion_loss
-from undrift.core.model.modules import plain_state
 from undrift.core.tasks.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tasks.tensor_task import TensorTask
-from undrift.core.records.types import Local
 from undrift.data.tasks.rng_streams import Streams
-from undrift.runs.settings.config import Config
 from undrift.runs.folder.files import RunError, reading
+from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import ACCURACY, GoalText
 from undrift.runs.settings.named_arguments import parts
 from undrift.runs.settings.schema import ConfigError
-from undrift.util.storage.files import write
 from undrift.util.naming.names import suggest
 from undrift.util.naming.references import Reference
+from undrift.util.storage.files import write
 
 RECORD = "task.json"
 

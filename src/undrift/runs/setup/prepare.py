@@ -1,52 +1,37 @@
 """Builds what a config describes: data, partition, model, task."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
-import torch
-
-from undrift.core.method.algorithm import Algorithm
-from undrift.core.tasks.evaluation import named_metrics
-from undrift.core.tasks.participation import read_trace
-from undrift.core.tasks.task import HasProxy, Task
-from undrift.core.records.types import Local
-from undrift.data import Dataset, DataTask
-from undrift.data.tasks.losses import find_loss
-from undrift.data.partitions.natural import natural
-from undrift.data.partitions.draw import Partition, has_clients, parse, partition
-from undrift.data.partitions.schemes import Scheme
-from undrift.engine.worker.job import Job
-from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import Workers
-from undrift.runs.settings.initial_weights import begun, check_init
-from undrift.runs.folder.judge import has_personal
-from undrift.runs.setup.choose_model import check_fit, check_kind, default_model, maker
-from undrift.runs.settings.named_arguments import check_name, parts
-from undrift.runs.settings.schema import ConfigError
-from undrift.runs.setup.custom_tasks import Abilities, abilities, check_given, find_task, judged
-from undrift.util.steps import tell, warn
-
-from collections.abc import Mapping
 from typing import Any
-
-from undrift.data import Dataset, load
-from undrift.data.loader import known_source
-from undrift.data.partitions.natural import ByColumn, natural
-from undrift.data.partitions.schemes import Scheme
-
-from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.random import derive
-from undrift.data import CorruptTests, Dataset, Split
+from undrift.core.records.types import Local
+from undrift.core.tasks.evaluation import named_metrics
+from undrift.core.tasks.participation import read_trace
+from undrift.core.tasks.task import HasProxy, Task
+from undrift.data import CorruptTests, Dataset, DataTask, Split, load
+from undrift.data.loader import known_source
+from undrift.data.partitions.draw import Partition, has_clients, parse, partition
+from undrift.data.partitions.natural import ByColumn, natural
+from undrift.data.partitions.schemes import Scheme
 from undrift.data.tasks.corruption import assign, corrupted
-from undrift.data.partitions.draw import Partition
-
+from undrift.data.tasks.losses import find_loss
+from undrift.engine.worker.job import Job
+from undrift.runs.folder.judge import has_personal
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.engine import Workers
+from undrift.runs.settings.initial_weights import begun, check_init
+from undrift.runs.settings.named_arguments import check_name, parts
+from undrift.runs.settings.schema import ConfigError
+from undrift.runs.setup.choose_model import check_fit, check_kind, default_model, maker
+from undrift.runs.setup.custom_tasks import Abilities, abilities, check_given, find_task, judged
+from undrift.util.steps import tell, warn
 
 EXAMPLES = 100
 """A run that names no number of clients has no more than can have this many examples each."""
@@ -88,8 +73,6 @@ def default_clients(examples: int, most: int) -> int:
         (100, 14, 1)
     """
     return max(1, min(most, examples // EXAMPLES))
-
-
 
 
 def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
@@ -136,7 +119,6 @@ def shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, Cor
     tests = CorruptTests(dataset.test, shift.kinds, shift.severity, seed)
     inputs = corrupted(dataset.train.inputs.numpy(), assign(split, seed), seed, shift.severity)
     return replace(dataset, train=replace(dataset.train, inputs=torch.from_numpy(inputs))), tests
-
 
 
 CLIENTS, COHORT = 100, 10  # defaults
