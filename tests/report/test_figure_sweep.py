@@ -48,10 +48,10 @@ def radius(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "base": BASE,
             "methods": [
                 {"method": "fedavg"},
-                {"method": "fedsam", "arguments": {"rho": [0.1, 0.01, 0.2]}},
+                {"method": "fedsam", "grid": {"arguments.rho": [0.1, 0.01, 0.2]}},
                 {"method": "feddyn + sam(rho=0.05)", "label": "dyn-0.05"},
                 {"method": "feddyn + sam(0.2)", "label": "dyn-0.2"},
-                {"method": "fedfft", "label": "fft", "arguments": {"r": [0.01, 0.05]}},
+                {"method": "fedfft", "label": "fft", "grid": {"arguments.r": [0.01, 0.05]}},
             ],
             "grid": {"partition": ["dirichlet:0.1", "dirichlet:1"]},
         }

@@ -224,7 +224,7 @@ CHANGED = [{"method": "fedavg", "local": {"lr": 0.3}}]
             r'label = "fedfft-drift-scaffold-i-option-1"$',
         ),
         (
-            {"methods": [{"method": "mine:fedmine", "arguments": {"a": [0.1, 0.2]}}], "baseline": ""},
+            {"methods": [{"method": "mine:fedmine", "grid": {"arguments.a": [0.1, 0.2]}}], "baseline": ""},
             r'methods: .mine:fedmine. cannot name .*, label = "mine-fedmine"$',
         ),
         ({"settings": {"table.json": {}}}, "'table.json' cannot be a folder's name"),

@@ -24,7 +24,7 @@ from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
 from undrift.studies.comparable import check_alike, check_default_model, check_shared
 from undrift.studies.results_sheet import Sheet, Trial
 from undrift.studies.rows import ROWS, Entry, check_rows, row_in
-from undrift.studies.shorthand import expand, value_name
+from undrift.studies.grid import GRID, expand, value_name
 from undrift.studies.statistics import Columns
 from undrift.util.naming.names import suggest
 from undrift.util.steps import tell_trial
@@ -56,10 +56,10 @@ class Comparison(Strict):
         own_model: whether rows may have models of their own.
         table: which columns are shown.
 
-    The key `grid` stands for settings, and a list of values in a row's arguments for several rows: see `expand`.
+    The key `grid`, of the file, of a setting or of a row, makes several settings or rows of one: see `variants`.
     """
 
-    shorthands = ("grid",)
+    shorthands = (GRID,)
 
     name: str = "comparison"
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)

@@ -8,6 +8,7 @@ from pydantic import Field
 from undrift.runs.settings.config import Scalar
 from undrift.runs.settings.named_arguments import NamedOrNone
 from undrift.runs.settings.schema import Strict, checked, merged
+from undrift.studies.grid import GRID
 from undrift.util.naming.names import suggest
 
 ROWS = "rows"
@@ -24,6 +25,8 @@ class Entry(Strict):
         local: local settings of its own, if the comparison allows them (`own_local`).
         model: a model of its own, if the comparison allows it (`own_model`); None takes that of all rows.
     """
+
+    shorthands = (GRID,)
 
     method: str
     label: str = ""
@@ -50,11 +53,8 @@ def row_in(entry: Entry, setting: Mapping[str, Any], place: str = "settings") ->
         >>> row_in(Entry(method="fedsam", label="fedsam", arguments={"rho": 0.1}), own).arguments
         {'rho': 0.5}
     """
-    rows = setting.get(ROWS, {})
-    given = rows.get(entry.label) if isinstance(rows, Mapping) else None
-    if not isinstance(given, Mapping):
-        return entry
-    return checked(Entry, merged(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}")
+    given = setting.get(ROWS, {}).get(entry.label, {})
+    return checked(Entry, merged(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}") if given else entry
 
 
 def check_rows(setting: Mapping[str, Any], labels: Iterable[str], place: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from undrift.algorithms import ALGORITHMS, listed
 from undrift.report.loaded import LoadedRun, ReportError
 from undrift.runs.settings.config import Config
-from undrift.studies.shorthand import flat, value_name
+from undrift.studies.grid import flat, value_name
 from undrift.util.naming.names import suggest
 
 ARGUMENTS = "arguments."  # names below it are arguments of the method only

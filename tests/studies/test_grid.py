@@ -1,4 +1,4 @@
-"""Short forms of comparisons: lists of arguments are rows, grids are settings."""
+"""The key `grid`: each combination of its values is a row or a setting."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from undrift.runs.settings.schema import ConfigError
 from undrift.studies.compare import Comparison
-from undrift.studies.shorthand import expand, value_name
+from undrift.studies.grid import expand, value_name
 
 FEDAVG = {"method": "fedavg"}
 
@@ -15,9 +15,10 @@ def built(**changes: Any) -> Comparison:
     return Comparison.build({"methods": [FEDAVG], "seeds": [0], **changes})
 
 
-def test_a_list_of_values_is_a_row_each() -> None:
-    rows = [FEDAVG, {"method": "fedsam", "arguments": {"rho": [0.05, 1e-05]}}]
-    rows += [{"method": "fedfsa", "label": "fsa", "arguments": {"larger": [0.2, 0.5], "count": [2, 3], "rho": 0.1}}]
+def test_a_grid_in_a_row_is_a_row_for_each_combination() -> None:
+    rows: list[dict[str, Any]] = [FEDAVG, {"method": "fedsam", "grid": {"arguments.rho": [0.05, 1e-05]}}]
+    grid = {"arguments": {"larger": [0.2, 0.5], "count": [2, 3]}}
+    rows += [{"method": "fedfsa", "label": "fsa", "arguments": {"rho": 0.1}, "grid": grid}]
     comparison = built(methods=rows)
     assert [entry.label for entry in comparison.methods] == [
         "fedavg",
@@ -28,6 +29,18 @@ def test_a_list_of_values_is_a_row_each() -> None:
     assert comparison.baseline == "fedavg"
     assert comparison.methods[-1].arguments == {"larger": 0.5, "count": 3, "rho": 0.1}
     assert Comparison.build(comparison.model_dump()) == comparison
+    rates = [{"method": "fedavg", "grid": [{"local.lr": [0.1, 0.2]}, {"local.clip": [1.0]}]}]
+    labels = [entry.label for entry in built(methods=rates, own_local=True).methods]
+    assert labels == ["fedavg-lr-0.1", "fedavg-lr-0.2", "fedavg-clip-1.0"]
+
+
+def test_lists_of_arguments_are_still_read() -> None:
+    old = {"method": "fedfsa", "label": "fsa", "arguments": {"larger": [0.2, 0.5], "rho": 0.1, "count": [2]}}
+    new = {"method": "fedfsa", "label": "fsa", "arguments": {"rho": 0.1}}
+    with pytest.warns(DeprecationWarning, match=r"write grid.arguments.larger = \[...\] in the row"):
+        found = built(methods=[old])
+    assert found == built(methods=[{**new, "grid": {"arguments": {"larger": [0.2, 0.5], "count": [2]}}}])
+    assert list(found.methods[0].arguments) == ["larger", "rho", "count"]  # in the order of the file
 
 
 def test_a_grid_is_a_setting_for_each_combination() -> None:
@@ -47,6 +60,10 @@ def test_settings_are_combined_with_the_grid_and_grids_follow_each_other() -> No
     both = built(settings={"even": {"partition": "iid"}, "skewed": {}}, grid={"clients": [20, 50]})
     assert list(both.settings) == ["even-clients-20", "even-clients-50", "skewed-clients-20", "skewed-clients-50"]
     assert both.settings["even-clients-50"] == {"partition": "iid", "clients": 50}
+    own = built(settings={"even": {"partition": "iid"}, "rates": {"grid": {"local.lr": [0.1, 0.2]}}})
+    assert list(own.settings) == ["even", "rates-lr-0.1", "rates-lr-0.2"]
+    all_of_them = built(settings={"rates": {"grid": {"local.lr": [0.1, 0.2]}}}, grid={"clients": [20]})
+    assert list(all_of_them.settings) == ["rates-lr-0.1-clients-20", "rates-lr-0.2-clients-20"]
     one_by_one = built(grid=[{"clients": [20, 50]}, {"cohort": [5]}])
     assert list(one_by_one.settings) == ["clients-20", "clients-50", "cohort-5"]
     same_end = built(grid={"local.clip": [1.0], "engine.workers": [1], "output.keep": [1], "local.epochs": [1]})
@@ -62,8 +79,10 @@ def test_settings_are_combined_with_the_grid_and_grids_follow_each_other() -> No
         ({"grid": {"local.epoch": [1]}}, "epoch-1/fedavg: local.epoch: unknown key; did you mean 'epochs'"),
         ({"grid": {"seed": [1]}}, "settings.seed-1.seed: every row has its own: write it in seeds"),
         ({"grids": {}}, "grids: unknown key; did you mean 'grid'"),
-        ({"methods": [{"method": "fedsam", "arguments": {"rho": []}}]}, "arguments of fedsam: rho has no value"),
-        ({"methods": [{"method": "fedsam", "arguments": {"rh": [1, 2]}}]}, "fedsam-rh-1: "),
+        ({"methods": [{"method": "fedsam", "grid": {"arguments.rho": []}}]}, "fedsam: grid: arguments.rho has no value"),
+        ({"methods": [{"method": "fedsam", "grid": {"arguments.rh": [1, 2]}}]}, "fedsam-rh-1: "),
+        ({"methods": [{"method": "fedsam", "grids": {}}]}, "methods.0.grids: unknown key; did you mean 'grid'"),
+        ({"settings": {"a": {"grid": []}}}, "a: grid: must be a table of keys and values"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
