@@ -5,8 +5,8 @@ from typing import Any
 
 from undrift.runs.folder.judge import config_judged_by
 from undrift.runs.settings.config import Config
-from undrift.studies.rows import ROWS, Entry, row_in
 from undrift.studies.grid import flat
+from undrift.studies.rows import ROWS, Entry, row_in
 
 _RATE = "local.lr"  # the tables have it
 

@@ -79,7 +79,10 @@ def test_settings_are_combined_with_the_grid_and_grids_follow_each_other() -> No
         ({"grid": {"local.epoch": [1]}}, "epoch-1/fedavg: local.epoch: unknown key; did you mean 'epochs'"),
         ({"grid": {"seed": [1]}}, "settings.seed-1.seed: every row has its own: write it in seeds"),
         ({"grids": {}}, "grids: unknown key; did you mean 'grid'"),
-        ({"methods": [{"method": "fedsam", "grid": {"arguments.rho": []}}]}, "fedsam: grid: arguments.rho has no value"),
+        (
+            {"methods": [{"method": "fedsam", "grid": {"arguments.rho": []}}]},
+            "fedsam: grid: arguments.rho has no value",
+        ),
         ({"methods": [{"method": "fedsam", "grid": {"arguments.rh": [1, 2]}}]}, "fedsam-rh-1: "),
         ({"methods": [{"method": "fedsam", "grids": {}}]}, "methods.0.grids: unknown key; did you mean 'grid'"),
         ({"settings": {"a": {"grid": []}}}, "a: grid: must be a table of keys and values"),

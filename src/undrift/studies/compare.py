@@ -22,9 +22,9 @@ from undrift.runs.settings.schema import LISTED, ConfigError, Strict, checked, m
 from undrift.runs.settings.targets import split_targets
 from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
 from undrift.studies.comparable import check_alike, check_default_model, check_shared
+from undrift.studies.grid import GRID, expand, value_name
 from undrift.studies.results_sheet import Sheet, Trial
 from undrift.studies.rows import ROWS, Entry, check_rows, row_in
-from undrift.studies.grid import GRID, expand, value_name
 from undrift.studies.statistics import Columns
 from undrift.util.naming.names import suggest
 from undrift.util.steps import tell_trial
