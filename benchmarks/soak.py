@@ -30,7 +30,7 @@ from torch import nn
 from undrift import Local, TensorTask
 from undrift.runs import start
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 CLIENTS, FEATURES, CLASSES = 20, 8, 4
 Sample = dict[str, float]
@@ -125,7 +125,7 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
         minutes: when to stop it, and to judge the rounds so far.
         every: seconds between two samples.
     """
-    from deployment_support import Deployment, cohorts, deploy, outcome, replay, until
+    from support.deployment import Deployment, cohorts, deploy, outcome, replay, until
 
     samples: dict[str, list[Sample]] = {}
     found: dict[str, Any] = {"asked": rounds}

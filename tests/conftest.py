@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-import pretend  # noqa: F401  a device, which must be there before the first backward pass of a process
 import quick
 import thin
+from support import pretend  # noqa: F401  a device, which must be there before the first backward pass of a process
 
 torch.set_num_threads(1)
 collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py

@@ -1,20 +1,17 @@
 """The pictures of the docs are those that their scripts draw, small, and sufficient for themselves."""
 
 import json
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import make_badges
+import make_curves
+import make_references
+import make_round
 import pytest
+from canvas import DARK, LIGHT, Theme
 
 HERE = Path(__file__).parent.parent / "docs" / "figures"
-sys.path.insert(0, str(HERE))
-
-import make_badges  # noqa: E402
-import make_curves  # noqa: E402
-import make_references  # noqa: E402
-import make_round  # noqa: E402
-from canvas import DARK, LIGHT, Theme  # noqa: E402
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)

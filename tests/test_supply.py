@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from new_app import NEW_APP
+from support.new_app import NEW_APP
 
 ROOT = Path(__file__).parents[1]
 WATCHED = """

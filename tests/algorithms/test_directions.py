@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from round_support import PLAIN, beginning, close, optimum, path, rounds_to, spy
+from support.rounds import PLAIN, beginning, close, optimum, path, rounds_to, spy
 from undrift.algorithms import (
     fedasam,
     fedcm,

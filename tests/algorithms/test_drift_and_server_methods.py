@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oracle import drift, methods
-from round_support import View, beginning, close, flat, optimum, path, watch
+from support.rounds import View, beginning, close, flat, optimum, path, watch
 from undrift.algorithms import fedavg, feddyn, fedprox, make, scaffold, specgrad, uniform
 from undrift.blocks import Adagrad, Adam, FedDyn, Scaffold, ScaffoldI, Yogi, high_pass
 from undrift.blocks.drift.feddyn import Dual

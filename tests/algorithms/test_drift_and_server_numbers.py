@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from round_support import close, path, rounds_to, watch
+from support.rounds import close, path, rounds_to, watch
 from undrift.algorithms import make
 from undrift.blocks import LossComplement, Uniform
 from undrift.blocks.aggregation.fair import Fair

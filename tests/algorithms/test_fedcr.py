@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from oracle import cr as slow
 from oracle.methods import Settings
-from round_support import close, flat, path, rounds_to, watch
+from support.rounds import close, flat, path, rounds_to, watch
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from test_personal_methods import Wide, own_models
 from undrift import Local, Simulation, TensorTask, cost
 from undrift.algorithms import fedcr, make

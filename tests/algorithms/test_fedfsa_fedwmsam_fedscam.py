@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import methods, seeds
-from round_support import View, close, flat, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, path, rounds_to, spy, watch
 from test_oracle import TASKS
 from undrift import Algorithm, Local
 from undrift.algorithms import (

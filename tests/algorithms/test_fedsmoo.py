@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oracle import smoo
 from oracle.methods import Params, Path, Settings, sub
-from round_support import View, close, flat, optimum, path, rounds_to, spy, watch
+from support.rounds import View, close, flat, optimum, path, rounds_to, spy, watch
 from undrift.algorithms import fedavg, feddyn, fedgloss, fedlw, fedlwsam, fednolowe, fedsam, fedsmoo, fedsol, fedspeed
 from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform, WarmSAM
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import seeds
-from round_support import close, optimum, path, rounds_to, spy, watch
+from support.rounds import close, optimum, path, rounds_to, spy, watch
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import fedscam, fedscam_wa, fedwmsam, make
 from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, ScoredSAM, ServerMomentum

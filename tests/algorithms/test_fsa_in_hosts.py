@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from oracle import methods, seeds
-from round_support import View, close, flat, path
+from support.rounds import View, close, flat, path
 from test_oracle import TASKS
 from undrift import parse
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from round_support import PLAIN, beginning, close, optimum, path
+from support.rounds import PLAIN, beginning, close, optimum, path
 from undrift.algorithms import (
     fedasam,
     fedavg,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import methods
-from round_support import View, beginning, close, flat, optimum, path, spy, watch
+from support.rounds import View, beginning, close, flat, optimum, path, spy, watch
 from undrift.algorithms import (
     fedasam,
     fedavg,

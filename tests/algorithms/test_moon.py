@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oracle import drift, methods
-from round_support import View, close, flat, path, rounds_to
+from support.rounds import View, close, flat, path, rounds_to
 from undrift import Local, Simulation, TensorTask
 from undrift.algorithms import fedavg, make
 from undrift.blocks.objective.contrast import Contrast, contrast

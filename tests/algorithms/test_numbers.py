@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from round_support import close, path, spy, watch
+from support.rounds import close, path, spy, watch
 from undrift.algorithms import fedavg, make
 from undrift.blocks import Uniform
 from undrift.core.method.algorithm import Algorithm, cost

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oracle import filters as slow
 from oracle import methods
-from round_support import View, close, flat, path, spy, watch
+from support.rounds import View, close, flat, path, spy, watch
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import (
     Filter,

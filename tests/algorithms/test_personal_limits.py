@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from round_support import beginning, close, path, watch
+from support.rounds import beginning, close, path, watch
 from test_personal_methods import BOWLS, COHORT, FEDAVG, LOCAL, Q2, SEED, TASKS, own_models, pictures
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from oracle import personal as slow
 from oracle.methods import Params, Settings
-from round_support import View, close, flat
+from support.rounds import View, close, flat
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import Private, PrivateNorms, Tuned

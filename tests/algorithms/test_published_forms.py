@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oracle import methods
-from round_support import View, beginning, close, flat, optimum, path, rounds_to, watch
+from support.rounds import View, beginning, close, flat, optimum, path, rounds_to, watch
 from undrift.algorithms import fedfft_d, fedfft_s
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate

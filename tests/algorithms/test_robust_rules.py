@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from oracle import weights
-from round_support import close, rounds_to
-from rule_support import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
+from support.rounds import close, rounds_to
+from support.rules import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import (

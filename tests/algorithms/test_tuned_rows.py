@@ -7,7 +7,7 @@ import torch
 
 from oracle.methods import Settings
 from oracle.personal import slope
-from round_support import close, path
+from support.rounds import close, path
 from test_personal_methods import GROUPED, LOCAL, SEED, Wide, own_models
 from undrift import Algorithm, Simulation, parse
 from undrift.algorithms import make

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oracle import drift, methods
-from round_support import View, close, flat, optimum, path, watch
+from support.rounds import View, close, flat, optimum, path, watch
 from test_oracle import CASES, TASKS, Case
 from undrift import Local, Simulation, make
 from undrift.core.model.random import generator

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from oracle import methods, weights
-from round_support import View, close, flat, path, rounds_to, watch
-from rule_support import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, uploads_of
+from support.rounds import View, close, flat, path, rounds_to, watch
+from support.rules import DOUBLE, LOCAL, TASK, Bowls, bowls, gather, uploads_of
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.algorithms import make
 from undrift.blocks import ByAgreement, ByDiscrepancy, LayerShrinking

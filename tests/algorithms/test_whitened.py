@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oracle import methods
 from oracle.methods import Params
 from oracle.whitening import written_out
-from round_support import View, close, flat, path
+from support.rounds import View, close, flat, path
 from undrift import Local, make
 from undrift.blocks import Filters, Uniform, center
 from undrift.core.tasks.tensor_task import TensorTask

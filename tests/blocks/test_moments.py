@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from round_support import close, path, watch
+from support.rounds import close, path, watch
 from undrift import Algorithm, Local, TensorTask
 from undrift.blocks import LocalAdam, LocalAdamW, LocalMuon, LocalSGD, Tuned
 from undrift.blocks.local_optimizer.muon import orthogonal

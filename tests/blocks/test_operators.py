@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from round_support import close, path, rounds_to, spy
+from support.rounds import close, path, rounds_to, spy
 from undrift.algorithms import fedasam, fedfft, fedsam
 from undrift.blocks import (
     ASAM,

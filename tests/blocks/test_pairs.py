@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from registry import BLOCKS, SPECTRAL
+from support.registry import BLOCKS, SPECTRAL
 from undrift import Algorithm, Local, Simulation
 from undrift.blocks import SAM, FedDyn, Filters, Scaffold, high_pass
 from undrift.core.method.block import AnyBlock, LocalOptimizer, Needs

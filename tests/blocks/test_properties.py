@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry import FILTERS
+from support.registry import FILTERS
 from undrift.blocks import (
     Filter,
     block_means,

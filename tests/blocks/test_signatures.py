@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import pytest
 
-from registry import BLOCKS
+from support.registry import BLOCKS
 from undrift.core.method.algorithm import SLOTS
 from undrift.core.method.block import Block
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from own_support import MODULE, own_code_fixture, plugged_fixture  # noqa: F401
+from support.own import MODULE, own_code_fixture, plugged_fixture  # noqa: F401
 from undrift.cli import app, names
 from undrift.cli.plugins import by_package, survey
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from new_app import NEW_APP
+from support.new_app import NEW_APP
 
 OPS = NEW_APP / "ops"
 UNITS = sorted((OPS / "systemd").glob("*.service"))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiment_support import tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app, progress
 from undrift.runs import Config
 from undrift.util.steps import LOG, tell, tell_rounds, tell_trial

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from registry import BLOCKS, FILTERS, SPECTRAL
+from support.registry import BLOCKS, FILTERS, SPECTRAL
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import (

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from own_support import own_code_fixture, plugged_fixture  # noqa: F401
+from support.own import own_code_fixture, plugged_fixture  # noqa: F401
 from undrift import Algorithm, make, parse
 from undrift.blocks import FSA, SAM, Filters, Scaffold, Uniform, high_pass
 from undrift.compose.cards import card, markdown, pages, write

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from own_dtypes import Everything, Language, Texts
+from support.own_dtypes import Everything, Language, Texts
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core.model.flat_model import bind
 from undrift.core.records.types import ServerState

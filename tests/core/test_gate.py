@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from round_support import Talker
+from support.rounds import Talker
 from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.core.method.aggregation import Summing

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from round_support import close, path
+from support.rounds import close, path
 from undrift import Algorithm, Local, Simulation, TensorTask
 from undrift.blocks import SAM, Proximal, Scaffold
 from undrift.core.client.visit import ClientError
@@ -256,8 +256,8 @@ def test_batches_that_come_once_are_not_read_twice(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flwr.clientapp import ClientApp
 
-    from flower_grid import StandInGrid
-    from flower_support import LOCAL, TASK, start
+    from support.flower import LOCAL, TASK, start
+    from support.flower_grid import StandInGrid
     from undrift.engine.flower.node.client_app import host, open_visit
     from undrift.engine.flower.server.strategy import UndriftStrategy
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from round_support import close, path
+from support.rounds import close, path
 from undrift import Algorithm, Local, Simulation
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from round_support import beginning, close, path
+from support.rounds import beginning, close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.blocks import SAM, Scaffold
 from undrift.core.method.block import Block, Correction, Personalization, Perturbation

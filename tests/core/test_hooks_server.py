@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from round_support import close, path
+from support.rounds import close, path
 from undrift import Algorithm, Local, Simulation, cost
 from undrift.core.method.aggregation import Aggregation, Summing
 from undrift.core.records.rejection import Reason
@@ -108,8 +108,8 @@ def test_a_second_sum_over_the_same_upload() -> None:
 @pytest.mark.parametrize("rule", [Nova(), QFair(1.0), Nolowe()], ids=str)
 def test_partial_sums_on_flower_nodes_give_the_same_bits(rule: Aggregation, tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    from flower_grid import StandInGrid
-    from flower_support import LOCAL, TASK, start
+    from support.flower import LOCAL, TASK, start
+    from support.flower_grid import StandInGrid
     from undrift.engine.flower.node.client_app import client_app
     from undrift.engine.flower.server.strategy import UndriftStrategy
     from undrift.engine.worker.job import Job

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from round_support import close, path
+from support.rounds import close, path
 from undrift import Algorithm, Local
 from undrift.blocks import SAM, FedDyn, Scaffold, ServerMomentum, Uniform
 from undrift.blocks.drift.scaffold import Variates

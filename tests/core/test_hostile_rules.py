@@ -1,9 +1,6 @@
 """Fuzzed updates and partial sums, for every aggregation rule: none ends a round or moves the model too far."""
 
 import logging
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,8 +14,9 @@ import torch
 pytest.importorskip("flwr")
 
 
-from hostile import LOCAL, NODE, ONE, REST, Round, copied, replies
-from registry import BLOCKS
+from support.hostile import LOCAL, NODE, ONE, REST, Round, copied, replies
+from support.processes import run_module
+from support.registry import BLOCKS
 from undrift import Algorithm, Simulation, blocks
 from undrift.blocks import Uniform, aggregation
 from undrift.core.records.exact_sum import ExactSum
@@ -151,11 +149,8 @@ def test_a_false_claim_of_a_rules_own_numbers_is_refused(name: str, clients: lis
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from /proc")
 def test_memory_while_replies_are_refused() -> None:
     """The server holds a hostile reply at most three times: as it came, as tensors, and while it is checked."""
-    given_back = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed does not count
-    script = Path(__file__).parents[1] / "support" / "hostile_memory.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=given_back)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) <= 3.07, "of the model; the interpreter's own pages count too"
+    peak = run_module("support.hostile_memory", MALLOC_MMAP_THRESHOLD_="65536")  # what is freed does not count
+    assert float(peak) <= 3.07, "of the model; the interpreter's own pages count too"
 
 
 def test_the_honest_round_alone() -> None:

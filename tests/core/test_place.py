@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-import pretend
+from support import pretend
 from undrift.core.model.random import seed_streams, seeded, set_streams, streams
 from undrift.core.records.place import HOST, Place, devices, home, place_of, placed_with
 from undrift.core.records.types import Broadcast

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from own_dtypes import Texts
+from support.own_dtypes import Texts
 from undrift import Local, Simulation, make
 from undrift.core.model.flat_model import Bound, bind
 from undrift.core.model.oracle import Oracle

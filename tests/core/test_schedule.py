@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from round_support import close, path, watch
+from support.rounds import close, path, watch
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks.aggregation.normalized import reach

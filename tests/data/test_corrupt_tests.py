@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from corruption_support import COLOUR
+from support.corruption import COLOUR
 from undrift.data import CorruptTests, Dataset, DataTask, Split
 from undrift.data.arrays import cache
 from undrift.data.tasks.corruption import corrupt, own_kinds, sample_keys

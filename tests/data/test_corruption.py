@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from corruption_support import COLOUR, GREY, KEYS
+from support.corruption import COLOUR, GREY, KEYS
 from undrift.data.distortion.tools import blur, disk, equalised, plasma, read, smear, zoom
 from undrift.data.partitions.draw import partition
 from undrift.data.tasks.corruption import (

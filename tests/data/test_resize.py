@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from experiment_support import tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import tiny, tiny_data  # noqa: F401  fixtures
 from test_data_task import data, epoch, toy
 from undrift.data import DataTask, load
 

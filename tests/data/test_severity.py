@@ -5,7 +5,7 @@ from colorsys import hsv_to_rgb, rgb_to_hsv
 import numpy as np
 import pytest
 
-from corruption_support import COLOUR, KEYS, textures
+from support.corruption import COLOUR, KEYS, textures
 from undrift.data.distortion.digital import elastic
 from undrift.data.distortion.names import check_images, kind_name, kinds_text, parse_kinds
 from undrift.data.partitions.draw import parse

@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -21,8 +19,9 @@ from typer.testing import CliRunner
 
 pytest.importorskip("flwr")
 
-from deploy_runs import LOCAL, ROUNDS, deployed, grid, rounds_by
-from flower_grid import StandInGrid
+from support.deploy_runs import LOCAL, ROUNDS, deployed, grid, rounds_by
+from support.flower_grid import StandInGrid
+from support.processes import run_module
 from undrift import Simulation, load_run, make
 from undrift.cli import app
 from undrift.cli.results.health import health
@@ -110,12 +109,9 @@ def test_files_are_for_their_owner_only(whole) -> None:
     ],
 )
 def test_killed_at_any_place_it_goes_on_to_the_bit(method: str, places: list[str], tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "support" / "deploy_runs.py"
-    done = subprocess.run(
-        [sys.executable, script, tmp_path, method, *places], capture_output=True, text=True, timeout=590
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert len(lines) == len(places), done.stdout + done.stderr
+    printed = run_module("support.deploy_runs", tmp_path, method, *places)
+    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert len(lines) == len(places), printed
     for line in lines:
         assert line["ended"] == -signal.SIGKILL and line["code"] == 0 and line["same"] and line["rows"] == ROUNDS, line
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
+from support.deployment import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
 
 pytest.importorskip("flwr")
 pytestmark = [

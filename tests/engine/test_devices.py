@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from devices import needed
+from support.devices import needed
 from undrift import Simulation, make
 from undrift.blocks import lap_d
 from undrift.engine.worker import device as engine_device

@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, Context, MetricRecord, RecordDict
 
-from flower_grid import StandInGrid
+from support.flower_grid import StandInGrid
 from undrift import make
 from undrift.engine.flower.server import receive
 

@@ -12,10 +12,10 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from flower_grid import StandInGrid
-from flower_support import LOCAL, TASK, grid_of, reference, start, strategy_of, task_of
-from flower_support import own_clock as own_clock
-from round_support import Talker
+from support.flower import LOCAL, TASK, grid_of, reference, start, strategy_of, task_of
+from support.flower import own_clock as own_clock
+from support.flower_grid import StandInGrid
+from support.rounds import Talker
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.method.aggregation import Robust

@@ -18,9 +18,9 @@ pytest.importorskip("ray")
 
 from flwr.app import Context, RecordDict
 
-import pretend
-from flower_grid import StandInGrid
-from own_dtypes import Texts
+from support import pretend
+from support.flower_grid import StandInGrid
+from support.own_dtypes import Texts
 from test_backends import Failing
 from undrift import Local, Simulation, make, parse
 from undrift.core.client.visit import ClientError
@@ -226,7 +226,7 @@ with Simulation(make("fedavg"), Failing(), local, cohort=5, seed=3, backend=Flow
         simulation.round(state, range(8))
     except RuntimeError as error:
         result["raised"] = [type(error).__name__, str(error)]
-import own_dtypes
+from support import own_dtypes
 from ray import cloudpickle
 cloudpickle.register_pickle_by_value(own_dtypes)
 with Simulation("scaffold", own_dtypes.Texts(), local, cohort=4, seed=1, backend=FlowerBackend(2)) as simulation:
@@ -245,7 +245,7 @@ print("RESULT", json.dumps(result), flush=True)
 def test_flowers_own_simulation(tmp_path: Path) -> None:
     """Workers on another device have the CPU's bits, too."""
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    device = {} if pretend.missing else {"UNDRIFT_DEVICE_MODULE": "pretend"}
+    device = {} if pretend.missing else {"UNDRIFT_DEVICE_MODULE": "support.pretend"}
     paths = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "states"), "pretend" if device else "cpu"],

@@ -15,10 +15,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_object import get_object_head_values_from_object_content as head_of
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from flower_grid import StandInGrid
-from flower_support import ALL, Clock, grid_of, rounds_of, start, strategy_of
-from flower_support import own_clock as own_clock
-from flower_support import true_clock as true_clock
+from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
+from support.flower import true_clock as true_clock
+from support.flower_grid import StandInGrid
 from undrift.core.records.rejection import Reason
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Quarantine
@@ -64,7 +64,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
     """With a quorum of half: no round is abandoned in vain, and below the quorum the model does not change."""
     import test_flower_machine as made_up
 
-    monkeypatch.setattr("flower_grid.travel", lambda message: message)
+    monkeypatch.setattr("support.flower_grid.travel", lambda message: message)
     grid = StandInGrid(made_up.app, 9, tmp_path)
     grid.lazy = 0.0
     draw, states = Random(int(10 * share)), []

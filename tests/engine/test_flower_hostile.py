@@ -11,9 +11,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from flower_grid import StandInGrid
-from flower_support import ALL, grid_of, rounds_of, start, strategy_of
-from flower_support import own_clock as own_clock
+from support.flower import ALL, grid_of, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
+from support.flower_grid import StandInGrid
 from undrift import make
 from undrift.core.records.exact_sum import ExactSum
 from undrift.core.records.packed_sum import PackedSum

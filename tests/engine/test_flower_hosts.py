@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from flower_grid import StandInGrid
-from flower_support import ALL, TASK, grid_of, rounds_of, start, strategy_of
-from flower_support import own_clock as own_clock
+from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
+from support.flower_grid import StandInGrid
 from undrift import make
 from undrift.engine.flower.server.hosts import HostsError
 from undrift.engine.flower.server.receive import TooFewNodes

@@ -22,9 +22,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
-import flower_grid
-from flower_grid import StandInGrid
-from flower_support import Clock
+from support import flower_grid
+from support.flower import Clock
+from support.flower_grid import StandInGrid
 from undrift import Local, make
 from undrift.core.records.types import ServerState, Upload
 from undrift.core.server import wire

@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
-from new_app import NEW_APP
+from support.deployment import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds, until
+from support.new_app import NEW_APP
 
 pytestmark = [
     pytest.mark.slow,

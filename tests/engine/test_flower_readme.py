@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiment_support import write_tiny_fashion
+from support.runs import write_tiny_fashion
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "examples" / "flower_app" / "README.md").read_text()

@@ -7,7 +7,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from flower_grid import travel
+from support.flower_grid import travel
 from undrift import Local
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import STYPE, Order, claim, claimed, decode, encode, one_line

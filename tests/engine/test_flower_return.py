@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_support import ALL, Clock, grid_of, rounds_of, start, strategy_of
-from flower_support import own_clock as own_clock
+from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
 from undrift.engine.flower.node.client_app import client_app as flower_client
 from undrift.testing import fingerprint
 

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_grid import StandInGrid
-from flower_support import ALL, TASK, Clock, grid_of, reference, rounds_of, start, strategy_of
-from flower_support import own_clock as own_clock
-from flower_support import true_clock as true_clock
+from support.flower import ALL, TASK, Clock, grid_of, reference, rounds_of, start, strategy_of
+from support.flower import own_clock as own_clock
+from support.flower import true_clock as true_clock
+from support.flower_grid import StandInGrid
 from undrift import make
 from undrift.core.model.random import cohort
 from undrift.core.records.rejection import Reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lost_states import LOCAL, check_policy_for_lost_states
+from support.lost_states import LOCAL, check_policy_for_lost_states
 from undrift import Simulation
 from undrift.core.records.rejection import Reason
 from undrift.engine.round.backend import InProcess

@@ -16,7 +16,7 @@ import torch
 pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Local, Simulation, make
 from undrift.blocks.drift.feddyn import Dual
 from undrift.core.records.rejection import Reason

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-import pretend
-from devices import LOCAL, Small, needed, rounds, task_for, visited
+from support import pretend
+from support.devices import LOCAL, Small, needed, rounds, task_for, visited
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import Scaffold
 from undrift.blocks.spectral import gd, high_pass, lap_d

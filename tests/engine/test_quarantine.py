@@ -133,7 +133,7 @@ def test_a_strategy_leaves_out_whom_it_rejected(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flwr.app import ArrayRecord, ConfigRecord
 
-    from flower_grid import StandInGrid
+    from support.flower_grid import StandInGrid
     from undrift.flower import Job, UndriftStrategy, client_app
 
     task = Clinic()

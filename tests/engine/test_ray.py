@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from devices import needed
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from local_ray import MARKS, local_ray
-from lost_states import check_policy_for_lost_states
-from own_dtypes import Texts
+from support.devices import needed
+from support.local_ray import MARKS, local_ray
+from support.lost_states import check_policy_for_lost_states
+from support.own_dtypes import Texts
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Algorithm, Local, Simulation, TensorTask, parse
 from undrift.algorithms import make
 from undrift.blocks import CoordinateMedian
@@ -269,7 +269,7 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
 
 @needed
 def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeypatch) -> None:  # noqa: F811
-    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "pretend")
+    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
     algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
     expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)
     with (
@@ -306,7 +306,7 @@ def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
 
 
 def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> None:
-    ray.cloudpickle.register_pickle_by_value(sys.modules["own_dtypes"])
+    ray.cloudpickle.register_pickle_by_value(sys.modules["support.own_dtypes"])
     given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)
     with Pool(2) as pool, Simulation("scaffold", Texts(), **given, backend=RayBackend(pool)) as simulation:

@@ -1,16 +1,14 @@
 """A cluster of two raylets: one that is lost does not stop a run, with or without a folder that all nodes share."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from support.processes import run_module
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
 from undrift.testing import Clinic, fingerprint
@@ -18,21 +16,14 @@ from undrift.testing import Clinic, fingerprint
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")
 
-ROOT = Path(__file__).parent.parent.parent
-SCRIPT = ROOT / "tests" / "support" / "ray_cluster.py"
 LOCAL = Local(lr=0.05, weight_decay=1e-3, epochs=1, batch_size=4)
 EVERYONE = [0, 2, 3, 4, 5, 6, 7]  # client 1 has no examples
 
 
 def result(scenario: str, folder: Path) -> dict[str, Any]:
     """What happened on the cluster."""
-    path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests", "tests/support"))
-    command = [sys.executable, str(SCRIPT), scenario, str(folder)]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    lines = run_module("support.ray_cluster", scenario, folder, timeout=900).splitlines()
+    found: dict[str, Any] = json.loads(lines[-1])
     return found
 
 

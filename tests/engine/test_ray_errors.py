@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from local_ray import MARKS, local_ray
+from support.local_ray import MARKS, local_ray
 from undrift import Local, Simulation
 from undrift.algorithms import make
 from undrift.core.client.visit import ClientError

@@ -64,7 +64,7 @@ def test_rounds_without_uploads_and_methods_without_reports_have_no_columns() ->
 @pytest.mark.parametrize("nodes", [1, 3, 8])
 def test_flower_nodes_send_them_with_their_replies(nodes: int, tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    from flower_support import LOCAL, grid_of, start, strategy_of, task_of
+    from support.flower import LOCAL, grid_of, start, strategy_of, task_of
 
     for name in ("fedscam", "fedawa"):
         strategy = strategy_of(name, cohort=5)

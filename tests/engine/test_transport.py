@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deployment_support import TOOLS, Deployment, deploy, running, until
+from support.deployment import TOOLS, Deployment, deploy, running, until
 
 pytest.importorskip("flwr")
 pytestmark = [

@@ -1,7 +1,6 @@
 """The scripts of examples/own: run folders, resumed to the bit after kill -9, one hash on every engine."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -14,12 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from support import processes
 from undrift.cli import app
 from undrift.data import available
 from undrift.runs.folder.files import read_summary
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN, SUPPORT = ROOT / "examples" / "own", ROOT / "tests" / "support"
+OWN = ROOT / "examples" / "own"
 NEEDS = {
     "images": ("PIL", "sklearn"),
     "regression": ("sklearn",),
@@ -60,12 +60,12 @@ def blocks(language: str) -> list[str]:
 @cache
 def environment() -> dict[str, str]:
     """For processes of their own: this package, and a torchvision that can be imported by packages that do so."""
-    paths = [str(ROOT / "src"), str(ROOT / "tests"), str(SUPPORT)]
+    folders = []
     if find_spec("torchvision") is not None:
         words = [sys.executable, "-c", "import torchvision"]
         if subprocess.run(words, capture_output=True, timeout=120, check=False).returncode:
-            paths.append(str(SUPPORT / "operators"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+            folders.append(ROOT / "tests" / "support" / "operators")
+    return processes.environment(*folders, OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(home: Path) -> dict[str, dict[str, Any]]:
     """What became of each script, by name."""
     names = [name for name in NEEDS if installed(name)]
-    command = [sys.executable, str(SUPPORT / "own_runs.py"), str(home), *names]
+    command = [sys.executable, "-m", "support.own_runs", str(home), *names]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = {outcome["script"]: outcome for outcome in map(json.loads, done.stdout.splitlines())}

@@ -1,10 +1,10 @@
 """Runs that are killed: every run in a forked process of its own, ended by SIGKILL at a moment or at a crash point.
 
-    python tests/faults/kills.py scaffold random:20    twenty moments, uniform over the time of a run
-    python tests/faults/kills.py scaffold signals:50   the same by SIGTERM and SIGINT in turn
-    python tests/faults/kills.py scaffold points       every crash point, each in another round
-    python tests/faults/kills.py scaffold eight        the eight points of R5, each in another round
-    python tests/faults/kills.py scaffold all          the eight points in every round: eighty kills
+    PYTHONPATH=tests python -m faults.kills scaffold random:20    twenty moments, uniform over the time of a run
+    PYTHONPATH=tests python -m faults.kills scaffold signals:50   the same by SIGTERM and SIGINT in turn
+    PYTHONPATH=tests python -m faults.kills scaffold points       every crash point, each in another round
+    PYTHONPATH=tests python -m faults.kills scaffold eight        the eight points of R5, each in another round
+    PYTHONPATH=tests python -m faults.kills scaffold all          the eight points in every round: eighty kills
 
 The parent imports everything and never trains, so that a fork is ready at once and may use autograd. For each kill one
 line of JSON is printed: where it was, and whether the resumed run ended like the uninterrupted one.
@@ -25,9 +25,6 @@ from typing import Any
 
 import torch
 from torch import nn
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from faults.points import EIGHT, POINTS, arm
 from undrift import Local, TensorTask

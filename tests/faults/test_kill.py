@@ -1,25 +1,20 @@
 """R5: a run killed at any moment or crash point goes on to the same bits."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faults.figures import record
 from faults.points import EIGHT, POINTS
+from support.processes import run_module
 
 STATEFUL = ["fedavg", "fedavgm", "scaffold", "feddyn", "fedsmoo"]
 OTHERS = ["fedfft-d", "mofedsam", "every-other:feddyn"]
 
 
 def kills(method: str, how: str, seconds: float = 500) -> list[dict[str, Any]]:
-    command = [sys.executable, str(Path(__file__).with_name("kills.py")), method, how]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in run_module("faults.kills", method, how, timeout=seconds).splitlines()]
 
 
 def check(found: list[dict[str, Any]], count: int) -> None:

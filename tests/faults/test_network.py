@@ -10,10 +10,10 @@ from threading import Timer
 
 import pytest
 
-from deployment_support import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds
 from faults.figures import record
 from faults.killers import kept_alive, kill
 from faults.proxy import FaultProxy
+from support.deployment import TOOLS, Deployment, cohorts, deploy, outcome, replay, running, seconds
 
 pytest.importorskip("flwr")
 pytestmark = [

@@ -83,7 +83,7 @@ def test_processes_have_one_hash() -> None:
 @pytest.mark.faults
 def test_a_hundred_orders_of_replies_on_flower(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    import flower_support as flower
+    from support import flower
 
     expected = fingerprint(flower.reference("scaffold"))
     found = set()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from round_support import close
+from support.rounds import close
 from undrift.core.model.flat_model import Layout, bind
 from undrift.lens import (
     CKAStream,

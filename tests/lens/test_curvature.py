@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from support.vision import operators
 from undrift.core.model.flat_model import unit
 from undrift.lens.curvature import Eigen, Estimate, flatness, gradient_norm, hessian, sharpness, top, trace
 from undrift.lens.landscape import EmpiricalLoss
 from undrift.models import CharLSTM, SmallCNN
 from undrift.testing.tasks import Quadratics
-from vision_support import operators
 
 
 def loss(module: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:

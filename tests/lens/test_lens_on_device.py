@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from devices import LOCAL, needed, task_for
+from support.devices import LOCAL, needed, task_for
 from undrift import lens
 from undrift.algorithms import make
 from undrift.blocks import high_pass

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from round_support import close
+from support.rounds import close
 from undrift import make
 from undrift.blocks import SAM, Private
 from undrift.blocks.spectral import high_pass, low_pass, random_stop

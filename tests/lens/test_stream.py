@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from round_support import close
+from support.rounds import close
 from undrift.blocks.spectral import high_pass, random_stop
 from undrift.core.model.flat_model import Layout
 from undrift.lens import (

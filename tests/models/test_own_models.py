@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from own_support import own_code_fixture, plugged_fixture  # noqa: F401
+from support.own import own_code_fixture, plugged_fixture  # noqa: F401
 from undrift.models import INPUTS, MLP, arguments, build
 
 

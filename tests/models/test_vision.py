@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
+from support.vision import torchvision as torchvision
 from test_models import EXTRA, SHAPES, inputs, own, row, seeded, size
 from undrift.core.model.flat_model import bind
 from undrift.models import build, densenet121, head, resnet18, vision, vit_tiny
-from vision_support import torchvision as torchvision
 
 
 @pytest.mark.usefixtures("torchvision")

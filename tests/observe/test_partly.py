@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import lens
 from undrift.algorithms import fedavg
 from undrift.core.records.types import Local

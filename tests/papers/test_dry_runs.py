@@ -6,12 +6,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from support.vision import operators
 from undrift.papers import comparison, paper, papers
 from undrift.papers.runner import essence
 from undrift.runs.loop.dry_run import dry_run
 from undrift.studies.compare import Comparison
 from undrift.studies.results_sheet import Trial
-from vision_support import operators
 
 
 def crossed(comparison: Comparison) -> Iterator[Trial]:

@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
+from support.vision import operators
 from undrift.blocks import Filters
 from undrift.models import build
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
-from vision_support import operators
 
 PAPER = paper("specgrad")
 ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.report import KINDS, ReportError, collect, draw_kind, sections, single
 from undrift.report.draw.description import Line

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from report_support import write_run
+from support.report import write_run
 from undrift.cli import app
 from undrift.report import ReportError, collect, draw_sweep, sweep_figure
 from undrift.report.draw.description import PALETTE, Figure, Line, Panel

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from report_support import folder, material, write_run  # noqa: F401  fixtures
+from support.report import folder, material, write_run  # noqa: F401  fixtures
 from undrift.data.partitions.draw import partition
 from undrift.report import Material, ReportError, collect, render, sections, write_partition, write_prints
 from undrift.report.draw.description import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from report_support import write_run
+from support.report import write_run
 from undrift.report import collect, index_rows, render, render_index, sections, sweep_figure
 from undrift.runs.folder.judge import best, lost_round
 from undrift.studies.compare import Comparison

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from report_support import seen, theory, write_run
+from support.report import seen, theory, write_run
 from undrift.report import Material, Section, collect, render, sections
 from undrift.report.draw.plotly_figures import plotly
 from undrift.report.draw.print_figures import draw

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from report_support import folder, material, write_run  # noqa: F401  fixtures
+from support.report import folder, material, write_run  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.report import Material, ReportError, collect, index_rows, is_collection, page, render, sections
 from undrift.report.draw.description import Axis, Figure, Line, line_panel

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from report_support import write_run
+from support.report import write_run
 from undrift.report import Material, collect
 from undrift.report.draw.description import Axis, Figure, Line, line_panel
 from undrift.report.draw.plotly_figures import plotly

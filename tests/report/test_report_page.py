@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from report_support import folder, material  # noqa: F401  fixtures
+from support.report import folder, material  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.report import Material, collect, page, render, write_page
 from undrift.report.draw.description import PALETTE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from report_support import write_run
+from support.report import write_run
 from undrift.report import ReportError, collect, sweep_figure
 from undrift.report.draw.print_figures import draw
 from undrift.runs.settings.config import Config

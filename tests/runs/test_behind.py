@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.runs import Config, resume, start
 from undrift.runs.loop import run
 from undrift.runs.loop.metrics_row import Measure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.engine.stores.store import copy_states
 from undrift.runs import Config, ConfigError, resume, start

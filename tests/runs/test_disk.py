@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from own_tasks import SETTINGS, lines
+from support.own_tasks import SETTINGS, lines
 from undrift import Simulation, make
 from undrift.core.server.wire import fingerprint
 from undrift.runs import resume, start, verify
@@ -193,9 +193,9 @@ def child(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     """The quota of a real kernel, through the command line."""
     settings = {**SETTINGS, "method": "scaffold", "rounds": 3}
-    expected = start(task="own_tasks:lines", folder=tmp_path / "whole", **settings).sha256
+    expected = start(task="support.own_tasks:lines", folder=tmp_path / "whole", **settings).sha256
     folder, given = tmp_path / "run", ("--cohort", "3", "--rounds", "3", "--lr", "0.05", "--batch-size", "4")
-    result = child(2500, "run", "scaffold", "--task", "own_tasks:lines", *given, "--out", str(folder))
+    result = child(2500, "run", "scaffold", "--task", "support.own_tasks:lines", *given, "--out", str(folder))
     assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if "cannot be written" in line]
     assert line.startswith(f"undrift run: {folder}") and "File too large; raise the limit on the size of a file" in line

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from devices import needed
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.devices import needed
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.cli.app import plainly
 from undrift.runs import Config, resume, start
@@ -30,7 +30,7 @@ pytestmark = needed
 
 @pytest.fixture(autouse=True)
 def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "pretend")
+    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
 
 
 def test_a_run_records_its_device_and_another_kind_is_noticed(tiny, tmp_path: Path) -> None:  # noqa: F811

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.core.model.modules import plain_copy
 from undrift.models import build
 from undrift.runs import Config, ConfigError, resume, start

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from experiment_support import RUN, tiny, tiny_data, write_tiny_fashion  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data, write_tiny_fashion  # noqa: F401  fixtures
+from support.vision import torchvision  # noqa: F401  a fixture
 from undrift.cli import app
 from undrift.runs import Config, ConfigError, resume, start
 from undrift.runs.loop.run import finished
@@ -17,7 +18,6 @@ from undrift.runs.settings.schema import merged
 from undrift.runs.setup.prepare import prepare
 from undrift.studies.compare import Comparison
 from undrift.studies.tune import Tuning
-from vision_support import torchvision  # noqa: F401  a fixture
 
 VIT = {"name": "vit-tiny", "patch": 16, "image": 224}
 SMALL = ["--clients", "8", "--cohort", "2", "--rounds", "1", "--partition", "dirichlet:1", "--batch-size", "10"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 
 pytest.importorskip("ipykernel")
 nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

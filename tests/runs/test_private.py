@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from own_tasks import SETTINGS, lines
+from support.own_tasks import SETTINGS, lines
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Simulation, make
 from undrift.cli import app
 from undrift.cli.training.run import slug

@@ -10,8 +10,8 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
-from own_support import MODULE, own_code_fixture, plugged_fixture  # noqa: F401
+from support.own import MODULE, own_code_fixture, plugged_fixture  # noqa: F401
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import make
 from undrift.cli import app
 from undrift.data import Dataset, Split

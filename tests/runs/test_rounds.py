@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from audit_support import chained, earlier
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.audit import chained, earlier
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.cli.training.run import settings as settings_of
 from undrift.runs import Config, resume, start

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.core.local.settings import Local
 from undrift.core.tasks.tensor_task import TensorTask

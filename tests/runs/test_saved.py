@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import load_run
 from undrift.cli import app
 from undrift.models import build

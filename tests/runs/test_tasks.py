@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-import own_tasks
-from own_tasks import SETTINGS, lines, loaders
+from support import own_tasks
+from support.own_tasks import SETTINGS, lines, loaders
 from undrift import Local, Simulation, load_run, make
 from undrift.cli import app
 from undrift.core.server.wire import fingerprint
@@ -98,15 +98,15 @@ def test_by_reference_on_the_command_line(tmp_path: Path) -> None:
         "task.clients=3",
         "--out",
     ]
-    answer = CliRunner().invoke(app, ["run", "fedavg", "--task", "own_tasks:lines", *flags, str(folder)])
+    answer = CliRunner().invoke(app, ["run", "fedavg", "--task", "support.own_tasks:lines", *flags, str(folder)])
     assert answer.exit_code == 0, answer.output
     assert "mae " in answer.output and "target 99: in round 1" in answer.output and "%" not in answer.output
     assert json.loads((folder / "task.json").read_text())["clients"] == 3
     answer = CliRunner().invoke(app, ["resume", str(folder), "--rounds", "3", "--json"])
     assert json.loads(answer.stdout)["rounds"] == 3
     for reference, message in (
-        ("own_tasks:line", "did you mean 'lines'"),
-        ("own_tasks:Net", "Net is not a task, it has no pop"),
+        ("support.own_tasks:line", "did you mean 'lines'"),
+        ("support.own_tasks:Net", "Net is not a task, it has no pop"),
     ):
         answer = CliRunner().invoke(app, ["run", "fedavg", "--task", reference, "--out", str(tmp_path / "no")])
         assert answer.exit_code == 2 and message in answer.output
@@ -224,7 +224,7 @@ def test_a_task_of_its_own_class(tmp_path: Path) -> None:
 
 
 def test_compare_tune_and_report(tmp_path: Path) -> None:
-    base = {"task": "own_tasks:lines", **SETTINGS, "target": "0.9 * baseline"}
+    base = {"task": "support.own_tasks:lines", **SETTINGS, "target": "0.9 * baseline"}
     methods = [{"method": "fedavg"}, {"method": "fedprox"}]
     table = compare(Comparison.build({"seeds": [0, 1], "methods": methods, "base": base}), tmp_path / "out")
     assert not table["failures"] and [row["judged_by"] for row in table["rows"]] == ["mae", "mae"]
@@ -240,7 +240,7 @@ def test_compare_tune_and_report(tmp_path: Path) -> None:
     )
     page = render(collect([tmp_path / "out"]))
     assert all(words in page for words in ("Mae over rounds", "Rmse over rounds", "Lower and further left is better"))
-    assert "on own_tasks:lines" in page and "best %" not in page
+    assert "on support.own_tasks:lines" in page and "best %" not in page
 
 
 def run_script(*arguments: object) -> "subprocess.CompletedProcess[str]":

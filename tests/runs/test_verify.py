@@ -17,8 +17,8 @@ import typer
 from torch import nn
 from typer.testing import CliRunner
 
-from audit_support import chained, earlier, events, sealed
-from own_tasks import SETTINGS, Net, lines
+from support.audit import chained, earlier, events, sealed
+from support.own_tasks import SETTINGS, Net, lines
 from undrift import TensorTask
 from undrift.cli import app
 from undrift.cli.app import reported

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import typer
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "docs"))
+from _site import commands, contents, curves, docstrings, gallery, links, pages, reference
+from undrift.algorithms import ALGORITHMS
+from undrift.cli import app
 
-from _site import commands, contents, curves, docstrings, gallery, links, pages, reference  # noqa: E402
-from undrift.algorithms import ALGORITHMS  # noqa: E402
-from undrift.cli import app  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(

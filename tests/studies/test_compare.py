@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.runs import ConfigError
 from undrift.runs.folder.files import RunError, RunLockedError

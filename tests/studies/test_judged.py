@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import make
 from undrift.cli import app
 from undrift.cli.progress import Progress

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiment_support import RUN, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.runs import ConfigError
 from undrift.studies.compare import Comparison, compare
 

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from experiment_support import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
+from support.runs import RUN, count_runs, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
 from undrift.core.local.settings import Local
 from undrift.runs import Config, ConfigError

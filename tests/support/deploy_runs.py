@@ -1,6 +1,6 @@
 """Runs of `deploy` on the stand-in grid: whole, killed at a named place in a process of its own, and gone on with.
 
-    python tests/support/deploy_runs.py ROOT scaffold "after send" "before the row"
+    PYTHONPATH=tests python -m support.deploy_runs ROOT scaffold "after send" "before the row"
 
 For each kill one line of JSON is printed: how the process ended, and whether the run ended like a whole one.
 """
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flower_grid import StandInGrid
+from support.flower_grid import StandInGrid
 from undrift import Local, make
 from undrift.deploying.deploy import deploy
 from undrift.flower import Job, client_app
@@ -47,7 +47,6 @@ def rounds_by(outcome: Outcome) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Kill and go on as the arguments say."""
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
     from faults.kills import forked, wait
     from faults.points import arm
 

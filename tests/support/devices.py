@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import pretend
+from support import pretend
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.flat_model import bind
 from undrift.core.records.types import Local, ServerState

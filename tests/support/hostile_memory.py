@@ -1,6 +1,6 @@
 """Print the peak memory of a server that refuses hostile replies, in units of the model; a process of its own.
 
-python tests/support/hostile_memory.py
+PYTHONPATH=tests python -m support.hostile_memory
 """
 
 import logging
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import torch
 from flwr.app import ArrayRecord, RecordDict
 
-from hostile import LOCAL, fuzzed
+from support.hostile import LOCAL, fuzzed
 from undrift import Algorithm
 from undrift.core.records.types import Broadcast, Upload
 from undrift.core.server.wire import flatten

@@ -1,6 +1,6 @@
 """The scripts of examples/own: each as a whole, killed by SIGKILL after its second row, and run again.
 
-    python tests/support/own_runs.py FOLDER images regression ...
+    PYTHONPATH=tests python -m support.own_runs FOLDER images regression ...
 
 Every script runs in forked processes, as the main program, in FOLDER, with run folders whole/SCRIPT and killed/SCRIPT.
 The parent imports what they need, once, and never trains. For each script one line of JSON is printed.
@@ -20,9 +20,6 @@ from traceback import print_exc
 
 import torch
 from safetensors.torch import load_file
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 from faults.kills import forked, wait
 from faults.points import arm

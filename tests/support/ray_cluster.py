@@ -1,6 +1,6 @@
 """A Ray cluster of two raylets with one processor each, on the loopback address, one of which may be killed.
 
-    python tests/support/ray_cluster.py SCENARIO FOLDER
+    PYTHONPATH=tests python -m support.ray_cluster SCENARIO FOLDER
 
 It is run in a process of its own, so that it does not disturb the Ray instance of the tests. The last line it prints is
 JSON with what happened.

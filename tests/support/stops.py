@@ -1,7 +1,7 @@
 """Runs that are stopped by SIGTERM or SIGINT at random moments, and what they leave behind.
 
-    python tests/support/stops.py DATA local 50      fifty stops of runs in one process
-    python tests/support/stops.py DATA ray 10        ten stops of runs on two Ray workers
+    PYTHONPATH=tests python -m support.stops DATA local 50      fifty stops of runs in one process
+    PYTHONPATH=tests python -m support.stops DATA ray 10        ten stops of runs on two Ray workers
 
 Each run is a process of its own with the command `undrift run`; those in one process are forks of this one, which has
 imported everything and never trains, so that a stop hits the run and not its imports. For each stop one line of JSON is
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiment_support import write_tiny_fashion
+from support.runs import write_tiny_fashion
 from undrift.cli import app
 from undrift.runs.loop import run  # noqa: F401  what a command would import itself
 from undrift.runs.setup import prepare as setup  # noqa: F401  what a command would import itself

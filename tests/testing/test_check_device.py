@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from devices import needed
+from support.devices import needed
 from undrift import Simulation
 from undrift.testing import DeviceReport, check_device
 from undrift.testing import device as measured
@@ -16,7 +16,7 @@ METHODS = ("fedfft-d", "krum")
 
 @needed
 def test_methods_on_a_device_have_the_cpus_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "pretend")
+    monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
     seen: list[MethodCheck] = []
     report = check_device("pretend", METHODS, rounds=1, deterministic=True, measure=False, watch=seen.append)
     assert not report.failures and report.methods == tuple(seen) and report.float64 == "device"

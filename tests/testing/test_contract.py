@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from refusals import BAD, Bad
-from registry import BLOCKS, HOSTS, SPECTRAL
+from support.refusals import BAD, Bad
+from support.registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import SAM

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from own_support import add_package, own_code_fixture, plugged_fixture  # noqa: F401
+from support.own import add_package, own_code_fixture, plugged_fixture  # noqa: F401
 from undrift.util.naming.plugins import PluginGroup
 
 

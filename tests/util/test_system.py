@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from elsewhere import Kernel, _msvcrt
+from support.elsewhere import Kernel, _msvcrt
+from support.processes import environment
 from undrift.util.storage import files
 from undrift.util.system import Memory, host_memory, lock, locked, resident_peak
 
@@ -58,17 +59,14 @@ def test_the_local_engine_runs_without_posix(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     words = [sys.executable, "-X", "warn_default_encoding", "-W", "ignore", str(script)]
-    support = str(Path(__file__).parents[1] / "support")
-    place = {"UNDRIFT_CACHE": str(tmp_path / "cache"), "PYTHONIOENCODING": "cp1252", "PYTHONPATH": support}
-    done = subprocess.run(
-        words, cwd=tmp_path, env={**os.environ, **place}, capture_output=True, encoding="cp1252", timeout=500
-    )
+    place = environment(UNDRIFT_CACHE=str(tmp_path / "cache"), PYTHONIOENCODING="cp1252")
+    done = subprocess.run(words, cwd=tmp_path, env=place, capture_output=True, encoding="cp1252", timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all ran\n")
 
 
 SCRIPT = '''
-import elsewhere
+from support import elsewhere
 
 elsewhere.pretend()
 from undrift.cli import app

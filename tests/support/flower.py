@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from flwr.app import ArrayRecord
 
-import flower_grid
-from flower_grid import StandInGrid
+from support import flower_grid
+from support.flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
 from undrift.engine.flower.server import receive, roster, tally

@@ -22,7 +22,7 @@ from warnings import catch_warnings, simplefilter
 
 import pytest
 
-from new_app import NEW_APP
+from support.new_app import NEW_APP
 from undrift import Local, Simulation, make
 from undrift.testing import fingerprint
 
