@@ -70,11 +70,11 @@ def running(path: Path, rounds: int = 5, **facts: object):
         run.audit.write("quarantine", client=5, round=1, until=3, reason="BOUND")
         live = LiveStatus(path, rounds, 6, 30.0)
         live.begin("mine-1", 2, "accuracy")
-        live.connected([11, 12])
-        live.hosts(11, [0, 2, 4])
-        live.hosts(12, [1, 3, 5])
-        live.connected([11])
-        live.asked([11])
+        live.set_connected([11, 12])
+        live.set_hosted(11, [0, 2, 4])
+        live.set_hosted(12, [1, 3, 5])
+        live.set_connected([11])
+        live.await_replies([11])
         live.facts |= {"absent": [[1, "node 12: no reply in time"]], "closed": time(), **facts}
         live.write()
         yield live
@@ -118,7 +118,8 @@ def test_exit_codes_for_a_health_check(tmp_path: Path) -> None:
         live.facts |= {"closed": time() - 100, "started": time() - 200}
         live.write()
         stalled = status(folder, "--within", 60)
-        assert stalled.exit_code == 1 and "stalled: no round was closed for 100 s (limit 60 s)" in stalled.stdout
+        assert stalled.exit_code == 1
+        assert re.search(r"stalled: no round was closed for 1\d\d s \(limit 60 s\)", stalled.stdout)
         assert status(folder).exit_code == 0, "the default is 600 s"
     died = status(folder)
     assert died.exit_code == 2
@@ -182,10 +183,10 @@ def test_metrics_in_the_format_of_prometheus(tmp_path: Path) -> None:
     run = r'run="a \"run\""'
     assert samples[f"undrift_up{{{run}}}"] == samples[f"undrift_healthy{{{run}}}"] == 1
     assert samples[f"undrift_rounds_done{{{run}}}"] == 2 and samples[f"undrift_rounds_planned{{{run}}}"] == 5
-    assert samples[f'undrift_score{{{run},metric="accuracy"}}'] == 0.5
-    assert samples[f'undrift_rejections_total{{{run},reason="BOUND"}}'] == 2
+    assert samples[f'undrift_score{{metric="accuracy",{run}}}'] == 0.5
+    assert samples[f'undrift_rejections_total{{reason="BOUND",{run}}}'] == 2
     assert samples[f"undrift_nodes_connected{{{run}}}"] == 1
-    assert samples[f'undrift_node_connected{{{run},node="12"}}'] == 0
+    assert samples[f'undrift_node_connected{{node="12",{run}}}'] == 0
     assert samples[f"undrift_clients_quarantined{{{run}}}"] == samples[f"undrift_abandoned_rounds_total{{{run}}}"] == 1
     assert abs(samples[f"undrift_last_round_timestamp_seconds{{{run}}}"] - time()) < 60
     parser = pytest.importorskip("prometheus_client.parser")

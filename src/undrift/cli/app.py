@@ -152,12 +152,16 @@ def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and _of_output(error):
             raise
-        typer.echo(f"undrift {command}: {_printable(str(error))}", err=True)
+        typer.echo(f"undrift {command}: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error
 
 
-def _printable(text: str) -> str:
-    """A text in one line, without control characters: part of it may come from a client."""
+def printable(text: str) -> str:
+    """A text in one line, without control characters: part of it may come from a client.
+
+    Args:
+        text: a message.
+    """
     return "".join(sign if sign.isprintable() else " " for sign in text.strip())
 
 

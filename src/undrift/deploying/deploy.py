@@ -230,14 +230,14 @@ def _train(
 
         def store(state: ServerState, record: Record) -> None:
             """Keep a round and its row."""
-            status.phase("evaluating")
+            status.set_phase("evaluating")
             row = measure.row(state, record, round(getattr(record, "seconds", 0.0), 4))
             row["absent"] = len(record.absent)
             if getattr(record, "abandoned", False):
                 run.audit.write("abandoned", round=state.round, clients=len(record.visits))
             commit(run, kept, config, state, record, row)
             trained.records.clear()  # the rows are in metrics.jsonl: long runs take no more memory
-            status.closed(record)
+            status.close_round(record)
             if on_round is not None:
                 on_round(state, record)
 

@@ -24,8 +24,8 @@ from undrift.util.storage.files import write
 STATUS = "status.json"
 EVERY = 5.0
 """Seconds between two versions of the file, unless something happens."""
-LOOK = 30.0
-"""Seconds between two looks at which nodes are connected, while replies are awaited."""
+CHECK = 30.0
+"""Seconds between two checks of which nodes are connected, while replies are awaited."""
 SHOWN = 100
 """How many clients of a node, and absent clients, are named."""
 
@@ -62,7 +62,7 @@ class LiveStatus:
         }
 
     def begin(self, run: str, round: int, judged_by: str) -> None:
-        """Say where the run begins or resumes.
+        """Record where the run begins or resumes.
 
         Args:
             run: the name under which nodes store their clients' states.
@@ -72,14 +72,14 @@ class LiveStatus:
         self.facts |= {"run": run, "round": round, "judged_by": judged_by}
         self.write()
 
-    def phase(self, phase: Phase) -> None:
-        """Say what the process is doing now."""
+    def set_phase(self, phase: Phase) -> None:
+        """Record what the process is doing now."""
         if self.facts["phase"] != phase:
             self.facts["phase"] = phase
             self.write()
 
-    def connected(self, nodes: Iterable[int]) -> None:
-        """Say which nodes are connected."""
+    def set_connected(self, nodes: Iterable[int]) -> None:
+        """Record which nodes are connected."""
         there, now = set(nodes), time()
         changed = False
         for node in there | set(self._nodes):
@@ -87,30 +87,30 @@ class LiveStatus:
             if known["connected"] != (node in there):
                 known |= {"connected": node in there, "since": now}
                 changed = True
-        self.write() if changed else self.alive()
+        self.write() if changed else self.refresh()
 
-    def hosts(self, node: int, clients: Sequence[int]) -> None:
-        """Say which clients a node hosts, as it claims."""
+    def set_hosted(self, node: int, clients: Sequence[int]) -> None:
+        """Record which clients a node claims to host."""
         known = self._nodes.setdefault(node, {"connected": True, "since": time()})
         known |= {"hosted": len(clients), "clients": list(clients[:SHOWN])}
         self.write()
 
-    def asked(self, nodes: Iterable[int]) -> None:
-        """Say that nodes were asked to train."""
+    def await_replies(self, nodes: Iterable[int]) -> None:
+        """Record that nodes were sent a request to train."""
         self.facts["waiting"] = sorted({*self.facts["waiting"], *nodes})
-        self.phase("training")
+        self.set_phase("training")
 
-    def heard(self, nodes: Iterable[int]) -> None:
-        """Say that nodes replied."""
+    def receive_replies(self, nodes: Iterable[int]) -> None:
+        """Record that nodes replied."""
         left = sorted(set(self.facts["waiting"]) - set(nodes))
         if left != self.facts["waiting"]:
             self.facts["waiting"] = left
             self.write()
         else:
-            self.alive()
+            self.refresh()
 
-    def closed(self, record: Record) -> None:
-        """Say that a round is over.
+    def close_round(self, record: Record) -> None:
+        """Record that a round is over.
 
         Args:
             record: of the round.
@@ -120,7 +120,7 @@ class LiveStatus:
         self.facts |= {"phase": "waiting for nodes", "waiting": []}
         self.write()
 
-    def alive(self) -> None:
+    def refresh(self) -> None:
         """Rewrite the file if it is a few seconds old."""
         if monotonic() - self._written >= EVERY:
             self.write()
@@ -134,7 +134,7 @@ class LiveStatus:
 
     @contextmanager
     def outcome(self) -> Iterator[None]:
-        """Say at the end of the block how the run ended."""
+        """Record at the end of the block how the run ended."""
         try:
             yield
         except (SystemExit, KeyboardInterrupt):
@@ -151,7 +151,7 @@ class LiveStatus:
 
 
 class WatchedGrid:
-    """A grid that tells a status who is connected, asked and heard; everything else is the grid's own.
+    """A grid that records in a status which nodes are connected and whose replies are awaited; all else is the grid's.
 
     Args:
         grid: a Flower grid.
@@ -162,7 +162,7 @@ class WatchedGrid:
         self._grid, self._status = grid, status
         self._types: dict[str, tuple[str, int]] = {}
         self._newest: dict[tuple[str, int], str] = {}  # an older message of a kind to a node is not answered any more
-        self._looked = monotonic()
+        self._checked = monotonic()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
@@ -189,28 +189,28 @@ class WatchedGrid:
                 self._types.pop(self._newest.get((kind, node), ""), None)
                 self._types[key], self._newest[kind, node] = (kind, node), key
                 if kind.startswith("train"):
-                    self._status.asked([node])
+                    self._status.await_replies([node])
         return keys
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
         """The replies that have arrived."""
         replies = list(self._grid.pull_messages(message_ids))
-        if monotonic() - self._looked >= LOOK:
-            with suppress(Exception):  # who is connected is asked again before the next round
+        if monotonic() - self._checked >= CHECK:
+            with suppress(Exception):  # the connected nodes are read again before the next round
                 self.get_node_ids()
         for reply in replies:
             kind, node = self._types.pop(reply.metadata.reply_to_message_id, ("", 0))
             if kind.startswith("train"):
-                self._status.heard([node])
+                self._status.receive_replies([node])
             elif kind == "query":
                 self._hosts(node, reply)
-        self._status.alive()
+        self._status.refresh()
         return replies
 
     def _connected(self, nodes: list[int]) -> None:
-        """Tell the status who is connected."""
-        self._looked = monotonic()
-        self._status.connected(nodes)
+        """Record in the status which nodes are connected."""
+        self._checked = monotonic()
+        self._status.set_connected(nodes)
 
     def _hosts(self, node: int, reply: Any) -> None:
         """Note the clients that a node claims; the strategy decides whether it gets them."""
@@ -219,4 +219,4 @@ class WatchedGrid:
 
         with suppress(WireError, TypeError, ValueError):
             if reply.has_content():
-                self._status.hosts(node, claimed(reply.content, self._status.population).tolist())
+                self._status.set_hosted(node, claimed(reply.content, self._status.population).tolist())

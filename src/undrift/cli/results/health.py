@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import disk_usage
 from time import time
@@ -24,6 +24,8 @@ LITTLE = 1 << 20
 """A disk with fewer free bytes is full."""
 CODES: Mapping[State, int] = {"running": 0, "ended": 0, "stalled": 1, "failed": 2}
 """The exit code of `undrift status` for each state."""
+HIDDEN = ("time", "event", "client", "previous", "hash")
+"""The facts of an event in the audit log that are not shown."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,6 @@ class Health:
         """How many clients of the last round sent no upload; `absent` names the first of them."""
         return max(len(self.absent), int(self.last.get("absent") or 0))
 
-    def facts(self) -> dict[str, Any]:
-        """All of it for JSON."""
-        return asdict(self)
-
 
 def health(folder: Path, within: float | None = None) -> Health:
     """How the run in a folder is doing.
@@ -100,13 +98,15 @@ def health(folder: Path, within: float | None = None) -> Health:
     if not (folder / "config.toml").is_file():
         raise ValueError(f"{folder} is not a run: it has no config.toml; give a folder that a run has written")
     config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
-    live, summary, rows = _table(folder / "status.json"), _table(folder / "summary.json"), _rows(folder)
+    live, summary = _read_table(folder / "status.json"), _read_table(folder / "summary.json")
+    rows = list(_read_lines(folder / "metrics.jsonl"))
     events, now = _Events.read(folder / "audit.jsonl"), time()  # the clock after what a live run writes
     closed = live.get("closed") or events.committed
     limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
     idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
     error = live.get("error") if live.get("phase") in ("failed", "stopped") else events.stopped
-    state, detail = _state(folder, bool(live), str(error or ""), summary, idle, limit, config["rounds"])
+    finished = summary.get("rounds", 0) >= config["rounds"]
+    state, detail = _state(folder, bool(live), str(error or ""), finished, idle, limit)
     column = live.get("judged_by") or summary.get("judged_by") or _judged_by(config, rows)
     scores = [row[column] for row in rows if row.get(column) is not None]
     return Health(
@@ -126,7 +126,7 @@ def health(folder: Path, within: float | None = None) -> Health:
         waiting=tuple(live.get("waiting", ())),
         absent=tuple((client, why) for client, why in live.get("absent", ())),
         rejected=dict(events.rejected),
-        quarantine={client: said for client, (until, said) in events.quarantine.items() if len(rows) < until - 1},
+        quarantine={client: text for client, (until, text) in events.quarantine.items() if len(rows) < until - 1},
         abandoned=events.abandoned,
         restarts=events.restarts,
         free=disk_usage(folder).free,
@@ -140,26 +140,23 @@ def _judged_by(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> 
     return personal if any(personal in row for row in rows) else metric
 
 
-def _state(
-    folder: Path, deployed: bool, error: str, summary: Mapping[str, Any], idle: float, limit: float, rounds: int
-) -> tuple[State, str]:
+def _state(folder: Path, deployed: bool, error: str, finished: bool, idle: float, limit: float) -> tuple[State, str]:
     """The state of a run, and what to do about it."""
-    held = locked(folder / "lock")
+    if locked(folder / "lock"):
+        if idle > limit:
+            return "stalled", f"no round was closed for {idle:.0f} s (limit {limit:.0f} s); see {folder / 'log.txt'}"
+        return "running", ""
+    if finished:
+        return "ended", f"its result is in {folder / 'summary.json'}"
     again = "give the same flwr run again" if deployed else f"undrift resume {as_argument(folder)}"
     if disk_usage(folder).free < LITTLE:
         again = f"free space on the disk, which is full, and {again}"
-    if not held and summary.get("rounds", 0) >= rounds:
-        return "ended", f"its result is in {folder / 'summary.json'}"
-    if not held:
-        return "failed", f"{error or 'its process has died without a result'}; to resume: {again}"
-    if idle > limit:
-        return "stalled", f"no round was closed for {idle:.0f} s (limit {limit:.0f} s); see {folder / 'log.txt'}"
-    return "running", ""
+    return "failed", f"{error or 'its process has died without a result'}; to resume: {again}"
 
 
 @dataclass
 class _Events:
-    """What the audit log says."""
+    """What is read from the audit log: times, counts, and the last event about each client in quarantine."""
 
     committed: float | None = None
     begun: float | None = None
@@ -171,9 +168,9 @@ class _Events:
 
     @classmethod
     def read(cls, path: Path) -> "_Events":
-        """The events of a log, as far as it is readable; `undrift verify` tells whether it is intact."""
+        """The events of a log, as far as it is readable; `undrift verify` checks whether it is intact."""
         found = cls()
-        for entry in _entries(path):
+        for entry in _read_lines(path):
             event, moment = entry.get("event"), float(entry.get("time", 0))
             if event == "commit" and entry.get("round"):
                 found.committed = moment
@@ -187,38 +184,34 @@ class _Events:
             elif event == "reject":
                 found.rejected[str(entry.get("reason"))] += 1
             elif event == "quarantine":
-                found.quarantine[int(entry["client"])] = int(entry.get("until", 0)), _said(entry)
+                facts = ((name, x) for name, x in entry.items() if name not in HIDDEN)
+                text = ", ".join(f"{name} {value}" for name, value in facts)
+                found.quarantine[int(entry["client"])] = int(entry.get("until", 0)), text
         return found
 
 
-def _said(entry: Mapping[str, Any]) -> str:
-    """The facts of an event about a client, as a text."""
-    hidden = ("time", "event", "client", "previous", "hash")
-    return ", ".join(f"{name} {value}" for name, value in entry.items() if name not in hidden)
-
-
-def _entries(path: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file of JSON lines; damaged lines are left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
+            if entry := _parse_object(line):
                 yield entry
 
 
-def _table(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; empty if there is none, or it is damaged."""
+def _read_table(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is none, or it is damaged."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return _parse_object(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+
+
+def _parse_object(text: str) -> dict[str, Any]:
+    """The object that a text is; empty if it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
     return found if isinstance(found, dict) else {}
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the rounds."""
-    return list(_entries(folder / "metrics.jsonl"))

@@ -1,95 +1,93 @@
-"""The health of runs in Prometheus's text format, printed or served on the loopback address."""
+"""The health of runs as metrics for Prometheus, printed or served on the loopback address."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from math import isfinite
 from pathlib import Path
 from socket import AF_INET, AF_INET6
 from time import time
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder, generate_latest
+from prometheus_client.registry import Collector
+
 from undrift.cli.results.health import Health, health
 
-CONTENT = "text/plain; version=0.0.4; charset=utf-8"
+_PER_RUN: Mapping[str, tuple[str, Callable[[Health], float | None]]] = {
+    "up": ("Whether a process is running the run.", lambda run: run.state in ("running", "stalled")),
+    "healthy": ("Whether the run is running, or has ended.", lambda run: run.code == 0),
+    "rounds_done": ("Rounds done.", lambda run: run.round),
+    "rounds_planned": ("Rounds in all.", lambda run: run.rounds),
+    "last_round_timestamp_seconds": (
+        "When the last round was closed.",
+        lambda run: None if run.age is None else time() - run.age,
+    ),
+    "last_round_seconds": ("Duration of the last round.", lambda run: run.last.get("seconds")),
+    "train_loss": ("Training loss of the last round.", lambda run: run.last.get("train_loss")),
+    "clients": ("Clients in all.", lambda run: run.population),
+    "clients_accepted": ("Uploads of the last round.", lambda run: run.last.get("clients")),
+    "clients_rejected": ("Rejected in the last round.", lambda run: run.last.get("rejected")),
+    "clients_absent": ("Without an upload in the last round.", lambda run: run.missing),
+    "clients_quarantined": ("Clients left out.", lambda run: len(run.quarantine)),
+    "nodes_connected": ("Connected nodes.", lambda run: sum(_connected(run).values()) if run.nodes else None),
+    "disk_free_bytes": ("Free bytes on the disk of the run's folder.", lambda run: run.free),
+    "abandoned_rounds_total": ("Rounds without a server step.", lambda run: run.abandoned),
+    "restarts_total": ("How often the run was resumed.", lambda run: run.restarts),
+}
+"""Metrics with one value per run: name -> what it is, and its value; None leaves the run out."""
 
-Labels = Mapping[str, str]
-Samples = Iterable[tuple[Labels, float | int | None]]
+_LABELLED: Mapping[str, tuple[str, str, Callable[[Health], Mapping[str, float | None]]]] = {
+    "score": ("Value of the judged metric.", "metric", lambda run: {run.judged_by: run.score}),
+    "node_connected": ("Whether a known node is connected.", "node", lambda run: _connected(run)),
+    "rejections_total": ("Rejected uploads by reason.", "reason", lambda run: run.rejected),
+}
+"""Metrics with several values per run: name -> what it is, a label, and the value for each value of the label."""
 
 
-def exposition(found: Sequence[Health]) -> str:
+def _connected(run: Health) -> dict[str, float]:
+    return {node: float(bool(facts.get("connected"))) for node, facts in run.nodes.items()}
+
+
+class RunMetrics(Collector):
     """The metrics of some runs, each with the label `run`.
 
     Args:
-        found: the runs.
+        runs: the health of each.
     """
-    now = time()
-    families: list[tuple[str, str, str, Callable[[Health], Samples]]] = [
-        ("undrift_up", "gauge", "Whether a process is running the run.", lambda h: _one(h.state in _UP)),
-        ("undrift_healthy", "gauge", "Whether the run is running, or has ended.", lambda h: _one(h.code == 0)),
-        ("undrift_rounds_done", "gauge", "Rounds done.", lambda h: _one(h.round)),
-        ("undrift_rounds_planned", "gauge", "Rounds in all.", lambda h: _one(h.rounds)),
-        (
-            "undrift_last_round_timestamp_seconds",
-            "gauge",
-            "When the last round was closed.",
-            lambda h: _one(None if h.age is None else now - h.age),
-        ),
-        ("undrift_last_round_seconds", "gauge", "Duration of the last round.", lambda h: _one(h.last.get("seconds"))),
-        ("undrift_score", "gauge", "Value of the judged metric.", lambda h: [({"metric": h.judged_by}, h.score)]),
-        ("undrift_train_loss", "gauge", "Training loss of the last round.", lambda h: _one(h.last.get("train_loss"))),
-        ("undrift_clients", "gauge", "Clients in all.", lambda h: _one(h.population)),
-        ("undrift_clients_accepted", "gauge", "Uploads of the last round.", lambda h: _one(h.last.get("clients"))),
-        ("undrift_clients_rejected", "gauge", "Rejected in the last round.", lambda h: _one(h.last.get("rejected"))),
-        ("undrift_clients_absent", "gauge", "Without an upload in the last round.", lambda h: _one(h.missing)),
-        ("undrift_clients_quarantined", "gauge", "Clients left out.", lambda h: _one(len(h.quarantine))),
-        ("undrift_nodes_connected", "gauge", "Connected nodes.", lambda h: _one(_connected(h)) if h.nodes else []),
-        ("undrift_node_connected", "gauge", "Whether a known node is connected.", _by_node),
-        (
-            "undrift_rejections_total",
-            "counter",
-            "Rejected uploads by reason.",
-            lambda h: [({"reason": reason}, count) for reason, count in sorted(h.rejected.items())],
-        ),
-        ("undrift_abandoned_rounds_total", "counter", "Rounds without a server step.", lambda h: _one(h.abandoned)),
-        ("undrift_disk_free_bytes", "gauge", "Free bytes on the disk of the run's folder.", lambda h: _one(h.free)),
-        ("undrift_restarts_total", "counter", "How often the run was resumed.", lambda h: _one(h.restarts)),
-    ]
-    lines: list[str] = []
-    for name, kind, help, samples in families:
-        values = [(one, labels, x) for one in found for labels, x in samples(one) if x is not None]
-        if values:
-            lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
-            lines += [f"{name}{_labels({'run': one.run, **labels})} {_number(x)}" for one, labels, x in values]
-    return "\n".join(lines) + "\n" if lines else ""
+
+    def __init__(self, runs: Sequence[Health]) -> None:
+        self.runs = runs
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics that have a value."""
+        for name, (text, value) in _PER_RUN.items():
+            yield from _family(name, text, ("run",), [((run.run,), value(run)) for run in self.runs])
+        for name, (text, label, values) in _LABELLED.items():
+            samples = [((run.run, key), x) for run in self.runs for key, x in sorted(values(run).items())]
+            yield from _family(name, text, ("run", label), samples)
 
 
-_UP = ("running", "stalled")
+def _family(
+    name: str, text: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], float | None]]
+) -> Iterator[Metric]:
+    """A metric of some runs, if any of them has a value."""
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(f"undrift_{name}", text, labels=labels)
+    for values, number in samples:
+        if number is not None:
+            family.add_metric(values, float(number))
+    if family.samples:
+        yield family
 
 
-def _one(value: float | int | bool | None) -> Samples:
-    return [({}, None if value is None else float(value))]
+def exposition(runs: Sequence[Health]) -> str:
+    """The metrics of some runs in Prometheus's text format.
 
-
-def _connected(found: Health) -> int:
-    return sum(bool(node.get("connected")) for node in found.nodes.values())
-
-
-def _by_node(found: Health) -> Samples:
-    return [({"node": node}, float(bool(facts.get("connected")))) for node, facts in found.nodes.items()]
-
-
-def _labels(labels: Labels) -> str:
-    def escaped(text: str) -> str:
-        return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _number(value: float) -> str:
-    if not isfinite(value):
-        return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+    Args:
+        runs: the health of each.
+    """
+    return generate_latest(RunMetrics(runs)).decode()
 
 
 def listen(folders: Sequence[Path], address: str, within: float | None = None) -> ThreadingHTTPServer:
@@ -121,18 +119,18 @@ def listen(folders: Sequence[Path], address: str, within: float | None = None) -
         def do_GET(self) -> None:
             """Answer a request."""
             try:
-                found = [health(folder, within) for folder in folders]
+                runs = [health(folder, within) for folder in folders]
             except (OSError, ValueError) as error:
-                return self._answer(503, f"{error}\n")
+                return self._answer(503, f"{error}\n".encode())
             if self.path == "/metrics":
-                return self._answer(200, exposition(found), CONTENT)
+                encode, content = choose_encoder(self.headers.get("Accept", ""))
+                return self._answer(200, encode(RunMetrics(runs)), content)
             if self.path == "/healthz":
-                lines = [f"{one.run}: {one.state} {one.detail}".rstrip() for one in found]
-                return self._answer(200 if all(one.code == 0 for one in found) else 503, "\n".join(lines) + "\n")
-            return self._answer(404, "there are /metrics and /healthz\n")
+                lines = [f"{run.run}: {run.state} {run.detail}".rstrip() + "\n" for run in runs]
+                return self._answer(200 if all(run.code == 0 for run in runs) else 503, "".join(lines).encode())
+            return self._answer(404, b"there are /metrics and /healthz\n")
 
-        def _answer(self, code: int, text: str, content: str = "text/plain; charset=utf-8") -> None:
-            body = text.encode()
+        def _answer(self, code: int, body: bytes, content: str = "text/plain; charset=utf-8") -> None:
             self.send_response(code)
             self.send_header("Content-Type", content)
             self.send_header("Content-Length", str(len(body)))
@@ -140,7 +138,7 @@ def listen(folders: Sequence[Path], address: str, within: float | None = None) -
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: it is asked every few seconds."""
+            """Log nothing: there is a request every few seconds."""
 
     class Server(ThreadingHTTPServer):
         """Of the address's family."""

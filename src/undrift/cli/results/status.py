@@ -1,12 +1,13 @@
 """How runs are doing: `undrift status`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, printable, reported
 
 if TYPE_CHECKING:
     from undrift.cli.results.health import Health
@@ -35,10 +36,11 @@ def show_status(
     Example: undrift status runs/first --within 900
     """
     from undrift.cli.results.health import health
-    from undrift.cli.results.prometheus import exposition, listen
 
     with reported("status"):
         if serve is not None:
+            from undrift.cli.results.prometheus import listen
+
             with listen(folders, serve, within) as server:
                 typer.echo(f"serving http://{serve.rpartition(':')[0]}:{server.server_port}/metrics and /healthz")
                 try:
@@ -47,14 +49,16 @@ def show_status(
                     raise typer.Exit(130) from None
         found = [health(folder, within) for folder in folders]
     if prometheus:
+        from undrift.cli.results.prometheus import exposition
+
         typer.echo(exposition(found), nl=False)
         return
     if as_json:
-        facts = [one.facts() for one in found]
+        facts = [asdict(run) for run in found]
         typer.echo(json.dumps(facts[0] if len(facts) == 1 else facts, indent=1))
     else:
-        typer.echo("\n\n".join(describe(one) for one in found))
-    raise typer.Exit(max(one.code for one in found))
+        typer.echo("\n\n".join(describe(run) for run in found))
+    raise typer.Exit(max(run.code for run in found))
 
 
 def describe(found: "Health") -> str:
@@ -80,17 +84,12 @@ def describe(found: "Health") -> str:
     lines += [f"missing in the last round: client {client}, {why}" for client, why in found.absent[:20]]
     lines += [f"and {found.missing - 20} more"] * (found.missing > 20)
     lines += [f"rejected so far: {count} for {reason}" for reason, count in sorted(found.rejected.items())]
-    lines += [f"in quarantine: client {client}, {said}" for client, said in sorted(found.quarantine.items())]
+    lines += [f"in quarantine: client {client}, {text}" for client, text in sorted(found.quarantine.items())]
     if found.abandoned:
         lines.append(f"{found.abandoned} rounds without a server step")
     if found.restarts:
         lines.append(f"resumed {found.restarts} times")
-    return "\n".join(map(_printable, lines))
-
-
-def _printable(text: str) -> str:
-    """A text of nodes and clients as one line without control characters."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return "\n".join(map(printable, lines))
 
 
 def _span(seconds: float) -> str:
