@@ -28,7 +28,7 @@ def read_image(_: Path) -> object:
 
 
 def corrupt(_: Path) -> object:
-    from undrift.data.distortion.digital import jpeg
+    from undrift.data.distortion.kinds import jpeg
 
     return jpeg(np.zeros((1, 1, 8, 8), np.float32), [], 50)
 

@@ -68,7 +68,7 @@ def test_images_are_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         made.append(str(arguments[1]))
         return corrupt(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("undrift.data.tasks.data_task.corrupt", counted)
+    monkeypatch.setattr("undrift.data.tasks.corruption.corrupt", counted)
     first = shifted()
     first.make()
     first.make()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support.corruption import COLOUR, GREY, KEYS
-from undrift.data.distortion.tools import blur, disk, equalised, plasma, read, smear, zoom
+from undrift.data.distortion.tools import blur, disk, equalise, plasma, sample, smear, zoom
 from undrift.data.partitions.draw import partition
 from undrift.data.tasks.corruption import (
     KINDS,
@@ -120,10 +120,10 @@ def test_the_tools_of_the_corruptions() -> None:
     assert np.allclose(zoom(ramp, 1.0), ramp)
     assert np.allclose(zoom(ramp, 2.0), 15.5 + (ramp - 15.5) / 2, atol=1e-5)  # a line stays one
     grid = np.stack(np.meshgrid(np.arange(32), np.arange(32), indexing="ij")).astype(np.float32)
-    assert np.array_equal(read(ramp, np.stack([grid, grid])), ramp)
-    moved = read(ramp, np.stack([grid, grid + np.float32(0.25)]))
+    assert np.array_equal(sample(ramp, np.stack([grid, grid])), ramp)
+    moved = sample(ramp, np.stack([grid, grid + np.float32(0.25)]))
     assert np.allclose(moved[1, 0, :, :31], ramp[1, 0, :, :31] + 0.25) and np.array_equal(moved[0], ramp[0])
-    mirrored = read(ramp, np.stack([grid - 3, grid - np.float32(3)]))
+    mirrored = sample(ramp, np.stack([grid - 3, grid - np.float32(3)]))
     assert mirrored[1, 0, 0, :4].tolist() == [2, 1, 0, 0]
     assert np.allclose(blur(ramp, 1.0, 3)[:, :, :, 3:-3], ramp[:, :, :, 3:-3], atol=1e-4)
     clouds = plasma(np.random.default_rng(0).uniform(-1, 1, (5, 32, 32)).astype(np.float32), 2.5)
@@ -135,8 +135,8 @@ def test_the_tools_of_the_corruptions() -> None:
     assert disk(point, 1)[0, 0, 3:6, 3:6].tolist() == [[0, 9, 0], [9, 9, 9], [0, 9, 0]]
     assert disk(point, 1.5)[0, 0, 3:6, 3:6].tolist() == [[5, 5, 5]] * 3 and blur(point, 0.05) is point
     assert np.count_nonzero(smear(point, np.array([90.0]), 2, 2)[0, 0, :, 4]) == 5  # one half, along the columns
-    assert equalised(np.array([[7, 7], [8, 9]], np.uint8)).tolist() == [[0, 0], [128, 255]]
-    assert equalised(np.full((2, 2), 7, np.uint8)).tolist() == [[7, 7], [7, 7]]
+    assert equalise(np.array([[7, 7], [8, 9]], np.uint8)).tolist() == [[0, 0], [128, 255]]
+    assert equalise(np.full((2, 2), 7, np.uint8)).tolist() == [[7, 7], [7, 7]]
 
 
 def test_clients_have_two_or_three_kinds() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from support.corruption import COLOUR, KEYS, textures
-from undrift.data.distortion.digital import elastic
-from undrift.data.distortion.names import check_images, kind_name, kinds_text, parse_kinds
+from undrift.data.distortion.kinds import check_images, elastic, kind_name, kinds_text, parse_kinds
 from undrift.data.partitions.draw import parse
 from undrift.data.partitions.schemes import Corrupt
 from undrift.data.tasks.corruption import KINDS, STANDARD, corrupt, sample_keys

@@ -13,8 +13,8 @@ from undrift.data.partitions.draw import Partition, from_flower, partition
 from undrift.data.partitions.skew import DataSkew, measure_skew
 from undrift.data.tasks.augment import Augment
 from undrift.data.tasks.batching import by_column
-from undrift.data.tasks.corruption import assign, corrupt, corrupted
-from undrift.data.tasks.data_task import CorruptTests, DataTask
+from undrift.data.tasks.corruption import CorruptTests, assign, corrupt, corrupted
+from undrift.data.tasks.data_task import DataTask
 from undrift.data.tasks.evaluate import Evaluation
 from undrift.data.tasks.loader_task import LoaderTask, lightning_loss
 

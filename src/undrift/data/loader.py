@@ -149,11 +149,7 @@ def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Data
 def _stored(source: DataSource, place: Location, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
     """The arrays from the cache, or decoded and stored there."""
     entry = cache.entry(source.name, place.named(), VERSION, source, stride)
-    held = cache.read(entry) if keep else None
-    if held is None:
-        arrays, note = _FORMS[source.form](source, place, stride)
-        held = (keep and cache.write(entry, arrays, note) and cache.read(entry)) or (arrays, note)
-    return held
+    return cache.read_or_make(entry, lambda: _FORMS[source.form](source, place, stride), keep)
 
 
 def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,21 @@ def read(folder: Path) -> tuple[Arrays, str] | None:
         return arrays, str(about["note"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_or_make(folder: Path, make: Callable[[], tuple[Arrays, str]], keep: bool = True) -> tuple[Arrays, str]:
+    """The arrays of an entry and its note, from the cache, or made and stored there.
+
+    Args:
+        folder: the entry.
+        make: returns both.
+        keep: whether the cache is used; otherwise they are made and not stored.
+    """
+    held = read(folder) if keep else None
+    if held is None:
+        made = make()
+        held = (keep and write(folder, *made) and read(folder)) or made
+    return held
 
 
 def write(folder: Path, arrays: Arrays, note: str) -> bool:

@@ -76,7 +76,7 @@ def zoom(x: Pixels, factor: float) -> Pixels:
     return np.stack(planes).reshape(x.shape)
 
 
-def read(x: Pixels, at: Pixels) -> Pixels:
+def sample(x: Pixels, at: Pixels) -> Pixels:
     """Each image sampled at its own coordinates by linear interpolation; edges are mirrored."""
     out = np.empty_like(x)
     for image, places, result in zip(x, at, out, strict=True):
@@ -100,7 +100,7 @@ def plasma(noise: Pixels, decay: float) -> Pixels:
     return cloud
 
 
-def equalised(levels: Images) -> Images:
+def equalise(levels: Images) -> Images:
     """An image whose bytes are spread over 0 to 255 so that each is about as frequent as any other."""
     counts = np.bincount(levels.ravel(), minlength=256)
     first = int(np.flatnonzero(counts)[0])

@@ -271,13 +271,14 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     found = find_files(name)
     path = found.root.resolve()
     entry = cache.entry(f"own-{path.stem}", found.named(), VERSION, str(path), reading)
-    held = cache.read(entry) if keep else None
-    if held is None:
+
+    def read() -> tuple[cache.Arrays, str]:
         arrays, made = make(found.read(), reading, name)
-        note = json.dumps({"made": asdict(made), "sha256": found.sha256()})
-        held = (keep and cache.write(entry, arrays, note) and cache.read(entry)) or (arrays, note)
-    about = json.loads(held[1])
-    return dataset(name, path.name, held[0], Made(**about["made"]), reading.owner, about["sha256"])
+        return arrays, json.dumps({"made": asdict(made), "sha256": found.sha256()})
+
+    arrays, note = cache.read_or_make(entry, read, keep)
+    about = json.loads(note)
+    return dataset(name, path.name, arrays, Made(**about["made"]), reading.owner, about["sha256"])
 
 
 def _reading(name: str, arguments: Mapping[str, Any]) -> Reading:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from undrift.data.distortion.names import kinds_text, parse_kinds
+from undrift.data.distortion.kinds import kinds_text, parse_kinds
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]

@@ -1,11 +1,9 @@
 """The task on a data set: batches for training, the official test set, and each client's own test set."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -18,144 +16,22 @@ from undrift.core.records.place import Place
 from undrift.core.tasks.evaluation import Judged, Metric, evaluate, named_metrics
 from undrift.core.tasks.model_factory import check_make, initial_model
 from undrift.core.tasks.task import why_not_per_example
-from undrift.data.arrays import cache
 from undrift.data.arrays.dataset import Dataset, Split
-from undrift.data.distortion.kinds import STANDARD
-from undrift.data.distortion.names import check_images
-from undrift.data.distortion.tools import Images
-from undrift.data.own.split import held_count, parted, shared_test
 from undrift.data.tasks.augment import Augment
-from undrift.data.tasks.corruption import corrupt, own_kinds, sample_keys
-from undrift.data.tasks.evaluate import BATCH, Evaluation, answers, apportion, groups, numbers, owner_tests
+from undrift.data.tasks.corruption import CorruptTests
+from undrift.data.tasks.evaluate import (
+    BATCH,
+    Evaluation,
+    answers,
+    apportion,
+    groups,
+    held_count,
+    numbers,
+    owner_tests,
+    shared_test,
+    split_own,
+)
 from undrift.data.tasks.losses import LOSSES, Criterion, each_loss, usual
-
-
-class ByIndex(ABC):
-    """What `PerExample` needs from a task on a data set."""
-
-    dataset: Dataset
-    augment: str
-
-    @property
-    @abstractmethod
-    def _criterion(self) -> Criterion:
-        """The loss."""
-
-    @abstractmethod
-    def training(self, client: int) -> Tensor:
-        """The indices of a client's training examples."""
-
-    @abstractmethod
-    def prepare(self, inputs: Tensor) -> Tensor:
-        """Stored inputs as a model takes them."""
-
-    @property
-    def one_by_one(self) -> str:
-        """Why clients can only be trained one after the other: augmentation, a criterion or batches of one's own."""
-        if Augment.parse(self.augment):
-            return f"its batches are augmented ({self.augment})"
-        if each_loss(self._criterion) is None:
-            return "its criterion has no known loss per example"
-        return why_not_per_example(self, next(x for x in type(self).__mro__ if ByIndex in x.__bases__))
-
-    def order(self, client: int, generator: Generator) -> Tensor:
-        """The indices of a client's training examples, shuffled."""
-        own = self.training(client)
-        return own[torch.randperm(len(own), generator=generator)].to(self.dataset.train.targets.device)
-
-    def gather(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """The prepared inputs and the targets with these indices."""
-        return self.prepare(self.dataset.train.inputs[chosen]), self.dataset.train.targets[chosen]
-
-    def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """The criterion on every example."""
-        each = each_loss(self._criterion)
-        if each is None:
-            raise TypeError(f"DataTask: {self.one_by_one}; set together to 1")
-        return each(model(batch[0]), batch[1])
-
-
-VERSION = 1
-"""Part of every cache key: increase it when a corruption changes."""
-
-FIXED = 0
-"""The seed of the test images: as in CIFAR-C, they are the same in all runs."""
-
-
-@dataclass(frozen=True, eq=False)
-class CorruptTests:
-    """The official test set under each type of corruption.
-
-    A test image is a function of its index, the type, the severity and `FIXED`. The images of a type are made when they
-    are first needed and stored in the cache folder; from then on they are memory-mapped. They are not pickled: a worker
-    makes or reads its own if it needs any.
-
-    Args:
-        clean: the official test set.
-        kinds: the types.
-        severity: 1 to 5, as in CIFAR-C.
-        seed: that of the clients' types; test images do not depend on it.
-    """
-
-    clean: Split
-    kinds: tuple[str, ...] = STANDARD
-    severity: int = 3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_images(self.kinds, tuple(self.clean.inputs.shape[1:]))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The settings alone."""
-        return {name: getattr(self, name) for name in ("clean", "kinds", "severity", "seed")}
-
-    def under(self, kind: str) -> Split:
-        """The whole test set under one type."""
-        if kind not in self.kinds:
-            raise ValueError(f"CorruptTests: {kind!r} is none of the types tested: {', '.join(self.kinds)}")
-        if kind not in self._made:
-            self._made[kind] = Split(torch.from_numpy(self._stored(kind)), self.clean.targets, self.clean.owners)
-        return self._made[kind]
-
-    def make(self) -> None:
-        """Make or read the images of all types."""
-        for kind in self.kinds:
-            self.under(kind)
-
-    def places(self, client: int, chosen: Tensor) -> Tensor:
-        """Where a client's own test examples are if the types' test sets follow one another, each under its type."""
-        own = own_kinds(client, chosen.numpy(), self.seed, self.kinds)
-        number = {kind: i for i, kind in enumerate(self.kinds)}
-        return torch.tensor([number[kind] for kind in own.tolist()], dtype=torch.int64) * len(self.clean) + chosen
-
-    def take(self, places: Tensor) -> Split:
-        """The examples at these places; see `places`."""
-        kind, chosen = places // len(self.clean), places % len(self.clean)
-        inputs = torch.empty((len(places), *self.clean.inputs.shape[1:]), dtype=self.clean.inputs.dtype)
-        for number in sorted(set(kind.tolist())):
-            inputs[kind == number] = self.under(self.kinds[number]).inputs[chosen[kind == number]]
-        return Split(inputs, self.clean.targets[chosen])
-
-    @cached_property
-    def _made(self) -> dict[str, Split]:
-        return {}
-
-    @cached_property
-    def _digest(self) -> str:
-        """The hash of the clean images."""
-        return sha256(np.ascontiguousarray(self.clean.inputs.numpy()).tobytes()).hexdigest()
-
-    def _stored(self, kind: str) -> Images:
-        """The images of a type, from the cache or made and stored there."""
-        shape = tuple(self.clean.inputs.shape)
-        entry = cache.entry(f"corrupt-{kind}-{self.severity}", (), VERSION, FIXED, shape, self._digest)
-        held = cache.read(entry)
-        if held is None:
-            keys = sample_keys(FIXED, np.arange(len(self.clean)), f"test {kind}")
-            images = {"images": corrupt(self.clean.inputs.numpy(), kind, keys, self.severity)}
-            held = (cache.write(entry, images, "") and cache.read(entry)) or (images, "")
-        return held[0]["images"]
-
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 
@@ -164,7 +40,7 @@ OWN = 100
 
 
 @dataclass(frozen=True, eq=False)
-class DataTask(ByIndex):
+class DataTask:
     """A model, a data set and which training examples each client has.
 
     A client's own test set is the first of these that applies: the examples held out; those of `local_tests`; the test
@@ -252,13 +128,37 @@ class DataTask(ByIndex):
             inputs = augment(self.dataset.train.inputs[chosen], draws, self.dataset.mean)
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
 
+    @property
+    def one_by_one(self) -> str:
+        """Why clients can only be trained one after the other: augmentation, a criterion or batches of one's own."""
+        if Augment.parse(self.augment):
+            return f"its batches are augmented ({self.augment})"
+        if each_loss(self._criterion) is None:
+            return "its criterion has no known loss per example"
+        return why_not_per_example(self, DataTask)
+
+    def order(self, client: int, generator: Generator) -> Tensor:
+        """The indices of a client's training examples, shuffled."""
+        own = self.training(client)
+        return own[torch.randperm(len(own), generator=generator)].to(self.dataset.train.targets.device)
+
+    def gather(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The prepared inputs and the targets with these indices."""
+        return self.prepare(self.dataset.train.inputs[chosen]), self.dataset.train.targets[chosen]
+
+    def losses(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """The criterion on every example."""
+        each = each_loss(self._criterion)
+        if each is None:
+            raise TypeError(f"DataTask: {self.one_by_one}; set together to 1")
+        return each(model(batch[0]), batch[1])
+
     def proxy(self) -> list[tuple[Tensor, Tensor]]:
         """The server's proxy data, in batches."""
         if self.reserved is None or len(self.reserved) == 0:
             raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or set proxy in a run")
-        train = self.dataset.train
-        chosen = numbers(self.reserved, len(train), "reserved")
-        return [(self.prepare(train.inputs[part]), train.targets[part]) for part in torch.split(chosen, BATCH)]
+        chosen = numbers(self.reserved, len(self.dataset.train), "reserved")
+        return [self.gather(part) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
         """Stored inputs as a model takes them: normalised images in channels-last memory, tokens as int64, or rows.
@@ -425,4 +325,4 @@ class DataTask(ByIndex):
         own = numbers(self.clients[client], len(self.dataset.train), f"client {client}")
         if self._shared is not None:
             return own[~self._shared[own]], own[self._shared[own]]
-        return parted(own, self.holdout, derive(self.seed, client, "holdout"))
+        return split_own(own, self.holdout, derive(self.seed, client, "holdout"))

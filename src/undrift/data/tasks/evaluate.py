@@ -1,4 +1,4 @@
-"""Evaluation of a model: one pass over examples, with a result for each."""
+"""Evaluation of a model in one pass over examples, with a result for each; and the examples that clients test on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from undrift.core.model.random import derive
 from undrift.core.model.samples import weighted_sum
 from undrift.core.records.place import placed_with
 from undrift.core.tasks.evaluation import evaluating
@@ -116,3 +117,61 @@ def owner_tests(dataset: Dataset, clients: Sequence[Tensor]) -> list[Tensor] | N
     grouped = groups(test, int(torch.cat([train, test]).max()) + 1)
     own = [grouped[int(owner)] if len(owner) else test[:0] for owner in owners]
     return own if any(map(len, own)) else None
+
+
+def shared_test(clients: Sequence[Tensor], share: float, size: int, seed: int) -> Tensor | None:
+    """Which examples are held out from training by every client that has them; None if no two clients share any.
+
+    At least one example of each client stays for training.
+
+    Args:
+        clients: the indices of each client's examples.
+        share: how much of all their examples to hold out.
+        size: how many examples the data have.
+        seed: fixes which.
+
+    Example:
+        >>> held = shared_test([torch.arange(6), torch.arange(4, 10)], 0.5, 10, seed=0)
+        >>> len(held), int(held.sum())
+        (10, 5)
+    """
+    joined = torch.cat([*clients, torch.empty(0, dtype=torch.int64)])
+    every = torch.unique(joined)
+    if len(every) == len(joined):
+        return None
+    order = torch.randperm(len(every), generator=Generator().manual_seed(derive(seed, "shared holdout")))
+    held = torch.zeros(size, dtype=torch.bool)
+    held[every[order[: int(share * len(every) + 0.5)]]] = True
+    for own in clients:
+        if len(own) and held[own].all():
+            held[own[0]] = False
+    return held
+
+
+def held_count(count: int, share: float) -> int:
+    """How many of a client's examples are held out; at least one stays for training.
+
+    Args:
+        count: how many it has.
+        share: how much of them to hold out.
+
+    Example:
+        >>> held_count(20, 0.3), held_count(1, 0.9), held_count(0, 0.3)
+        (6, 0, 0)
+    """
+    return max(0, min(count - 1, int(share * count + 0.5)))
+
+
+def split_own(own: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """A client's examples for training and those held out, each in the given order.
+
+    Args:
+        own: the indices of its examples.
+        share: how much of them to hold out.
+        seed: fixes which.
+    """
+    held = held_count(len(own), share)
+    if not held:
+        return own, own[:0]
+    order = torch.randperm(len(own), generator=Generator().manual_seed(seed))
+    return own[order[held:].sort().values], own[order[:held].sort().values]
