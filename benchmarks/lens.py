@@ -107,7 +107,7 @@ def look(clients: int, name: str) -> dict[str, Any]:
     task = DataTask(data, dealt.clients, maker("resnet18", data))
     run.Live, Weighed.bare = Weighed, name == "gradients"  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
-        start(config, Path(folder) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local.local()))
+        start(config, Path(folder) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local))
     first, *others = Weighed.weights
     return {**first, **({"second": others[0]["models"]} if others else {})}
 

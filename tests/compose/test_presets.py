@@ -35,7 +35,7 @@ def test_every_value_fits_its_method_and_has_a_source(name: str, method: str) ->
     if method in ALGORITHMS:
         assert make(method, preset=name) == make(method, **own.arguments)
         config = Config.build({"method": method, "preset": name, "proxy": 200})
-        assert config.local.local() == replace(PRESETS[name], **own.local)
+        assert config.local == replace(PRESETS[name], **own.local)
         assert config.algorithm() == make(method, preset=name)
 
 
@@ -92,12 +92,12 @@ def test_local_settings_of_a_composition_are_those_of_its_terms() -> None:
 def test_a_run_records_the_values_and_not_the_name() -> None:
     config = Config.build({"method": "fedgloss", "preset": "fedfft", "arguments": {"rho": 0.3}, "local": {"lr": 0.05}})
     assert config.arguments == {"rho": 0.3, "local_rho": 0.1, "warmup": 0}
-    assert config.local.local() == Local.preset("fedfft", lr=0.05) and "preset" not in config.toml()
+    assert config.local == Local.preset("fedfft", lr=0.05) and "preset" not in config.toml()
     written = {"method": "fedgloss", "arguments": config.arguments, "local": asdict(Local.preset("fedfft", lr=0.05))}
     assert Config.build(written).identity() == config.identity()
     assert Config.build({"preset": "papers"}) == Config.build({"local": {"preset": "papers"}})
     own = Config.build({"method": "feddyn", "preset": "fedfft", "local": {"preset": "fedfsa"}})
-    assert own.local.local() == Local.preset("fedfsa"), "a preset of local overrides all local settings"
+    assert own.local == Local.preset("fedfsa"), "a preset of local overrides all local settings"
 
 
 @pytest.mark.parametrize(

@@ -151,12 +151,12 @@ def test_sam_with_a_private_head_is_filtered_on_the_body_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"lr": 0.0}, "Local: lr must be positive"),
-        ({"lr": float("nan")}, "Local: lr must be positive"),
+        ({"lr": 0.0}, "Local: lr: input should be greater than 0"),
+        ({"lr": float("nan")}, "Local: lr: input should be"),
         ({"epochs": 0}, "Local: epochs"),
         ({"clip": -1.0}, "Local: clip"),
-        ({"weight_decay": -1.0}, "Local: weight_decay must be 0 or more"),
-        ({"buffers": "drop"}, 'Local: buffers must be "average" or "keep"'),
+        ({"weight_decay": -1.0}, "Local: weight_decay: input should be greater than or equal to 0"),
+        ({"buffers": "drop"}, "Local: buffers: input should be 'average' or 'keep', got 'drop'"),
     ],
 )
 def test_bad_settings_are_refused(arguments, message: str) -> None:

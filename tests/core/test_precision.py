@@ -168,7 +168,7 @@ def test_the_offset_of_sam_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_precision_is_checked_and_is_deterministic() -> None:
-    with pytest.raises(ValueError, match='Local: precision must be "fp32", "bf16" or "fp16", got \'fp8\''):
+    with pytest.raises(ValueError, match="Local: precision: input should be 'fp32', 'bf16' or 'fp16', got 'fp8'"):
         Local(precision="fp8")
     hashes = {fingerprint(Simulation("fedavg", Texts(), replace(LOCAL, precision="fp16")).run(1)) for _ in range(2)}
     assert len(hashes) == 1

@@ -76,7 +76,7 @@ def test_a_law_is_drawn_anew_for_every_client_and_round_or_once() -> None:
         ({"steps": "uniform:0.5-2"}, "steps must be whole numbers"),
         ({"deadline": 1.0}, "give both or neither, got deadline=1.0 and speed=None"),
         ({"speed": 1.0}, "give both or neither"),
-        ({"deadline": 0.0, "speed": 1.0}, "deadline must be positive and finite, got 0.0"),
+        ({"deadline": 0.0, "speed": 1.0}, "deadline: input should be greater than 0, got 0.0"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict, message: str) -> None:

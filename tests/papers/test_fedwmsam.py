@@ -1,5 +1,7 @@
 """The experiments of FedWMSAM: every number of the poster, its published figures, both scales."""
 
+from dataclasses import replace
+
 import pytest
 
 from undrift.core.local.presets import preset
@@ -32,7 +34,7 @@ def test_both_scales(key: str) -> None:
 def test_settings_are_those_of_the_preset() -> None:
     values = preset("fedwmsam")
     for trial in comparison(PAPER, PAPER.items["table1"]).trials():
-        assert trial.config.local.model_dump() | dict(values.local) == trial.config.local.model_dump()
+        assert replace(trial.config.local, **values.local) == trial.config.local
         assert trial.config.arguments | dict(values.of(trial.label).arguments) == trial.config.arguments
 
 

@@ -51,7 +51,7 @@ def test_every_form_survives_its_file(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(config.toml())
     again = Config.read(tmp_path / "run.toml")
     assert again == config and again.identity() == config.identity()
-    assert again.local.local().speed == (1, 2, 0.5) and again.sampling == (1.0, 2.0, 3.0)
+    assert again.local.speed == (1, 2, 0.5) and again.sampling == (1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ ODD: list[Any] = [
 NUMBERS = [x for x in ODD if isinstance(x, float | int) and not isinstance(x, bool)]
 TABLES = ("local", "engine", "output")
 PATHS = [(key,) for key in Config.model_fields if key not in TABLES] + [
-    (table, key) for table in TABLES for key in Config.model_fields[table].annotation.model_fields
+    (table, key) for table in TABLES for key in Config().model_dump()[table]
 ]
 
 

@@ -138,7 +138,7 @@ def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
     assert "accuracy" in done.output and "sha256" in done.output
     assert Config.read(out / "config.toml").arguments == {"rho": 0.02}
     changed = {"decay": 1.0, "batch_size": 10, "epochs": 1, "precision": "bf16"}
-    assert Config.read(out / "config.toml").local.local() == Local.preset("papers", **changed)
+    assert Config.read(out / "config.toml").local == Local.preset("papers", **changed)
     again = run_cli("resume", str(out), "--rounds", "3")
     assert again.exit_code == 0 and "3 rounds" in again.output
     refused = run_cli("run", "fedsam", *flags, "--out", str(out))

@@ -174,12 +174,12 @@ def deploy(
     config = named_config(task, given | dict(settings or {}))
     _check_settings(config, size)
     if config.quarantine is not None:
-        options.setdefault("quarantine", config.quarantine.rule())
+        options.setdefault("quarantine", config.quarantine)
     strategy = partial(
         UndriftStrategy,
         config.algorithm(),
         task.model(),
-        config.local.local(),
+        config.local,
         population=task.population,
         cohort=size,
         seed=config.seed,

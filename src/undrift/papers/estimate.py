@@ -68,7 +68,7 @@ def gradients(config: Config) -> float:
     """
     clients, examples = _population(config)
     examples *= (1 - config.holdout) / clients
-    steps = config.local.local().step_count(ceil(examples), 0, 0, config.seed)
+    steps = config.local.step_count(ceil(examples), 0, 0, config.seed)
     per_step = cost(config.algorithm()).gradients_per_step
     cohort = config.probability * clients if config.probability else cohort_size(config.cohort, clients)
     return float(config.rounds * cohort * steps * per_step)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from os.path import relpath
 from pathlib import Path
@@ -199,4 +199,4 @@ def from_here(folder: Path) -> str:
 def shared_settings(config: Config) -> dict[str, Any]:
     """What runs of one setting have in common, as a flat dict."""
     values = config.model_dump(exclude={"method", "arguments", "seed", "rounds", "target", "engine", "output", "local"})
-    return values | {f"local.{name}": value for name, value in config.local}
+    return values | {f"local.{name}": value for name, value in asdict(config.local).items()}

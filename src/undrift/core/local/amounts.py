@@ -44,13 +44,14 @@ class _Law:
         return self.low + (self.high - self.low) * (bits >> 10) / 2**53
 
 
-def checked(name: str, value: Any, *, whole: bool = False) -> Any:
+def checked(name: str, value: Any, *, whole: bool = False, most: float = inf) -> Any:
     """An amount that can be used, or a `ValueError`: lists become tuples, whole numbers integers.
 
     Args:
         name: what to call it in errors.
         value: the amount as given.
         whole: whether only whole numbers are allowed.
+        most: the largest number allowed.
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str):
@@ -63,11 +64,11 @@ def checked(name: str, value: Any, *, whole: bool = False) -> Any:
             raise ValueError(f"{name}: {value!r} must go from a smaller to a larger number: uniform:1-5")
         return value.replace(" ", "")
     if isinstance(value, list | tuple):
-        numbers = tuple(_number(f"{name}[{i}]", x, whole) for i, x in enumerate(value))
+        numbers = tuple(_number(f"{name}[{i}]", x, whole, most=most) for i, x in enumerate(value))
         if not any(numbers):
             raise ValueError(f"{name} must have one number per client, not all of them 0, got {list(numbers)}")
         return numbers
-    return value if callable(value) else _number(name, value, whole, positive=True)
+    return value if callable(value) else _number(name, value, whole, positive=True, most=most)
 
 
 def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whole: bool = False) -> int | float:
@@ -137,19 +138,24 @@ def _function(name: str, text: str) -> Callable[[int, int], float]:
     reference = Reference.parse(text)
     if reference is None:
         raise ValueError(f"{name}: {text!r} is neither a distribution nor a reference; {FORMS}")
-    found = reference.resolve()
+    try:
+        found = reference.resolve()
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if not callable(found):
         raise ValueError(f"{name}: {text} must be a function of a client and a round, got {type(found).__name__}")
     return found  # type: ignore[no-any-return]  # whatever it returns is checked
 
 
-def _number(name: str, x: Any, whole: bool, *, positive: bool = False) -> int | float:
+def _number(name: str, x: Any, whole: bool, *, positive: bool = False, most: float = inf) -> int | float:
     """A finite number of 0 or more, an integer if it is whole."""
     x = x.item() if hasattr(x, "item") else x
     if isinstance(x, bool) or not isinstance(x, int | float):
         raise ValueError(f"{name}: {FORMS}, got {x!r}")
     if not 0 <= x < inf or (positive and x == 0):
         raise ValueError(f"{name} must be {'positive' if positive else '0 or more'} and finite, got {x}")
+    if x > most:
+        raise ValueError(f"{name} must be at most {most:g}, got {x:g}")
     if x == int(x):
         return int(x)
     if whole:

@@ -4,21 +4,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import inf
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SkipValidation
 
 from undrift.core.local.amounts import Amount, amount, check_population, checked
 from undrift.core.local.presets import PAPERS, preset
 from undrift.core.local.schedule import Schedule
-from undrift.core.model.precision import Precision, check_precision
+from undrift.core.model.precision import Precision
 from undrift.util.naming.kinds import kinds_checked
 
-AMOUNTS = ("epochs", "steps", "speed")
-"""The settings that may differ between clients and rounds."""
+AMOUNTS = {"epochs": 10_000, "steps": 1_000_000, "speed": 1e9}
+"""The settings that may differ between clients and rounds, and the largest number of each."""
+
+Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
+WorkAmount = Annotated[Amount, SkipValidation]  # checked when a `Local` is made, not by pydantic
 
 
 @dataclass(frozen=True)
 class Local:
-    """How every client trains, whatever the algorithm.
+    """How every client trains, whatever the algorithm: the table `local` of run files has these fields and rules.
 
     Args:
         lr: learning rate of round 0.
@@ -44,47 +49,38 @@ class Local:
             Results differ by rounding.
     """
 
-    lr: float = 0.1
-    decay: float = 1.0
-    weight_decay: float = 0.0
-    clip: float | None = None
-    epochs: Amount = 1
-    batch_size: int = 50
+    lr: Positive = 0.1
+    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
+    weight_decay: Annotated[float, Field(ge=0, le=10, strict=True)] = 0.0
+    clip: Positive | None = None
+    epochs: WorkAmount = 1
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 50
     buffers: Literal["average", "keep"] = "average"
     schedule: str | None = None
     step_schedule: str | None = None
-    steps: Amount | None = None
+    steps: WorkAmount | None = None
     drop_last: bool = False
-    deadline: float | None = None
-    speed: Amount | None = None
+    deadline: Positive | None = None
+    speed: WorkAmount | None = None
     precision: Precision = "fp32"
-    together: int = 1
+    together: Annotated[int, Field(ge=1, le=4096, strict=True)] = 1
 
     @kinds_checked
     def __post_init__(self) -> None:
-        positive = {"lr": self.lr, "decay": self.decay, "batch_size": self.batch_size}
-        positive |= {name: x for name in ("clip", "deadline") if (x := getattr(self, name)) is not None}
-        for name, value in positive.items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"Local: {name} must be positive and finite, got {value}")
-        if not 0 <= self.weight_decay < float("inf"):
-            raise ValueError(f"Local: weight_decay must be 0 or more, got {self.weight_decay}")
-        if self.buffers not in ("average", "keep"):
-            raise ValueError(f'Local: buffers must be "average" or "keep", got {self.buffers!r}')
-        check_precision("Local", self.precision)
-        if not isinstance(self.together, int) or self.together < 1:
-            raise ValueError(f"Local: together must be a whole number of 1 or more, got {self.together!r}")
-        for name in AMOUNTS:
+        for name, most in AMOUNTS.items():
             if (value := getattr(self, name)) is not None or name == "epochs":
-                object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps"))
+                object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps", most=most))
         if (self.deadline is None) != (self.speed is None):
             raise ValueError(
                 "Local: a deadline in simulated seconds needs every client's speed in steps per second, and a speed a "
                 f"deadline: give both or neither, got deadline={self.deadline} and speed={self.speed}"
             )
-        for text in (self.schedule, self.step_schedule):
-            if text is not None:
-                Schedule.parse(text)
+        for name in ("schedule", "step_schedule"):
+            if (text := getattr(self, name)) is not None:
+                try:
+                    object.__setattr__(self, name, str(Schedule.parse(text)))
+                except ValueError as error:
+                    raise ValueError(f"Local: {name}: {str(error).removeprefix('schedule: ')}") from None
         if self.schedule is not None and self.decay != 1:
             raise ValueError(f"Local: give decay or schedule, not both: set decay to 1, got {self.decay}")
         if self.schedule is not None and Schedule.parse(self.schedule).open:
@@ -110,24 +106,15 @@ class Local:
         return replace(cls(**preset(name).local), **settings)
 
     def rate(self, round: int) -> float:
-        """The learning rate of a round, before the factors of `step_schedule`; raises if it is 0.
+        """The learning rate of a round, before the factors of `step_schedule`; raises if it is 0 or infinite.
 
         Many methods divide a client's displacement by the rate: control variates, momenta, normalised steps.
         """
-        try:
-            decayed = self.decay**round if self.schedule is None else Schedule.parse(self.schedule).factor(round)
-        except OverflowError:
-            decayed = inf
-        rate = self.lr * decayed
-        if rate == inf:
+        rate = self.lr * (self.decay**round if self.schedule is None else Schedule.parse(self.schedule).factor(round))
+        if not 0 < rate < inf:
             raise ValueError(
-                f"Local: the learning rate of round {round + 1} is beyond a float's range with decay={self.decay}; set "
-                "decay to 1 or less"
-            )
-        if rate == 0:
-            raise ValueError(
-                f"Local: the learning rate of round {round + 1} is 0, schedule={self.schedule!r}, decay={self.decay}; "
-                "a small rate such as 1e-6 of the first keeps every method defined"
+                f"Local: the learning rate of round {round + 1} is {rate:g}, schedule={self.schedule!r}, "
+                f"decay={self.decay}; a small rate such as 1e-6 of the first keeps every method defined"
             )
         return rate
 

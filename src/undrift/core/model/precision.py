@@ -5,7 +5,7 @@ model run in lower precision.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,17 +22,6 @@ START, TARGET, INTERVAL = 10, 12, 100
 times that below the largest float16; and after how many finite gradients in a row the scale doubles."""
 
 _LEAST, _MOST = -14, 24
-
-
-def check_precision(name: str, precision: str) -> None:
-    """Raise if there is no such precision.
-
-    Args:
-        name: whose setting it is.
-        precision: the setting.
-    """
-    if precision not in get_args(Precision):
-        raise ValueError(f'{name}: precision must be "fp32", "bf16" or "fp16", got {precision!r}')
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:

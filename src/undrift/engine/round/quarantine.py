@@ -6,19 +6,24 @@ from its audit log, leaves out the same clients as an uninterrupted one.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
 
 from undrift.core.records.rejection import Reason, Rejection
+from undrift.util.naming.kinds import kinds_checked
 
 _NO_FAULT = {Reason.EMPTY, Reason.IDLE, Reason.FAILED}
 """Reasons that are no fault of an upload: there was none."""
 
 _DOUBLINGS = 20
 
+Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+
 
 @dataclass(frozen=True)
 class Quarantine:
-    """When a client is left out, and for how long.
+    """When a client is left out, and for how long: the table `quarantine` of run files has these fields and rules.
 
     Only uploads that the gate rejected count. A client that is absent, has no examples or fails in training is not
     quarantined.
@@ -29,15 +34,13 @@ class Quarantine:
         within: the rejections count together if they are in this many consecutive rounds; None counts all.
     """
 
-    after: int = 3
-    rounds: int = 10
-    within: int | None = None
+    after: Count = 3
+    rounds: Count = 10
+    within: Count | None = None
 
+    @kinds_checked
     def __post_init__(self) -> None:
-        for name in ("after", "rounds", "within"):
-            value = getattr(self, name)
-            if not (name == "within" and value is None) and (type(value) is not int or value < 1):
-                raise ValueError(f"Quarantine: {name} must be a whole number of 1 or more, got {value!r}")
+        """The annotations have all rules."""
 
 
 class Sentence(NamedTuple):

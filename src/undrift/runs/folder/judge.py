@@ -54,7 +54,7 @@ def has_personal(algorithm: Algorithm, local: Local) -> bool:
 
 def config_judged_by(config: Config) -> Column:
     """The same for the settings of a run."""
-    return judged_by(config.algorithm(), config.local.local(), config.goal)
+    return judged_by(config.algorithm(), config.local, config.goal)
 
 
 def run_judged_by(folder: Path, config: Config) -> Column:

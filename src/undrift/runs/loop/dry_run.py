@@ -1,6 +1,6 @@
 """Dry runs: everything that a run needs is built on stand-in data, and one round is trained with a few tiny clients."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,7 +56,7 @@ def shrunk(config: Config) -> Setup:
         "proxy": min(config.proxy, 20),
         "target": None,
     }
-    values |= {"local": {**config.local.model_dump(), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
+    values |= {"local": {**asdict(config.local), "epochs": 1}, "output": OutputConfig(lens_every=0).model_dump()}
     setup = prepare(
         Config.build({**config.model_dump(), **values}), _stand_in(config.data, None if listed(scheme) else pool)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -300,7 +300,7 @@ def _changes(there: Config, given: Config) -> list[str]:
     differences = []
     for key, value in given.model_dump(exclude={"engine", "output", "rounds", "target", "local"}).items():
         differences += [f"{key}: {getattr(there, key)!r} there, {value!r} given"] * (getattr(there, key) != value)
-    for key, value in given.local:
+    for key, value in asdict(given.local).items():
         before = getattr(there.local, key)
         differences += [f"local.{key}: {before!r} there, {value!r} given"] * (before != value)
     return differences

@@ -68,7 +68,7 @@ class SavedRun:
         if client is None and round is None and self._has_last():
             weights: dict[str, Tensor] = load_file(self.folder / MODEL)
             return weights
-        if client is not None and not has_personal(self.config.algorithm(), self.config.local.local()):
+        if client is not None and not has_personal(self.config.algorithm(), self.config.local):
             raise RunError(f"client {client}: {self.config.method} has no personal models; leave the client out")
         number = None if round is None else chosen_round(self.folder, round)
         with open_state(self.folder, number, task) as (setup, simulation, state):

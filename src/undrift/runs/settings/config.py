@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -14,19 +15,20 @@ from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
+from undrift.core.local.amounts import portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
-from undrift.core.local.settings import Local
+from undrift.core.local.settings import AMOUNTS, Local
 from undrift.core.method.algorithm import Algorithm
 from undrift.data import Augment
 from undrift.engine.round.failures import Failures
+from undrift.engine.round.quarantine import Quarantine
 from undrift.observe.parts import read_filter
 from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
 from undrift.runs.settings.initial_weights import Frozen, Init
 from undrift.runs.settings.named_arguments import Named, NamedOrNone
-from undrift.runs.settings.per_client import Availability, Sampling, WorkAmount, amount_of, check_participation
-from undrift.runs.settings.quarantine import QuarantineConfig
+from undrift.runs.settings.per_client import Availability, Sampling, check_participation
 from undrift.runs.settings.schema import LISTED, Strict, checked, read_toml
 from undrift.runs.settings.targets import run_numbers
 from undrift.util.naming.names import suggest
@@ -58,7 +60,6 @@ def reweighted(algorithm: Algorithm, weights: Weights) -> Algorithm:
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Scalar = bool | int | float | str
-ScheduleText = Annotated[str, AfterValidator(lambda text: str(Schedule.parse(text)))]
 
 
 _LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
@@ -74,52 +75,28 @@ _OPTIMIZER = (
 )
 
 
-class LocalConfig(Strict):
-    """How every client trains, with any method: the fields and defaults of `undrift.Local`.
-
-    The key `preset` names a paper whose local settings are taken; other keys override its values.
-    """
-
-    shorthands = ("preset",)
-    elsewhere = dict.fromkeys(("optimizer", "momentum", "nesterov", "betas"), _OPTIMIZER)
-
-    lr: Positive = Local.lr
-    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = Local.decay
-    weight_decay: Annotated[float, Field(ge=0, le=10, strict=True)] = Local.weight_decay
-    clip: Positive | None = Local.clip
-    epochs: Annotated[WorkAmount, amount_of("local.epochs", 10_000)] = 1
-    batch_size: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = Local.batch_size
-    buffers: Literal["average", "keep"] = Local.buffers
-    schedule: ScheduleText | None = Local.schedule
-    step_schedule: ScheduleText | None = Local.step_schedule
-    steps: Annotated[WorkAmount | None, amount_of("local.steps", 1_000_000, whole=True)] = None
-    drop_last: bool = Local.drop_last
-    deadline: Positive | None = Local.deadline
-    speed: Annotated[WorkAmount | None, amount_of("local.speed", 1e9)] = None
-    precision: Literal["fp32", "bf16", "fp16"] = Local.precision
-    together: Annotated[int, Field(ge=1, le=4096, strict=True)] = Local.together
-
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve(cls, values: Any) -> Any:
-        """Replace the preset by its values; keys that are given override them."""
-        if not isinstance(values, Mapping) or "preset" not in values:
-            return values
+def _local_arguments(value: Any, info: ValidationInfo) -> Any:
+    """The table `local` as arguments of `Local`: a preset gives way to its values, an open cosine ends with the run."""
+    values = asdict(value) if isinstance(value, Local) else value
+    if not isinstance(values, Mapping):
+        return values
+    if "preset" in values:
         given = {key: value for key, value in values.items() if key != "preset"}
         try:
-            return asdict(Local.preset(str(values["preset"]))) | given
+            values = asdict(Local.preset(str(values["preset"]))) | given
         except ValueError as error:
-            raise ValueError(f"local.preset: {error}") from None
+            raise ValueError(f"preset: {error}") from None
+    schedule = values.get("schedule")
+    with suppress(ValueError):  # `Local` refuses it by its name
+        if isinstance(schedule, str):
+            return {**values, "schedule": str(Schedule.parse(schedule).ending(info.data.get("rounds", 1)))}
+    return values
 
-    def local(self) -> Local:
-        """These settings as a `Local`."""
-        return Local(**self.model_dump())
 
-    def over(self, rounds: int) -> "LocalConfig":
-        """The same settings, with a cosine over rounds that names no `over` reaching over all rounds of the run."""
-        if self.schedule is None:
-            return self
-        return self.model_copy(update={"schedule": str(Schedule.parse(self.schedule).ending(rounds))})
+def _whole_run(local: Local, info: ValidationInfo) -> Local:
+    """The settings with functions by their references; raises if a round has no learning rate."""
+    local.check_rates(0, info.data.get("rounds", 1))
+    return replace(local, **{name: portable(f"Local: {name}", getattr(local, name)) for name in AMOUNTS})
 
 
 class OutputConfig(Strict):
@@ -184,10 +161,11 @@ class Config(Strict):
         target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
             `loss`, `metrics` or `goal`, the value of the metric that judges.
         bound: largest norm of a client's displacement, and of a round's; None allows any.
-        quarantine: a table with `after`, `rounds` and `within`, see `undrift.Quarantine`; None: no quarantine.
+        quarantine: a table with the fields of `undrift.Quarantine`; None leaves out nobody.
     """
 
-    shorthands = ("preset",)
+    shorthands = ("preset", "local.preset")
+    elsewhere = dict.fromkeys(("local.optimizer", "local.momentum", "local.nesterov", "local.betas"), _OPTIMIZER)
 
     method: str = "fedavg"
     arguments: dict[str, Scalar] = Field(default_factory=dict)
@@ -214,8 +192,8 @@ class Config(Strict):
     goal: Goal = None
     target: Annotated[float | tuple[float, ...] | None, BeforeValidator(run_numbers)] = None
     bound: Positive | None = None
-    quarantine: QuarantineConfig | None = None
-    local: LocalConfig = LocalConfig()
+    quarantine: Quarantine | None = None
+    local: Annotated[Local, BeforeValidator(_local_arguments), AfterValidator(_whole_run)] = Local()
     engine: EngineConfig = EngineConfig()
     output: OutputConfig = OutputConfig()
 
@@ -229,14 +207,6 @@ class Config(Strict):
             "cohort: write a number of clients, 1 or more (cohort = 10), or a ratio of them in (0, 1] "
             f"(cohort = 0.1), got {str(value)[:80]!r}"
         )
-
-    @field_validator("local")
-    @classmethod
-    def _whole_run(cls, local: LocalConfig, info: ValidationInfo) -> LocalConfig:
-        rounds = info.data.get("rounds", 1)
-        whole = local.over(rounds)
-        whole.local().check_rates(0, rounds)
-        return whole
 
     @model_validator(mode="before")
     @classmethod
@@ -267,15 +237,13 @@ class Config(Strict):
             algorithm = self.algorithm()
         except TypeError as error:
             where = "method" if self._composed else f"arguments of {self.method}"
-            local = [f"local.{key}" for key in self.arguments if key in LocalConfig.model_fields]
+            local = [f"local.{key}" for key in self.arguments if hasattr(Local, key)]
             hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
             raise ValueError(f"{where}: {error}{hint}") from error
         except ValueError as error:
             named = str(error).startswith(("method", "arguments", "weights"))
             raise ValueError(str(error) if named else f"method: {error}") from error
-        check_participation(
-            algorithm.selection, self.local.local(), self.clients, self.cohort, self.probability, self.sampling
-        )
+        check_participation(algorithm.selection, self.local, self.clients, self.cohort, self.probability, self.sampling)
         if algorithm.needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self

@@ -1,29 +1,10 @@
-"""Quarantine in runs: its settings, its events in the audit log, and what a resumed run reads there."""
+"""Clients that a round left out, as events of the audit log, and what a resumed run reads there."""
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field
-
-from undrift.engine.round.quarantine import Quarantine
 from undrift.engine.round.record import Record
-from undrift.runs.settings.schema import Strict
-
-Number = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
-
-
-class QuarantineConfig(Strict):
-    """The fields and defaults of `undrift.engine.round.quarantine.Quarantine`."""
-
-    after: Number = Quarantine.after
-    rounds: Number = Quarantine.rounds
-    within: Number | None = Quarantine.within
-
-    def rule(self) -> Quarantine:
-        """These settings as a `Quarantine`."""
-        return Quarantine(**self.model_dump())
 
 
 def write_outcomes(write: Callable[..., object], round: int, record: Record) -> None:

@@ -1,7 +1,9 @@
 """Strict settings: tables that reject unknown keys, errors that name every invalid key, and TOML files."""
 
+import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from math import copysign
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
@@ -9,8 +11,6 @@ from typing import Any, ClassVar, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from undrift.util.naming.names import suggest
-
-Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST = 100_000
 """The most characters that a text in settings may have."""
@@ -30,9 +30,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
     shorthands: ClassVar[tuple[str, ...]] = ()
-    """Keys that stand for several fields; they are expanded before validation."""
+    """Keys that stand for several fields, as "preset" or "local.preset"; they are expanded before validation."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Keys that are no fields although users look for them here, and what to write instead."""
+
+
+Model = TypeVar("Model", bound=Strict)
 
 
 def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
@@ -111,39 +114,38 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _complaint(kind: type[BaseModel], detail: Any) -> str:
+def _complaint(kind: type[Strict], detail: Any) -> str:
     """One of pydantic's errors, with the key, the rule and the value."""
     names = [str(part) for part in detail["loc"]]
     key = ".".join(names) or "settings"
-    if detail["type"] == "extra_forbidden":
-        table = _table(kind, names[:-1])
-        own = table.elsewhere if table is not None and issubclass(table, Strict) else {}
-        return f"{key}: unknown key; {own.get(names[-1]) or suggest(names[-1], _keys(table))}"
+    if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{key}: unknown key; {kind.elsewhere.get(key) or suggest(names[-1], _keys(kind, names[:-1]))}"
     if detail["type"] == "value_error":
         text = str(detail["ctx"]["error"])
+        table = _table(kind, names)
+        if is_dataclass(table):  # its own errors begin with its name, and those of a field with that of the field
+            text = text.removeprefix(f"{table.__name__}: ")
+            own = re.split(r"\W", text, maxsplit=1)[0] in _keys(kind, names)
+            return f"{key}.{text}" if own else f"{key}: {text}"
         return text if not names or any(name in text for name in names) else f"{key}: {text}"
     if detail["type"] == "tuple_type":
         return f"{key}: input should be a list in brackets, [...], got {str(detail['input'])[:80]!r}"
     return f"{key}: {detail['msg'].lower()}, got {str(detail['input'])[:80]!r}"
 
 
-def _table(kind: type[BaseModel], path: list[str]) -> type[BaseModel] | None:
-    """The pydantic model at a path in another, also in a list; None if there is none."""
+def _table(kind: type, path: list[str]) -> type | None:
+    """The table at a path in another, also in a list: a pydantic model or a dataclass; None if there is none."""
+    found: type | None = kind
     for name in (name for name in path if not name.isdigit()):
-        annotation = kind.model_fields[name].annotation if name in kind.model_fields else None
-        inner = [
-            part
-            for part in (annotation, *get_args(annotation))
-            if isinstance(part, type) and issubclass(part, BaseModel)
-        ]
-        if not inner:
-            return None
-        kind = inner[0]
-    return kind
+        inner = getattr(found, "model_fields", {}).get(name)
+        parts = () if inner is None else (inner.annotation, *get_args(inner.annotation))
+        found = next((part for part in parts if hasattr(part, "model_fields") or is_dataclass(part)), None)
+    return found
 
 
-def _keys(kind: type[BaseModel] | None) -> list[str]:
-    """The keys of a pydantic model."""
-    if kind is None:
-        return []
-    return [*kind.model_fields, *(kind.shorthands if issubclass(kind, Strict) else ())]
+def _keys(kind: type[Strict], path: list[str]) -> list[str]:
+    """The keys of the table at a path."""
+    table = _table(kind, path)
+    own = [field.name for field in fields(table)] if is_dataclass(table) else [*getattr(table, "model_fields", ())]
+    places = [name.rpartition(".") for name in kind.shorthands]
+    return [*own, *(name for place, _, name in places if place == ".".join(path))]

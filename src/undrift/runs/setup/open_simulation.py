@@ -67,6 +67,6 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
                 sampling=config.sampling,
                 device=config.engine.device,
                 deterministic=config.engine.deterministic,
-                quarantine=None if config.quarantine is None else config.quarantine.rule(),
+                quarantine=config.quarantine,
             )
         )

@@ -252,7 +252,7 @@ def _of_task(config: Config, task: Task) -> Setup:
 
 def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Workers | None = None) -> Setup:
     """The run, with the goal by which it is judged."""
-    algorithm, local = config.algorithm(), config.local.local()
+    algorithm, local = config.algorithm(), config.local
     goal = judged(config.goal, task, able, has_personal(algorithm, local))
     return Setup(config.model_copy(update={"goal": goal}), algorithm, task, split, local, pool, able)
 

@@ -1,9 +1,11 @@
 """The kinds of the values that dataclasses take: a text where a number belongs is refused by the field's name."""
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from types import NoneType, UnionType
-from typing import Any, SupportsFloat, SupportsIndex, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, SupportsFloat, SupportsIndex, TypeGuard, Union, get_args, get_origin
+
+from pydantic import TypeAdapter, ValidationError
 
 from undrift.util.naming.literals import annotations_of
 
@@ -51,6 +53,38 @@ def check_whole(source: str, annotations: Mapping[str, Any], values: Mapping[str
             raise ValueError(f"{source}: {name} must be a whole number, got {value!r:.80}")
 
 
+def check_rules(kind: type, values: Mapping[str, Any]) -> None:
+    """Raise if a value is not one that its annotation allows: `Annotated[float, Field(gt=0)]` or `Literal["a", "b"]`.
+
+    Run files whose tables are dataclasses are validated by the same annotations, in the same words.
+
+    Args:
+        kind: a dataclass.
+        values: its fields by name.
+
+    Example:
+        >>> from undrift.core.local.settings import Local
+        >>> check_rules(Local, vars(Local()) | {"lr": 0})
+        Traceback (most recent call last):
+        ValueError: Local: lr: input should be greater than 0, got 0
+    """
+    for name, rule in _rules(kind).items():
+        value = values[name]
+        try:
+            rule.validate_python(value.item() if hasattr(value, "item") else value)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise ValueError(f"{kind.__name__}: {name}: {why[0].lower()}{why[1:]}, got {value!r:.80}") from None
+
+
+@lru_cache(maxsize=256)
+def _rules(kind: type) -> dict[str, TypeAdapter[Any]]:
+    """What validates the fields of a dataclass whose annotations have rules."""
+    found = annotations_of(kind, extras=True)
+    marked = {name: {get_origin(one) for one in (hint, *get_args(hint))} for name, hint in found.items()}
+    return {name: TypeAdapter(found[name]) for name, kinds in marked.items() if kinds & {Annotated, Literal}}
+
+
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is an integer of Python's own and not a boolean.
 
@@ -65,7 +99,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def kinds_checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Decorates the `__post_init__` of a dataclass: kinds are checked before it, whole numbers after it."""
+    """Decorates the `__post_init__` of a dataclass: kinds are checked before it, whole numbers and rules after it."""
 
     @wraps(own)
     def checked(self: Any) -> None:
@@ -76,6 +110,7 @@ def kinds_checked(own: Callable[[Any], None]) -> Callable[[Any], None]:
         check_kinds(kind.__name__, annotations_of(kind), vars(self))
         own(self)
         check_whole(kind.__name__, annotations_of(kind), vars(self))
+        check_rules(kind, vars(self))
 
     return checked
 

@@ -239,11 +239,16 @@ def _is_scalar(hint: Any) -> bool:
 
 
 @lru_cache(maxsize=256)
-def annotations_of(make: Callable[..., object]) -> dict[str, Any]:
-    """The annotations of a function, or of the constructor of a class; none if they name what does not exist."""
+def annotations_of(make: Callable[..., object], *, extras: bool = False) -> dict[str, Any]:
+    """The annotations of a function, or of the constructor of a class; none if they name what does not exist.
+
+    Args:
+        make: the function or class.
+        extras: whether to keep what `Annotated` adds to a type.
+    """
     try:
         own = isinstance(make, type) and not is_dataclass(make)
-        return get_type_hints(make.__init__ if own else make)
+        return get_type_hints(make.__init__ if own else make, include_extras=extras)
     except (NameError, TypeError, AttributeError):
         return {}
 
