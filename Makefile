@@ -31,15 +31,15 @@ slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 kills:  ## runs ended by kill -9 at random moments and at crash points, resumed and compared by hash
 	$(PYTHON) -m pytest -m "slow and faults" tests/faults/test_kill.py -n 2
 
-faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/results
-	UNDRIFT_FIGURES=benchmarks/results/faults.json $(PYTHON) -m pytest -m faults
+faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/speed/results
+	UNDRIFT_FIGURES=benchmarks/speed/results/faults.json $(PYTHON) -m pytest -m faults
 
 COVERED = tests/core tests/runs/test_checkpoint.py tests/engine/test_store.py $(wildcard tests/engine/test_flower*.py)
 coverage:  ## branch coverage of gate, sums, receive loop, checkpoints and stores: at least 95 %
 	$(PYTHON) -m pytest -m "not slow" $(COVERED) --cov --cov-report=term-missing
 
 soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a deployment; an hour; the result is committed
-	$(PYTHON) benchmarks/soak.py simulation deployment --json > benchmarks/results/soak.json
+	$(PYTHON) benchmarks/speed/soak.py simulation deployment --json > benchmarks/speed/results/soak.json
 
 INPUTS ?= 10000
 fuzz:  ## every decoder with INPUTS changed inputs each, a minute at most; tests/fuzz/run.py says how to guide them by coverage
@@ -64,45 +64,45 @@ docs:  ## the site in docs/_build/html, offline; warnings, broken links and miss
 	$(PYTHON) -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 curves:  ## the curves of the gallery: every method on digits, a few minutes; the result is committed
-	$(PYTHON) benchmarks/curves.py --json > benchmarks/results/curves.json
+	$(PYTHON) benchmarks/studies/curves.py --json > benchmarks/studies/results/curves.json
 
-cards:  ## write the pages of docs/methods from the docstrings; a test checks that they are up to date
-	$(PYTHON) -m undrift.compose.cards docs/methods
+cards:  ## write the pages of docs/reference/methods from the docstrings; a test checks that they are up to date
+	$(PYTHON) -m undrift.compose.cards docs/reference/methods
 
-tutorials:  ## execute the notebooks of docs/tutorials in place, without traces of this machine
-	$(PYTHON) docs/tutorials/execute.py
+tutorials:  ## execute the notebooks of docs/guide/tutorials in place, without traces of this machine
+	$(PYTHON) docs/guide/tutorials/execute.py
 
-results:  ## docs/results and the evidence of undrift advise, from benchmarks/results/here; a test holds them up to date
-	$(PYTHON) benchmarks/pages.py
+results:  ## docs/evidence/results and the evidence of undrift advise, from benchmarks/studies/results/here; a test holds them up to date
+	$(PYTHON) benchmarks/studies/pages.py
 
-HERE ?= $(notdir $(basename $(wildcard benchmarks/here/*.toml)))
-studies:  ## the studies behind docs/results, tuned and run; hours on two cores, resumed where they were ended
-	for study in $(HERE); do $(PYTHON) benchmarks/study.py benchmarks/here/$$study.toml || exit 1; done
+HERE ?= $(notdir $(basename $(wildcard benchmarks/studies/here/*.toml)))
+studies:  ## the studies behind docs/evidence/results, tuned and run; hours on two cores, resumed where they were ended
+	for study in $(HERE); do $(PYTHON) benchmarks/studies/study.py benchmarks/studies/here/$$study.toml || exit 1; done
 
-papers:  ## docs/papers.md, from the files of src/undrift/papers; a test holds it up to date
-	$(PYTHON) -m undrift.papers.page docs/papers.md
+papers:  ## docs/evidence/papers.md, from the files of src/undrift/papers; a test holds it up to date
+	$(PYTHON) -m undrift.papers.page docs/evidence/papers.md
 
 golden:  ## the hashes of every method and of forty compositions, which guard refactoring
 	$(PYTHON) tests/golden/hashes.py
 
 precision:  ## four methods in float32 and bfloat16 over three seeds; an hour on one core, resumed where it was ended
-	$(PYTHON) benchmarks/precision.py
+	$(PYTHON) benchmarks/studies/precision.py
 
 benchmark:  ## speed against bare PyTorch; the result is committed
-	$(PYTHON) benchmarks/step.py --json > benchmarks/results/step.json
-	$(PYTHON) benchmarks/engine.py --json > benchmarks/results/engine.json
-	$(PYTHON) benchmarks/smoke.py --json > benchmarks/results/smoke.json
-	$(PYTHON) benchmarks/data.py --json > benchmarks/results/data.json
-	$(PYTHON) benchmarks/plan.py --json > benchmarks/results/plan.json
-	$(PYTHON) benchmarks/compiled.py --json > benchmarks/results/compiled.json
+	$(PYTHON) benchmarks/speed/step.py --json > benchmarks/speed/results/step.json
+	$(PYTHON) benchmarks/speed/engine.py --json > benchmarks/speed/results/engine.json
+	$(PYTHON) benchmarks/studies/smoke.py --json > benchmarks/studies/results/smoke.json
+	$(PYTHON) benchmarks/speed/data.py --json > benchmarks/speed/results/data.json
+	$(PYTHON) benchmarks/speed/plan.py --json > benchmarks/speed/results/plan.json
+	$(PYTHON) benchmarks/studies/compiled.py --json > benchmarks/studies/results/compiled.json
 
 scale:  ## memory, seconds and traffic of a round with 1e8 parameters, which takes up to 8 GiB; the result is committed
-	$(PYTHON) benchmarks/scale.py --json > benchmarks/results/scale.json
+	$(PYTHON) benchmarks/speed/scale.py --json > benchmarks/speed/results/scale.json
 
 PEERS ?= $(HOME)/.cache/undrift-peers
 peers:  ## the same work in other libraries, each in an environment of its own in PEERS; the result is committed
 	$(PYTHON) benchmarks/peers/install.py $(PEERS)
-	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/results/peers.json
+	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/peers/results/peers.json
 
 figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script says how to measure them again
 	$(PYTHON) docs/figures/make_round.py

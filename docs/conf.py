@@ -13,7 +13,7 @@ from docutils import nodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.util import logging  # noqa: E402
 
-from _site import docstrings, links, pages, reference  # noqa: E402
+from _site import docstrings, links, moved, pages, reference  # noqa: E402
 from undrift import __version__  # noqa: E402
 
 project = "Undrift"
@@ -87,7 +87,7 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
 
 def _outdated(app: Sphinx, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
     """Pages that depend on more than their own text are always read again."""
-    return sorted(name for name in env.found_docs if name == "index" or name.startswith("methods/"))
+    return sorted(name for name in env.found_docs if name == "index" or name.startswith("reference/methods/"))
 
 
 def _docstring(app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
@@ -124,6 +124,12 @@ def _list(app: Sphinx, error: Exception | None) -> None:
     Path(app.outdir).with_name("external-links.txt").write_text(text, encoding="utf-8")
 
 
+def _forward(app: Sphinx, error: Exception | None) -> None:
+    """Let the addresses that pages had before lead to them."""
+    if error is None and app.builder.format == "html":
+        moved.forward(Path(app.outdir), set(app.env.found_docs))
+
+
 def setup(app: Sphinx) -> None:
     """Connect what the site adds."""
     app.connect("env-get-outdated", _outdated)
@@ -133,3 +139,4 @@ def setup(app: Sphinx) -> None:
     app.connect("env-check-consistency", _covered)
     app.connect("doctree-read", _collect)
     app.connect("build-finished", _list)
+    app.connect("build-finished", _forward)

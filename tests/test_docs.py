@@ -57,7 +57,7 @@ def test_every_algorithm_is_documented() -> None:
 
 
 def test_the_page_of_run_files_has_every_setting() -> None:
-    page = (ROOT / "docs" / "runs.md").read_text()
+    page = (ROOT / "docs" / "guide" / "runs.md").read_text()
     (file,) = [block for block in re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL) if "[engine]" in block]
     tables = dict(
         zip(("", "local", "engine", "output"), re.split(r"^\[\w+\].*$", file, flags=re.MULTILINE), strict=True)

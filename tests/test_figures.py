@@ -31,7 +31,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_papers_are_up_to_date() -> None:
-    page = (HERE.parent / "cite.md").read_text()
+    page = (HERE.parent / "reference" / "cite.md").read_text()
     assert make_references.filled(page) == page, "run make figures"
 
 

@@ -1,4 +1,4 @@
-"""What docs/start.md tells a newcomer to type works, in its order, in an empty folder."""
+"""What docs/guide/start.md tells a newcomer to type works, in its order, in an empty folder."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 
-PAGE = (Path(__file__).parent.parent / "docs" / "start.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "guide" / "start.md").read_text()
 COMMANDS = [
     line.removeprefix("undrift ").split()
     for block in re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)

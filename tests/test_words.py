@@ -72,7 +72,7 @@ def test_messages_have_no_words_to_avoid() -> None:
 def test_cards_have_no_words_to_avoid() -> None:
     found = [
         f"{path.name}: {word[0]!r}"
-        for path in sorted((ROOT / "docs" / "methods").glob("*.md"))
+        for path in sorted((ROOT / "docs" / "reference" / "methods").glob("*.md"))
         for word in PATTERN.finditer(path.read_text(encoding="utf-8"))
     ]
     assert not found, "see AVOID for what to write instead, in the method's docstring:\n" + "\n".join(found)

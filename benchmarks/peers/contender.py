@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
+
 from turns import Turns
 from work import METHODS, SETTINGS, load
 

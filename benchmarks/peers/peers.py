@@ -4,7 +4,7 @@ All contenders of a setting are alive at once and take turns round by round, so 
 seconds apart; a figure is the median over the rounds after the first. `install.py` creates the environments.
 
     python benchmarks/peers/install.py ~/peers
-    python benchmarks/peers/peers.py ~/peers --json benchmarks/results/peers.json
+    python benchmarks/peers/peers.py ~/peers --json benchmarks/peers/results/peers.json
 """
 
 import argparse
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import torch
+
 from process import SPECS, Contender
 from table import markdown
 from work import METHODS, SETTINGS, folder

@@ -1,6 +1,6 @@
 """The tables of the peers benchmark, in Markdown.
 
-python benchmarks/peers/table.py benchmarks/results/peers.json
+python benchmarks/peers/table.py benchmarks/peers/results/peers.json
 """
 
 import json

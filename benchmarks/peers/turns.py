@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+
 from work import Data, accuracy
 
 

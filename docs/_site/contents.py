@@ -3,43 +3,53 @@
 from pathlib import Path
 
 CONTENTS: dict[str, tuple[str, ...]] = {
-    "Start": ("start", "coming-from", "faq"),
-    "Tutorials": ("tutorials/index", "tutorials/*"),
-    "How-to guides": (
-        "runs",
-        "comparing",
-        "data",
-        "partitions",
-        "models",
-        "tasks",
-        "local-training",
-        "plugins",
-        "notebooks",
-        "report",
-        "lens",
-        "lens-curvature",
-        "seed-figures",
+    "Start": ("guide/start", "guide/coming-from", "guide/faq"),
+    "Tutorials": ("guide/tutorials/index", "guide/tutorials/*"),
+    "Guide: runs and methods": (
+        "guide/runs",
+        "guide/comparing",
+        "guide/data",
+        "guide/partitions",
+        "guide/models",
+        "guide/tasks",
+        "guide/local-training",
+        "guide/adding-a-block",
+        "guide/plugins",
+        "guide/notebooks",
     ),
-    "Methods": ("methods/README",),
-    "Concepts": ("concepts", "round", "adding-a-block", "glossary", "stability"),
-    "Engines and deployment": (
-        "engines",
-        "accelerators",
-        "scale",
-        "performance",
-        "deployment",
-        "operations",
-        "reliability",
+    "Guide: look at results": ("guide/report", "guide/lens", "guide/lens-curvature", "guide/seed-figures"),
+    "Guide: engines and deployment": (
+        "guide/engines",
+        "guide/accelerators",
+        "guide/scale",
+        "guide/deployment",
+        "guide/operations",
     ),
-    "Findings and results": ("results/index", "results/*", "findings/*", "papers"),
-    "Reference": ("reference/README", "reference/commands", "reference/changelog", "reference/contributing", "cite"),
+    "Concepts": ("concepts/index", "concepts/round", "concepts/*"),
+    "Evidence": (
+        "evidence/results/index",
+        "evidence/results/*",
+        "evidence/findings/*",
+        "evidence/papers",
+        "evidence/performance",
+        "evidence/reliability",
+    ),
+    "Reference": (
+        "reference/methods/README",
+        "reference/README",
+        "reference/commands",
+        "reference/stability",
+        "reference/changelog",
+        "reference/contributing",
+        "reference/cite",
+    ),
 }
 """Captions with their pages; a page that does not exist yet is left out, "*" stands for all that are left."""
 
-GUIDES = "How-to guides"
-"""Where pages appear that nobody has put into `CONTENTS`."""
+GUIDES = "Guide: runs and methods"
+"""Where pages appear that `CONTENTS` lacks."""
 
-NESTED = ("methods/", "reference/")
+NESTED = ("reference/",)
 """Folders whose pages their own index lists."""
 
 

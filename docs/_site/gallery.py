@@ -13,7 +13,7 @@ from undrift.blocks import Filters
 from undrift.compose.cards import FAMILIES, Card, card
 from undrift.core import Algorithm
 
-RESULTS = links.ROOT / "benchmarks" / "results" / "curves.json"
+RESULTS = links.ROOT / "benchmarks" / "studies" / "results" / "curves.json"
 
 ABOUT = {
     "sharpness": "Gradients are taken at a perturbed point, so that clients look for flat minima.",
@@ -100,7 +100,7 @@ def _preface() -> str:
         f"{text}\n\nThe small curves show the test accuracy by round beside FedAvg's (dashed): {measured()['what']}. "
         "Personal methods show the mean accuracy of the clients' own models. All have their defaults and the same "
         "local settings, so a curve shows that a method learns, not how good it is: "
-        "[compare them](../comparing.md) on your data."
+        "[compare them](../../guide/comparing.md) on your data."
     )
 
 

@@ -8,6 +8,8 @@ import re
 import tomllib
 from pathlib import Path, PurePosixPath
 
+from _site import moved
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
@@ -51,6 +53,8 @@ def resolved(target: str, page: str, home: str = "") -> str:
     path, mark, anchor = target.partition("#")
     place = _normal(PurePosixPath(page).parent / path)
     place = HOMES.get(place, place)
+    if place.startswith("docs/") and not (ROOT / place).exists():
+        place = f"docs/{moved.new_path(place.removeprefix('docs/'))}"
     if place.startswith("docs/") and place.endswith((".md", ".ipynb", ".png", ".svg")):
         if not home:
             home = page

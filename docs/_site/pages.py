@@ -23,10 +23,10 @@ def prepared(name: str, text: str) -> str:
         name: the page, without its ending.
         text: its text in the repository.
     """
-    if name == "methods/README":
+    if name == "reference/methods/README":
         return gallery.index()
-    if name.startswith("methods/"):
-        text = gallery.method(name.removeprefix("methods/"), text)
+    if name.startswith("reference/methods/"):
+        text = gallery.method(name.removeprefix("reference/methods/"), text)
     page = f"docs/{name}.md"
     text = _PICTURE.sub(lambda match: _themed(match[3], match[1], match[2]), text)
     return _MARK.sub(lambda match: _filled(match[1], match[2] or "", page), links.rewritten(text, page))

@@ -24,7 +24,7 @@ MODULES = {
     "undrift.report": "the HTML report and its figures",
     "undrift.testing": "the contract suite for your own blocks and methods, and small tasks",
 }
-"""The public modules of docs/stability.md and what they are for."""
+"""The public modules of docs/reference/stability.md and what they are for."""
 
 HEADINGS = {
     "undrift.core.method.block": "Kinds of block",

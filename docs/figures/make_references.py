@@ -1,17 +1,20 @@
-"""Write the papers into docs/cite.md, from the pages of docs/methods: `python docs/figures/make_references.py`."""
+"""Write the papers into docs/reference/cite.md, from the pages of docs/reference/methods.
+
+python docs/figures/make_references.py
+"""
 
 import re
 
 from canvas import HERE
 
-PAGE = HERE.parent / "cite.md"
+PAGE = HERE.parent / "reference" / "cite.md"
 BEGIN, END = "<!-- papers: made by `make figures` -->\n", "<!-- end of papers -->\n"
 
 
 def table() -> str:
     """The papers, each with the methods that cite it."""
     papers: dict[str, list[str]] = {}
-    for page in sorted((HERE.parent / "methods").glob("*.md")):
+    for page in sorted((HERE.parent / "reference" / "methods").glob("*.md")):
         for paper in re.findall(r"^- (.*)$", page.read_text().partition("## References\n")[2], flags=re.MULTILINE):
             papers.setdefault(paper, []).append(f"[{page.stem}](methods/{page.name})")
     rows = sorted(papers.items(), key=lambda entry: entry[0].lower())

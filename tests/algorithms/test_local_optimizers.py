@@ -113,7 +113,7 @@ def test_what_is_switched_off_refuses_nothing() -> None:
 
 
 def test_the_page_lists_what_is_refused() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "local-training.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "local-training.md").read_text()
     rows = [
         line.split(" | ")
         for line in page.splitlines()

@@ -12,9 +12,8 @@ DATA = Path("/usr/share/datasets/fashion-mnist")
 def test_contenders_take_turns_and_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one order Undrift's SCAFFOLD is the one written by hand."""
     monkeypatch.syspath_prepend(FOLDER)
-    from table import markdown
-
     from peers import timed
+    from table import markdown
 
     names = ["bare", "flower", "undrift", "undrift-together"]
     bare, ours, group = timed(names, tmp_path, "logistic", "scaffold", rounds=2, in_order=True)

@@ -15,7 +15,8 @@ from undrift.runs.setup.prepare import prepare
 from undrift.studies.statistics import Difference
 from undrift.util.storage.metrics import Metrics
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks" / "studies"
 
 
 @pytest.fixture(autouse=True)
@@ -230,10 +231,10 @@ def test_published_differences_beside_ours() -> None:
 
 
 def test_what_make_runs_is_a_program() -> None:
-    called = set(re.findall(r"\$\(PYTHON\) (benchmarks/\S+\.py)", (FOLDER.parent / "Makefile").read_text()))
-    assert {"benchmarks/curves.py", "benchmarks/pages.py"} <= called
+    called = set(re.findall(r"\$\(PYTHON\) (benchmarks/\S+\.py)", (ROOT / "Makefile").read_text()))
+    assert {"benchmarks/studies/curves.py", "benchmarks/studies/pages.py"} <= called
     for path in sorted(called):
-        assert 'if __name__ == "__main__":' in (FOLDER.parent / path).read_text(), f"make runs {path}"
+        assert 'if __name__ == "__main__":' in (ROOT / path).read_text(), f"make runs {path}"
 
 
 def test_a_page_says_what_settings_and_rows_override_and_whose_accuracy_it_has() -> None:

@@ -11,7 +11,7 @@ from undrift.runs import Config
 from undrift.runs.loop.run import complete
 from undrift.runs.setup.prepare import prepare
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "studies"
 STUDY = """
 name = "tiny"
 seeds = [0, 1]

@@ -73,7 +73,7 @@ def test_a_docstring_without_advice_has_a_card_without_it(monkeypatch: pytest.Mo
 
 
 def test_pages_are_up_to_date() -> None:
-    folder, made = ROOT / "docs" / "methods", pages()
+    folder, made = ROOT / "docs" / "reference" / "methods", pages()
     assert {path.name for path in folder.iterdir()} == set(made), "run make cards"
     stale = [name for name, page in made.items() if (folder / name).read_text() != page]
     assert not stale, f"run make cards: {', '.join(stale)}"

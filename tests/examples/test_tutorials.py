@@ -15,7 +15,7 @@ nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "tutorials"
+FOLDER = ROOT / "docs" / "guide" / "tutorials"
 NOTEBOOKS = sorted(path.name for path in FOLDER.glob("*.ipynb"))
 SLOW = {"08-deploy-three-nodes.ipynb"}
 NEEDS = {"04-flower-app.ipynb": ("flwr", "ray"), "08-deploy-three-nodes.ipynb": ("flwr",)}

@@ -11,7 +11,7 @@ def record(row: str, case: str, **figures: Any) -> None:
     """Keep what a test measured; without the variable nothing is written.
 
     Args:
-        row: the row of docs/reliability.md, such as R5.
+        row: the row of docs/evidence/reliability.md, such as R5.
         case: which case of it.
         figures: what was measured.
     """

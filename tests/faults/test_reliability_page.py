@@ -1,4 +1,4 @@
-"""docs/reliability.md: every row is there, with a test that exists, a figure and a command that can be typed."""
+"""docs/evidence/reliability.md: every row is there, with a test that exists, a figure and a command to type."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "evidence" / "reliability.md").read_text(encoding="utf-8")
 IDS = [*(f"R{n}" for n in range(1, 17)), *(f"S{n}" for n in (*range(1, 9), 11, 12, 13))]
 ROWS = {
     cells[0]: cells[1:]

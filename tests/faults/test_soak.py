@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 @pytest.fixture(scope="module")
 def soak() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+    path = Path(__file__).parents[2] / "benchmarks" / "speed" / "soak.py"
     spec = importlib.util.spec_from_file_location("undrift_soak", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

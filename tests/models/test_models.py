@@ -24,7 +24,7 @@ IMAGE = [name for name, reads in INPUTS.items() if reads == "image" and name not
 OWN = [*IMAGE, "lstm"]
 FAST = [name for name in OWN if name not in ("resnet18", "resnet18-bn", "resnet18-imagenet-bn")]
 SHAPES = [(2, 16), (1, 28), (3, 32), (3, 64)]
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 
 
 def own(name: str) -> Callable[[], nn.Module]:
@@ -51,9 +51,9 @@ def size(module: nn.Module) -> int:
 
 
 def row(name: str) -> tuple[str, ...]:
-    """What docs/models.md says of a model: what it reads, its parameters, its last linear layer."""
+    """What docs/guide/models.md says of a model: what it reads, its parameters, its last linear layer."""
     found = re.search(rf"^\| `{name}` \| (\w+) \| ([\d,]+) \| `([^`]+)` \|", PAGE.read_text(), flags=re.MULTILINE)
-    assert found is not None, f"docs/models.md lacks {name}"
+    assert found is not None, f"docs/guide/models.md lacks {name}"
     return found.groups()
 
 

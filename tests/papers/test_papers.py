@@ -257,7 +257,7 @@ def test_published_numbers_have_their_runs(name: str) -> None:
 
 
 def test_the_page_lists_every_item() -> None:
-    assert (ROOT / "docs" / "papers.md").read_text() == page(), "run make papers"
+    assert (ROOT / "docs" / "evidence" / "papers.md").read_text() == page(), "run make papers"
 
 
 def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_chunks_are_those_of_the_backends() -> None:
 
 
 def test_memory_is_that_of_the_scale_page() -> None:
-    """Bytes per parameter as measured with a hundred million parameters: docs/scale.md."""
+    """Bytes per parameter as measured with a hundred million parameters: docs/guide/scale.md."""
     size, millions = RoundSize(parameters=10**8, cohort=3), 4e8
     there = replace(size, engine="ray")
     here = (memory_bytes(size, MethodSize())["server"] - DEFAULTS.process) / millions

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from _site import commands, contents, curves, docstrings, gallery, links, pages, reference
+from _site import commands, contents, curves, docstrings, gallery, links, moved, pages, reference
 from undrift.algorithms import ALGORITHMS
 from undrift.cli import app
 
@@ -19,18 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     ("target", "page", "expected"),
     [
-        ("runs.md#resume", "docs/data.md", "runs.md#resume"),
-        ("../lens.md", "docs/findings/low-frequencies.md", "../lens.md"),
+        ("runs.md#resume", "docs/guide/data.md", "runs.md#resume"),
+        ("../../guide/lens.md", "docs/evidence/findings/low-frequencies.md", "../../guide/lens.md"),
         (
-            "../src/undrift/core/client/loop.py",
-            "docs/round.md",
+            "../../src/undrift/core/client/loop.py",
+            "docs/concepts/round.md",
             f"{links.REPOSITORY}/blob/main/src/undrift/core/client/loop.py",
         ),
-        ("../examples", "docs/tasks.md", f"{links.REPOSITORY}/tree/main/examples"),
-        ("../CONTRIBUTING.md#rules", "docs/tasks.md", "reference/contributing.md#rules"),
-        ("../README.md", "docs/tasks.md", "index.md"),
-        ("https://example.org/a.md", "docs/tasks.md", "https://example.org/a.md"),
-        ("#rules", "docs/tasks.md", "#rules"),
+        ("../../examples", "docs/guide/tasks.md", f"{links.REPOSITORY}/tree/main/examples"),
+        ("../../CONTRIBUTING.md#rules", "docs/guide/tasks.md", "../reference/contributing.md#rules"),
+        ("../../README.md", "docs/guide/tasks.md", "../index.md"),
+        ("https://example.org/a.md", "docs/guide/tasks.md", "https://example.org/a.md"),
+        ("#rules", "docs/guide/tasks.md", "#rules"),
     ],
 )
 def test_links_resolve(target: str, page: str, expected: str) -> None:
@@ -38,15 +38,20 @@ def test_links_resolve(target: str, page: str, expected: str) -> None:
 
 
 def test_an_included_file_keeps_its_links() -> None:
-    changelog = links.rewritten("[a](docs/runs.md#who) [b](src/undrift)", "CHANGELOG.md", "docs/reference/changelog.md")
-    assert changelog == f"[a](../runs.md#who) [b]({links.REPOSITORY}/tree/main/src/undrift)"
+    changelog = links.rewritten(
+        "[a](docs/guide/runs.md#who) [b](src/undrift)", "CHANGELOG.md", "docs/reference/changelog.md"
+    )
+    assert changelog == f"[a](../guide/runs.md#who) [b]({links.REPOSITORY}/tree/main/src/undrift)"
 
 
 def test_code_is_left_alone_and_dead_links_are_named() -> None:
-    code = "```\n[a](../src)\n```\n[b](../src)"
-    assert links.rewritten(code, "docs/runs.md") == f"```\n[a](../src)\n```\n[b]({links.REPOSITORY}/tree/main/src)"
-    with pytest.raises(FileNotFoundError, match=r"docs/runs\.md: the link to \.\./nowhere\.py leads nowhere"):
-        links.resolved("../nowhere.py", "docs/runs.md")
+    code = "```\n[a](../../src)\n```\n[b](../../src)"
+    assert (
+        links.rewritten(code, "docs/guide/runs.md")
+        == f"```\n[a](../../src)\n```\n[b]({links.REPOSITORY}/tree/main/src)"
+    )
+    with pytest.raises(FileNotFoundError, match=r"docs/guide/runs\.md: the link to \.\./nowhere\.py leads nowhere"):
+        links.resolved("../nowhere.py", "docs/guide/runs.md")
 
 
 def test_every_page_is_in_the_contents_once() -> None:
@@ -54,8 +59,24 @@ def test_every_page_is_in_the_contents_once() -> None:
     listed = [name for found in contents.chapters(names).values() for name in found]
     nested = {name for name in names if name.startswith(contents.NESTED)}
     assert len(listed) == len(set(listed)) and {*listed, *nested, "index"} == names
-    assert contents.chapters({"runs", "new"}) == {"How-to guides": ["runs", "new"]}
-    assert contents.chapters({"tutorials/b", "tutorials/a"}) == {"Tutorials": ["tutorials/a", "tutorials/b"]}
+    assert contents.chapters({"guide/runs", "new"}) == {contents.GUIDES: ["guide/runs", "new"]}
+    folder = "guide/tutorials"
+    assert contents.chapters({f"{folder}/b", f"{folder}/a"}) == {"Tutorials": [f"{folder}/a", f"{folder}/b"]}
+
+
+def test_old_addresses_lead_to_their_pages(tmp_path: Path) -> None:
+    names = contents.pages(ROOT / "docs")
+    for old, new in moved.OLD.items():
+        assert any(name == new or (old.endswith("/") and name.startswith(new)) for name in names), f"{old}: no {new}"
+    written = moved.forward(tmp_path, names)
+    assert {"start", "concepts", "methods/fedavg", "tutorials/04-flower-app", "results/index"} <= set(written)
+    assert not set(written) & names, "a page is never overwritten"
+    for old in written:
+        (target,) = re.findall(r'<a href="([^"]+)">', (tmp_path / f"{old}.html").read_text())
+        page = (tmp_path / f"{old}.html").parent / target
+        assert page.resolve().relative_to(tmp_path.resolve()).with_suffix("").as_posix() in names
+    old_link = links.rewritten("[a](docs/methods/fedavg.md#code)", "CHANGELOG.md", "docs/reference/changelog.md")
+    assert old_link == "[a](methods/fedavg.md#code)"
 
 
 def test_marks_are_filled_in() -> None:
@@ -99,7 +120,7 @@ def test_docstrings_become_markup() -> None:
     assert docstrings.to_rst(["Example:", "    >>> f_(*x)"])[:2] == ["Example:", "    >>> f_(*x)"]
 
 
-@pytest.mark.skipif(not gallery.RESULTS.exists(), reason="without benchmarks/results")
+@pytest.mark.skipif(not gallery.RESULTS.exists(), reason="without benchmarks/studies")
 def test_the_gallery_has_every_method() -> None:
     page = gallery.index()
     for name in ALGORITHMS:
@@ -108,9 +129,9 @@ def test_the_gallery_has_every_method() -> None:
     assert page.count("<svg") == len(ALGORITHMS)
 
 
-@pytest.mark.skipif(not gallery.RESULTS.exists(), reason="without benchmarks/results")
+@pytest.mark.skipif(not gallery.RESULTS.exists(), reason="without benchmarks/studies")
 def test_a_methods_page_has_its_curve_and_its_code() -> None:
-    page = pages.prepared("methods/fedfft-d", (ROOT / "docs/methods/fedfft-d.md").read_text())
+    page = pages.prepared("reference/methods/fedfft-d", (ROOT / "docs/reference/methods/fedfft-d.md").read_text())
     assert page.index("<svg") < page.index("## Arguments") < page.index("## Code")
     for name in ("algorithms.fedfft_d", "blocks.SAM", "blocks.Filters", "blocks.high_pass", "blocks.FedDyn"):
         assert f"{{py:obj}}`undrift.{name}`" in page
@@ -128,7 +149,7 @@ def test_a_curve_is_drawn_beside_fedavg() -> None:
 def test_the_reference_has_every_public_name() -> None:
     for needed in ("ray", "flwr"):
         pytest.importorskip(needed)
-    promised = set(re.findall(r"`(undrift[.\w]*)`", (ROOT / "docs/stability.md").read_text().split("|")[0]))
+    promised = set(re.findall(r"`(undrift[.\w]*)`", (ROOT / "docs/reference/stability.md").read_text().split("|")[0]))
     assert promised == set(reference.MODULES)
     for module, names in reference.public().items():
         stub = (ROOT / "docs" / "reference" / f"{module}.md").read_text()

@@ -2,6 +2,7 @@
 
 import torch
 from torch.nn.functional import cross_entropy
+
 from turns import Turns
 from work import CLIENTS, Data, Setting, cohort, initial
 

@@ -6,6 +6,7 @@ import torch
 from blazefl.contrib import FedAvgBaseClientTrainer, FedAvgBaseServerHandler
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
 from turns import Turns
 from work import CLIENTS, Data, Setting, cohort, initial, loader
 

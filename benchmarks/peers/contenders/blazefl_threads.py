@@ -1,10 +1,10 @@
 """BlazeFL in the mode it recommends, with a pool of threads."""
 
 from blazefl.contrib import FedAvgThreadPoolClientTrainer
-from turns import Turns
-from work import Data, Setting
 
 from contenders import blazefl_serial
+from turns import Turns
+from work import Data, Setting
 
 
 def run(turns: Turns, setting: Setting, data: Data, method: str, workers: int, shuffle: bool) -> None:

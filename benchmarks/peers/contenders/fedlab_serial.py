@@ -12,6 +12,7 @@ from fedlab.contrib.dataset.basic_dataset import FedDataset  # noqa: E402
 from fedlab.core.standalone import StandalonePipeline  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
+
 from turns import Turns  # noqa: E402
 from work import CLIENTS, Data, Setting, cohort, initial, loader  # noqa: E402
 

@@ -11,6 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
 from turns import Turns
 from work import CLIENTS, SETTINGS, Data, Setting, initial, load, loader, order
 

@@ -11,6 +11,7 @@ from fluke.data import FastDataLoader  # noqa: E402
 from fluke.server import EarlyStopping  # noqa: E402
 from fluke.utils import FederationObserver  # noqa: E402
 from torch import nn  # noqa: E402
+
 from turns import Turns  # noqa: E402
 from work import CLIENTS, Data, Setting, cohort, initial  # noqa: E402
 

@@ -39,6 +39,7 @@ from pfl.metrics import Metrics, Weighted  # noqa: E402
 from pfl.model.pytorch import PyTorchModel  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn.functional import cross_entropy  # noqa: E402
+
 from turns import Turns  # noqa: E402
 from work import CLIENTS, Data, Setting, cohort, initial, order  # noqa: E402
 

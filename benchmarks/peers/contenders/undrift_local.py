@@ -1,11 +1,11 @@
 """Undrift in one process."""
 
 from torch import Generator, Tensor, nn
-from turns import Turns
-from work import MODELS, Data, Setting, cohort, initial
 
+from turns import Turns
 from undrift import Local, Simulation, TensorTask, make
 from undrift.engine.round.backend import Backend
+from work import MODELS, Data, Setting, cohort, initial
 
 
 class InOrder(TensorTask):

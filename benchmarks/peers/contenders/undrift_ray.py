@@ -1,10 +1,9 @@
 """Undrift on Ray."""
 
-from turns import Turns
-from work import Data, Setting
-
 from contenders import undrift_local
+from turns import Turns
 from undrift.ray import Pool, RayBackend
+from work import Data, Setting
 
 
 def run(

@@ -53,7 +53,7 @@ def fedcr(
         the latent units are the model's. Give that model to every method compared: each trains it. The bound has the
         encoder first in the divergence; the released code has it second in training, as here, and first in its
         evaluation. Products of many examples have tiny deviations, so that the bound's direction explodes: of N(0, 1)
-        and N(0, 0.1^2) it is 47.2, the other 1.81, and in benchmarks/smoke.py clients' own models reach 26 % with it,
+        and N(0, 0.1^2) it is 47.2, the other 1.81, and in the smoke benchmark clients' own models reach 26 % with it,
         81 % without. The code multiplies experts pair by pair, which gives the same sums, and takes a class at exactly
         N(0, 1) for unseen; here an unseen class has no precision. Precisions are summed, so that they grow with the
         data, as published. A deviation is 0.001 at least. The samples' cross entropies are averaged in training; tuning

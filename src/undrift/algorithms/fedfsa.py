@@ -59,7 +59,7 @@ def fedfsa(
         plug-in here does not. A client is evaluated with the model it last trained and its own running statistics, and
         keeps one model for that: these are the paper's curves over rounds. Its tables also count one more round, in
         which all clients tune the head of the final global model with plain SGD: tuned=10, for every method there. On
-        small data it starts slowly, as MoFedSAM does: in benchmarks/smoke.py 10 % after 10 rounds; rho = 0.01 with
+        small data it starts slowly, as MoFedSAM does: in the smoke benchmark 10 % after 10 rounds; rho = 0.01 with
         larger = 0.02 gives 62 %.
     """
     return Algorithm(

@@ -51,7 +51,7 @@ def fedsol(
         for the momentum add momentum=LocalMomentum(0.9). Scores at w0 are taken in training mode, as those at
         w, so that both agree where the models do; under dropout they differ by its noise. Running statistics and the
         training loss are those of the pass at the perturbed point. distance="weights" is ours. A step costs two
-        gradients and one forward pass. In benchmarks/smoke.py the default reaches 50 % after 10 rounds where FedAvg has
+        gradients and one forward pass. In the smoke benchmark the default reaches 50 % after 10 rounds where FedAvg has
         63 %; rho = 0.3 gives 61 %.
     """
     return Algorithm(perturbation=ProximalAscent(rho, adaptive, temperature, distance, names))

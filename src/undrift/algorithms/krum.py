@@ -35,7 +35,7 @@ def krum(f: float = 0.1) -> Algorithm:
         at least one neighbour: the run continues, and of one or two uploads the lowest client's is taken. Under label
         skew honest updates differ a lot and the choice of one of them is noisy: report the accuracy of honest
         minorities, too, and prefer Multi-Krum. All clients count equally. Running statistics are averaged without a
-        robust rule, so prefer GroupNorm where clients are not trusted. In benchmarks/smoke.py (20 clients, Dirichlet
+        robust rule, so prefer GroupNorm where clients are not trusted. In the smoke benchmark (20 clients, Dirichlet
         0.3, 10 rounds) Krum reaches 45 % where FedAvg has 63 % and Multi-Krum 58 %: one client's update stands for all.
     """
     return Algorithm(aggregation=Krum(f))

@@ -34,7 +34,7 @@ def mofedsam(rho: float = 0.1, a: float = 0.1) -> Algorithm:
     Note:
         The momentum does not enter the perturbation. The steps and the rate in m are each client's own and this
         round's. The momentum starts at zero and fills over about 1/a rounds, and the radius slows it more while
-        gradients are small: in benchmarks/smoke.py 18 % after 10 rounds and 62 % after 30, where FedAvg has 63 % after
+        gradients are small: in the smoke benchmark 18 % after 10 rounds and 62 % after 30, where FedAvg has 63 % after
         10; rho = 0.01 gives 62 % after 10, a = 0.5 61 %.
     """
     return Algorithm(perturbation=SAM(rho), momentum=ServerMomentum(a), aggregation=Uniform())

@@ -16,7 +16,7 @@ def specgrad(r: float = 0.05, host: Algorithm | None = None, filter: Filter | No
 
     The paper's reason is that clients' gradients differ most in the slow components along a flattened layer. Measured
     here, clients agree there as much as elsewhere; the filter helps because it removes a direction that all inputs of a
-    layer share (docs/findings/mean-part.md).
+    layer share (docs/evidence/findings/mean-part.md).
 
         client:  g <- H_r(g), the data gradient only;   then the filtered method's step
         server:  that of the filtered method

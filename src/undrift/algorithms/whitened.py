@@ -17,7 +17,7 @@ def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
     All inputs of a layer have a mean in common, since activations are positive, and neighbouring pixels are alike. A
     step along such a direction changes the outputs of every example, also of those that a client does not have. So
     means are removed from the gradient of a layer, and what is left of it is damped where its inputs have much energy.
-    The derivation and the measurements are in docs/findings/mean-part.md.
+    The derivation and the measurements are in docs/evidence/findings/mean-part.md.
 
         client:  for every dense and convolutional layer  G <- G P (I + A / (share tr A))^-1,  A = mean of P x x^T P
                  over the inputs x in the batch;  P removes means, over each feature map in a dense layer, over all
@@ -36,7 +36,7 @@ def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
         Algorithm(spectral=Whiten(share=0.1, center='maps'), aggregation=Uniform())
 
     References:
-        Undrift, docs/findings/mean-part.md; the input side of K-FAC (Martens and Grosse 2015) without means.
+        Undrift, docs/evidence/findings/mean-part.md; the input side of K-FAC (Martens and Grosse 2015) without means.
 
     Note:
         Not published elsewhere. The factor of K-FAC is that of one batch here, as in FOOF (Benzing 2022), and its

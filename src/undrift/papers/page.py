@@ -1,6 +1,6 @@
-"""The page docs/papers.md: every table and figure of the papers with its command, from the files of this folder.
+"""The page docs/evidence/papers.md: every table and figure of the papers with its command, from the files here.
 
-python -m undrift.papers.page docs/papers.md
+python -m undrift.papers.page docs/evidence/papers.md
 """
 
 import re

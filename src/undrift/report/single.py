@@ -111,6 +111,6 @@ def _why(kind: str, material: Material) -> str:
     needs = {
         "bands": "keep several rounds (output.checkpoint_every, output.keep)",
         "variance": "a method that perturbs",
-        "blocks": "a method whose blocks report scalars, such as fedscam, scaffold or fedawa; see docs/runs.md",
+        "blocks": "a method whose blocks report scalars, such as fedscam, scaffold or fedawa; see docs/guide/runs.md",
     }
     return "; ".join(dict.fromkeys(reasons)) or needs.get(kind, "the runs have no rows for it")

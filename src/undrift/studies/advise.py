@@ -1,7 +1,7 @@
 """Which composition to use for data that differ in a measured way: the nearest measured problems decide.
 
-`evidence.json` has the accuracies of the studies in docs/results; `make results` writes it. Methods are compared with
-`BASELINE`, FedAvg with equal weights, paired by seed: the same partition, cohorts and initial weights.
+`evidence.json` has the accuracies of the studies in docs/evidence/results; `make results` writes it. Methods are
+compared with `BASELINE`, FedAvg with equal weights, paired by seed: the same partition, cohorts and initial weights.
 """
 
 import json
@@ -51,7 +51,7 @@ class Problem:
     """A setting of a study, and the methods that were measured in it.
 
     Args:
-        study: the page of docs/results.
+        study: the page of docs/evidence/results.
         data: the data set.
         kind: "image", "text" or "table".
         model: the model.

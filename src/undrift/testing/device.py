@@ -162,7 +162,7 @@ class DeviceReport:
         deterministic: whether kernels were deterministic.
         float64: "device" if exact sums are made there, else "host".
         methods: a check of every method.
-        ratios: what a step and an engine cost: see docs/accelerators.md.
+        ratios: what a step and an engine cost: see docs/guide/accelerators.md.
         plan: the workers that a measured visit of the ratios' model allows here.
         probe: that visit.
         environment: versions and machine.

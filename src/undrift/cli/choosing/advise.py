@@ -37,7 +37,7 @@ def advise_on_data(
     """Measure how clients' data differ and recommend a composition.
 
     Label, quantity and feature skew are measured without training. The
-    recommendation comes from the studies of docs/results whose clients
+    recommendation comes from the studies of docs/evidence/results whose clients
     differed in nearly the same way and whose model was of the same family:
     convolutional, dense, ... They are listed, and the strength of the
     evidence is given.
@@ -112,7 +112,7 @@ def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None
     if rows:
         headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds"]
         trained = dict.fromkeys(_conditions(case.problem) for _, case in cases)
-        show_rows(f"Evidence (docs/results), {'; '.join(trained)}:", headings, rows)
+        show_rows(f"Evidence (docs/evidence/results), {'; '.join(trained)}:", headings, rows)
 
 
 def _conditions(problem: "Problem") -> str:

@@ -75,7 +75,7 @@ def show(
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/methods.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the page of docs/reference/methods.")] = False,
 ) -> None:
     """Explain a method: when to use it, equations, arguments, cost.
 

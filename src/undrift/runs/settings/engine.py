@@ -27,7 +27,7 @@ class EngineConfig(Strict):
         device: "auto", "cpu", "cuda", "cuda:1", "mps", or one that `UNDRIFT_DEVICE_MODULE` registers.
         address: the address of a Ray cluster.
         gpus: each worker's share of a GPU; None shares the GPUs equally.
-        deterministic: choose deterministic kernels: see docs/accelerators.md.
+        deterministic: choose deterministic kernels: see docs/guide/accelerators.md.
         states: the URL of an object store for clients' states, as s3://bucket/runs, below which every run has a place
             of its own; None stores them in the run's folder, which all workers must see.
     """

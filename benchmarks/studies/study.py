@@ -1,0 +1,293 @@
+"""A study: every row of a comparison tuned with one budget, then run with all seeds; small raw results for the docs.
+
+    python benchmarks/studies/study.py benchmarks/studies/here/skew-fashion.toml [setting ...] [--rows label ...]
+
+The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
+of the trials and how often the grid may be widened. `rows` in it has the rates of rows whose optimizer has another
+scale, as many as the others have. Trials are scored on examples held out from the clients. Without
+this table every row has the learning rate that the file gives it, and the key `about` says where it comes from. A table
+`[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
+resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
+What is committed is
+
+    benchmarks/studies/results/here/NAME.toml         the tuned comparison, for `undrift compare`
+    benchmarks/studies/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve
+    benchmarks/studies/results/here/rates/NAME.jsonl  one line per tuned row and setting: rates with held-out accuracies
+
+`python benchmarks/studies/study.py --config NAME setting/label/seed` prints the settings of a line, for `undrift run`.
+"""
+
+import argparse
+import json
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+
+from rates import collect_rates
+from row_texts import row_within
+from shared import read_lines
+from undrift.data.partitions.skew import DataSkew, measure_skew
+from undrift.runs.folder.files import read_summary
+from undrift.runs.loop.run import finished
+from undrift.runs.settings.config import Config
+from undrift.runs.settings.goals import Column
+from undrift.runs.settings.schema import merged
+from undrift.runs.setup.prepare import prepare
+from undrift.studies.compare import Comparison, compare
+from undrift.studies.results_sheet import Trial
+from undrift.studies.run_result import result
+from undrift.studies.tune import Tuning, tune
+from undrift.util.naming.names import suggest
+from undrift.util.storage.files import write
+
+RESULTS = Path(__file__).parent / "results" / "here"
+
+
+def main() -> None:
+    """Tune, run and collect, or print the settings of a run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="the study, or with --config its name")
+    parser.add_argument("names", nargs="*", help="settings to run, default all; with --config setting/label/seed")
+    parser.add_argument("--config", action="store_true", help="print the settings of a run as TOML")
+    parser.add_argument("--rows", nargs="*", default=[], help="labels of the rows to run, default all")
+    parser.add_argument("--runs", type=Path, default=Path("runs/here"), help="where the runs are stored")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.config and len(arguments.names) != 1:
+        parser.error("--config takes one run, as setting/label/seed")
+    if arguments.config:
+        print(settings(arguments.file, arguments.names[0]).toml(), end="")
+    else:
+        study(Path(arguments.file), arguments.runs, arguments.names, arguments.rows)
+
+
+def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) -> None:
+    """Run a study, or the named settings and rows of it, and write what is to be committed.
+
+    Args:
+        file: the study.
+        runs: where the runs are stored.
+        names: the settings; none means all.
+        rows: the labels of the rows; none means all.
+    """
+    values = tomllib.loads(file.read_text())
+    budget = values.pop("tune", None)
+    for key in ("published", "about"):
+        values.pop(key, None)
+    known, labels = [*values.get("settings", {"": {}})], [row.get("label", row["method"]) for row in values["methods"]]
+    for given, there, what in ((names, known, "setting is named"), (rows, labels, "row is labelled")):
+        for name in given:
+            if name not in there:
+                raise SystemExit(f"{file}: no {what} {name!r}; {suggest(name, there)}")
+    chosen = names or known
+    for row, label in zip(values["methods"], labels, strict=True):
+        if rows and label not in rows:
+            continue
+        for setting in chosen:
+            study_row(values, budget, row, setting, runs / file.stem)
+
+
+def study_row(
+    values: dict[str, Any], budget: dict[str, Any] | None, row: dict[str, Any], setting: str, out: Path
+) -> None:
+    """Tune one row in one setting and run it with all seeds.
+
+    Args:
+        values: the comparison.
+        budget: the table `[tune]`; None if the file has the learning rates.
+        row: one of its methods.
+        setting: the name of a setting; empty where there are none.
+        out: the folder of the study's runs.
+    """
+    name, label = out.name, row.get("label", row["method"])
+    part = values.get("settings", {}).get(setting, {})
+    found = committed(name).get("settings", {}).get(setting, {}).get("rows", {})
+    rows = merged(part.get("rows", {}), found)
+    if budget and label not in found:
+        own = row_within(row, part)
+        rate = tuned_rate(merged(values["base"], part), budget, own, out / "tuning" / setting)
+        rows = merged(rows, {label: {"local": {"lr": rate}}})
+    whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows} if rows else part}}
+    comparison = Comparison.build(whole, name)
+    done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
+    new = partial(missing, done, label)
+    table = compare(comparison, out, partial(ended, comparison, out, new), only=new)
+    if table["failures"]:  # a row without them would be a row of survivors
+        errors = "\n".join(f"{failure['run']}: {failure['error']}" for failure in table["failures"])
+        raise SystemExit(f"runs failed, so the row is incomplete; mend them and run the study again\n{errors}")
+
+
+def missing(done: set[tuple[str, str, int]], label: str, trial: Trial) -> bool:
+    """Whether a run is of one row and not among the committed ones.
+
+    Args:
+        done: setting, label and seed of the committed ones.
+        label: of the row.
+        trial: the run.
+    """
+    return trial.label == label and (trial.setting, trial.label, trial.config.seed) not in done
+
+
+def ended(
+    comparison: Comparison, out: Path, new: Callable[[Trial], bool], trial: Trial, row: dict[str, Any] | None
+) -> None:
+    """Collect a new run when it has ended; those of rows before it have been collected.
+
+    Args:
+        comparison: the tuned comparison of one setting.
+        out: the folder of the study's runs.
+        new: whether a run is new.
+        trial: the run.
+        row: of a round; None at the end.
+    """
+    if row is None and new(trial):
+        print(trial.name, flush=True)
+        collect(comparison, out, out.name)
+
+
+def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any], out: Path) -> float:
+    """The learning rate of one row in one setting.
+
+    Args:
+        base: the settings of a run.
+        budget: the table `[tune]`.
+        row: one of the methods, as the setting has it: its own local settings and model are those of the trials.
+        out: where the trials of the setting are stored.
+    """
+    label = row.get("label", row["method"])
+    if len(budget.get("rows", {}).get(label, budget["lr"])) != len(budget["lr"]):
+        raise SystemExit(f"tune.rows.{label}: give {len(budget['lr'])} learning rates, as the other rows have")
+    folder = out / label
+    if not (folder / "tune.json").exists():
+        base = {key: value for key, value in base.items() if key != "rows"}
+        own = {key: row[key] for key in ("local", "model") if row.get(key)}
+        trial = {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}
+        search = {
+            "method": row["method"],
+            "arguments": row.get("arguments", {}),
+            "grid": {"lr": budget.get("rows", {}).get(label, budget["lr"])},
+            "by": "best",
+            "widenings": budget["widenings"],
+            "base": merged(merged(base, own), trial),
+        }
+        tune(Tuning.build(search, f"{out.name}/{label}"), folder)
+    choice: float = json.loads((folder / "tune.json").read_text())["choice"]["lr"]
+    print(f"{out.name}/{label}: lr {choice}", flush=True)
+    return choice
+
+
+def collect(comparison: Comparison, out: Path, name: str) -> None:
+    """Add the finished runs of a comparison to the committed lines.
+
+    Args:
+        comparison: the tuned comparison of one setting.
+        out: the folder of its runs.
+        name: the study.
+    """
+    path = RESULTS / f"{name}.jsonl"
+    lines = {(x["setting"], x["label"], x["seed"]): x for x in read(name)}
+    trials = comparison.trials()
+    for trial in trials:
+        key = trial.setting, trial.label, trial.config.seed
+        if key not in lines and finished(trial.config, out / trial.name):
+            lines[key] = line(trial, out / trial.name, skew_of(trials[0].config))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")
+    write(path, "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
+    new = tomllib.loads(comparison.toml())
+    parts = {**committed(name).get("settings", {}), **new.get("settings", {})}
+    write(RESULTS / f"{name}.toml", tomli_w.dumps({**new, "settings": parts}))
+    collect_rates(out, RESULTS, name)
+
+
+def committed(name: str) -> dict[str, Any]:
+    """The tuned comparison of a study as far as it has come; empty at the beginning.
+
+    Args:
+        name: the study.
+    """
+    path = RESULTS / f"{name}.toml"
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+@lru_cache(maxsize=4)
+def _skew(config: str) -> DataSkew:
+    ready = prepare(Config.build(tomllib.loads(config)))
+    assert ready.partition is not None
+    return measure_skew(ready.data_task.dataset, ready.partition.clients)
+
+
+def skew_of(config: Config) -> DataSkew:
+    """How the clients of a run differ.
+
+    Args:
+        config: its settings.
+    """
+    return _skew(config.toml())
+
+
+def line(trial: Trial, folder: Path, skew: DataSkew) -> dict[str, Any]:
+    """The raw result of one run.
+
+    Args:
+        trial: the run.
+        folder: its folder.
+        skew: how its clients differ.
+    """
+    found = result(folder, trial.config)
+    kind = Column(found["judged_by"]).kind
+    return {
+        "setting": trial.setting,
+        "label": trial.label,
+        "seed": trial.config.seed,
+        "lr": trial.config.local.lr,
+        "sha256": (read_summary(folder) or {})["sha256"],
+        "curve": [[int(point["rounds"]), round(point[kind], 6)] for point in found["curve"]],
+        "seconds": round(found["spent"]["seconds"], 1),
+        "gradients": found["spent"]["gradients"],
+        "traffic": found["traffic"],
+        "stateless": trial.config.algorithm().stateless,
+        "skew": {kind: round(x, 4) for kind, x in asdict(skew).items() if x is not None and kind != "clients"},
+        "config": trial.config.model_dump(mode="json", exclude_defaults=True),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What decides the last bits of a run: processor, its widest instructions, and torch."""
+    names = [
+        text for text in Path("/proc/cpuinfo").read_text().splitlines() if text.startswith(("model name", "model\t"))
+    ]
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"processor": "; ".join(dict.fromkeys(names)), "capability": capability, "torch": torch.__version__}
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    """The committed lines of a study; none at its beginning.
+
+    Args:
+        name: the study.
+    """
+    return read_lines(RESULTS / f"{name}.jsonl")
+
+
+def settings(name: str, run: str) -> Config:
+    """The settings of a committed run.
+
+    Args:
+        name: the study.
+        run: setting/label/seed; label/seed in a study without settings.
+    """
+    for x in read(name):
+        if run == "/".join(filter(None, [x["setting"], x["label"], str(x["seed"])])):
+            return Config.build(x["config"], run)
+    raise SystemExit(f"{run}: not in {RESULTS / name}.jsonl; its lines have setting, label and seed")
+
+
+if __name__ == "__main__":
+    main()
