@@ -23,7 +23,7 @@ from processes import run_part
 from undrift.core.records.types import Local
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import CNN5
-from undrift.planning.calibrate_engines import EmptyTask
+from undrift.planning.calibrate import EmptyTask
 from undrift.util.system import resident_peak
 
 SIZES = {"60k": 60_000, "11m": 11_000_000}

@@ -26,11 +26,10 @@ from undrift import Local, Simulation, TensorTask, make
 from undrift.engine.round.backend import InProcess
 from undrift.engine.worker.job import Job
 from undrift.models import CNN5, MLP, SmallCNN
-from undrift.planning.calibrate import measure
-from undrift.planning.calibrate_engines import measure_engines, spent
-from undrift.planning.from_run import job_size, probed
+from undrift.planning.calibrate import measure, measure_engines, time_rounds
+from undrift.planning.from_run import job_size, measure_step
 from undrift.planning.machine import Constants, load_constants, save_constants
-from undrift.planning.round_cost import predict
+from undrift.planning.round_cost import CostModel
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,8 @@ def check(name: str, rounds: int, constants: Constants) -> dict[str, Any]:
     torch.set_num_threads(1)
     size, method = job_size(job, cohort=run.cohort, workers=run.workers, engine=run.engine, checkpoint_every=0)
     if run.probe:
-        size = probed(job, size, method, constants)
-    predicted = predict(size, method, constants)
+        size = measure_step(job, size, method, constants)
+    predicted = CostModel(size, method, constants).predict()
     with TemporaryDirectory() as folder:
         if run.engine == "ray":
             from undrift.ray import Pool, RayBackend
@@ -123,7 +122,7 @@ def check(name: str, rounds: int, constants: Constants) -> dict[str, Any]:
         else:
             backend = InProcess(root=folder)
         with Simulation(job.algorithm, job.task, job.local, cohort=run.cohort, backend=backend) as simulation:
-            found = spent(simulation, rounds)
+            found = time_rounds(simulation, rounds)
     processor = sum(predicted.processor.values())
     measured = found.server + found.workers
     return {
@@ -168,7 +167,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     where = {"python": platform.python_version(), "machine": constants.machine, "load": round(load, 1)}
     if options.json:
-        print(json.dumps({"runs": rows, "constants": constants.row(), "environment": where}, indent=2))
+        print(json.dumps({"runs": rows, "constants": constants.model_dump(), "environment": where}, indent=2))
         return
     print(", ".join(f"{key} {value}" for key, value in where.items()))
     for row in rows:

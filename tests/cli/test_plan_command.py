@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.cli.training import print_plan as planning
-from undrift.planning import calibrate, calibrate_engines
-from undrift.planning.calibrate_engines import LARGE, SMALL, Spent, flower_constants, ray_constants
+from undrift.planning import calibrate
+from undrift.planning.calibrate import LARGE, SMALL, Spent, flower_constants, ray_constants
 from undrift.planning.machine import DEFAULTS
 
 BIG = ["plan", "--clients", "1e6", "--cohort", "1e4", "--parameters", "1e7", "--workers", "1000"]
@@ -104,6 +104,6 @@ def test_engines_from_rounds_by_hand() -> None:
 def test_rounds_are_timed() -> None:
     from undrift.engine.round.simulation import Simulation
 
-    with Simulation("fedavg", calibrate_engines.EmptyTask(10, 2)) as simulation:
-        found = calibrate_engines.spent(simulation, 1)
+    with Simulation("fedavg", calibrate.EmptyTask(10, 2)) as simulation:
+        found = calibrate.time_rounds(simulation, 1)
     assert found.clock > 0 and found.server > 0 and found.workers >= 0

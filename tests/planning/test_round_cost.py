@@ -12,15 +12,7 @@ from undrift.engine.worker.worker_plan import Probe
 from undrift.planning.bottlenecks import Limits, plan_rows, pressures, this_machine, verdict
 from undrift.planning.from_run import with_probe
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants, load_constants, save_constants
-from undrift.planning.method_size import MethodSize, method_size
-from undrift.planning.round_cost import (
-    RoundSize,
-    disk_bytes,
-    memory_bytes,
-    predict,
-    traffic_bytes,
-    visit_seconds,
-)
+from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
 
 ONE = EngineConstants(latency=1, round=2, server=3, worker=4, sent=5, down=6, up=7, taken=8)
 UNIT = Constants(
@@ -62,30 +54,31 @@ def test_declarations_become_sizes() -> None:
 def test_a_visit_by_hand() -> None:
     # two steps of three examples; 10 parameters
     fedavg = 1 + 10 * (2 + 9) + 2 * (5 + 10 * 6) + 3 * 10 * 7
-    assert visit_seconds(SMALL, MethodSize(), UNIT) == fedavg
+    assert CostModel(SMALL, MethodSize(), UNIT).visit_seconds() == fedavg
     # a sum more; two vectors are read in a step; the state of 40 bytes
     scaffold = fedavg + 10 * 9 + 2 * 10 * 2 * 8 + 15 + 40 * 16
-    assert visit_seconds(SMALL, SCAFFOLD, UNIT) == scaffold
+    assert CostModel(SMALL, SCAFFOLD, UNIT).visit_seconds() == scaffold
     measured = replace(SMALL, step=0.5, example=0.25, local_steps=4)
-    assert visit_seconds(measured, MethodSize(gradients=2), UNIT) == 1 + 10 * 11 + 4 * 2 * 0.5 + 3 * 2 * 0.25
+    twice = CostModel(measured, MethodSize(gradients=2), UNIT)
+    assert twice.visit_seconds() == 1 + 10 * 11 + 4 * 2 * 0.5 + 3 * 2 * 0.25
 
 
 def test_a_round_in_one_process_by_hand() -> None:
-    found = predict(SMALL, MethodSize(), UNIT)
-    visits = 2 * visit_seconds(SMALL, MethodSize(), UNIT) + 3 + 10 * 4
+    found = CostModel(SMALL, MethodSize(), UNIT).predict()
+    visits = 2 * CostModel(SMALL, MethodSize(), UNIT).visit_seconds() + 3 + 10 * 4
     closing = 10 * (8 + 12) + 2 * 14
     assert found.processor == {"workers": visits, "server": closing}
     assert found.seconds == visits + closing
-    gathered = predict(SMALL, MethodSize(sums=0, gathers=True), UNIT)
+    gathered = CostModel(SMALL, MethodSize(sums=0, gathers=True), UNIT).predict()
     assert gathered.parts["server"] == 10 * 8 + 2 * 14 + 10 * 2 * 13
 
 
 @pytest.mark.parametrize(("engine", "nodes"), [("ray", 1), ("flower", 2)])
 def test_a_round_on_two_workers_by_hand(engine: str, nodes: int) -> None:
     size = replace(SMALL, engine=engine, workers=2, network=8.0)
-    found = predict(size, MethodSize(), UNIT)
+    found = CostModel(size, MethodSize(), UNIT).predict()
     opening = 3 + 10 * 4
-    workers = 2 * visit_seconds(size, MethodSize(), UNIT) + 2 * opening + 2 * (4 + 10 * (6 + 10 + 7))
+    workers = 2 * CostModel(size, MethodSize(), UNIT).visit_seconds() + 2 * opening + 2 * (4 + 10 * (6 + 10 + 7))
     sending, merging, closing = nodes * 10 * 5, 2 * (3 + 10 * (11 + 8)), 10 * (8 + 12) + opening
     assert found.processor["workers"] == workers
     assert found.processor["server"] == 2 + sending + merging + closing + 2 * 14
@@ -106,21 +99,21 @@ def test_memory_is_that_of_the_scale_page() -> None:
     """Bytes per parameter as measured with a hundred million parameters: docs/guide/scale.md."""
     size, millions = RoundSize(parameters=10**8, cohort=3), 4e8
     there = replace(size, engine="ray")
-    here = (memory_bytes(size, MethodSize())["server"] - DEFAULTS.process) / millions
+    here = (CostModel(size, MethodSize()).memory()["server"] - DEFAULTS.process) / millions
     assert here == pytest.approx(11.1, abs=0.2)
-    found = memory_bytes(there, MethodSize())
+    found = CostModel(there, MethodSize()).memory()
     assert (found["server"] - DEFAULTS.process) / millions == pytest.approx(10.0, abs=0.3)
     assert (found["worker"] - DEFAULTS.process) / millions == pytest.approx(9.1, abs=0.2)
-    gathered = memory_bytes(replace(size, cohort=10), MethodSize(sums=0, gathers=True))["server"]
+    gathered = CostModel(replace(size, cohort=10), MethodSize(sums=0, gathers=True)).memory()["server"]
     assert gathered == DEFAULTS.process + 10 * 1000 + 1e8 * (4 + 12 + 40 + 12)
 
 
 def test_traffic_and_disk_by_hand() -> None:
     size = RoundSize(1000, 100, 10, 4, engine="ray", checkpoint_every=2, keep=3)
-    assert traffic_bytes(size, SCAFFOLD) == {"out": 4 * 80, "in": 4 * 120, "clients": 100 * (80 + 40)}
-    assert traffic_bytes(replace(size, engine="local"), SCAFFOLD)["in"] == 0
-    assert traffic_bytes(size, MethodSize(sums=0, gathers=True))["in"] == 100 * 40
-    disk = disk_bytes(size, SCAFFOLD)
+    assert CostModel(size, SCAFFOLD).traffic() == {"out": 4 * 80, "in": 4 * 120, "clients": 100 * (80 + 40)}
+    assert CostModel(replace(size, engine="local"), SCAFFOLD).traffic()["in"] == 0
+    assert CostModel(size, MethodSize(sums=0, gathers=True)).traffic()["in"] == 100 * 40
+    disk = CostModel(size, SCAFFOLD).disk()
     checkpoint = 80 + 16 * 1000
     assert (disk["round"], disk["states"]) == (100 * 40 + checkpoint / 2, 2 * 1000 * 40)
     assert disk["checkpoints"] == 3 * checkpoint
@@ -153,14 +146,14 @@ PLENTY = Limits(1e15, 1e18, 8)
     ],
 )
 def test_what_breaks_first(size: RoundSize, method: MethodSize, limits: Limits, first: str, change: str) -> None:
-    found = pressures(size, method, predict(size, method), limits)
+    found = pressures(size, method, CostModel(size, method).predict(), limits)
     assert found[0].what.startswith(first) and found[0].share > 1 and change in found[0].change
     assert found[0].what in verdict(found) and verdict(found).startswith(("breaks first", "takes the most time"))
 
 
 def test_nothing_breaks() -> None:
     size = RoundSize(examples=10_000)
-    cost = predict(size, MethodSize())
+    cost = CostModel(size, MethodSize()).predict()
     assert verdict(pressures(size, MethodSize(), cost, PLENTY)).startswith("nothing breaks")
     assert [row[0] for row in plan_rows(size, MethodSize(), cost)][:2] == ["a round", "processor time"]
     here = this_machine()
@@ -188,7 +181,7 @@ def test_a_measured_visit_gives_the_step() -> None:
     found = with_probe(SMALL, MethodSize(), probe, 3, UNIT)
     assert (found.step, found.example, found.activations) == (65, 50, 777)
     again = replace(found, examples=4, local_steps=2)
-    assert visit_seconds(again, MethodSize(), UNIT) == 1 + 10 * 11 + 2 * 65 + 4 * 50
+    assert CostModel(again, MethodSize(), UNIT).visit_seconds() == 1 + 10 * 11 + 2 * 65 + 4 * 50
 
 
 def test_constants_are_stored(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

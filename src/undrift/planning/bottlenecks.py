@@ -1,13 +1,10 @@
-"""What breaks first in a planned round, and what to change."""
+"""What breaks first in a planned round, what to change, and the plan as a table."""
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from undrift.planning.method_size import MethodSize
-from undrift.planning.round_cost import RoundCost, RoundSize
+from undrift.planning.round_cost import MethodSize, RoundCost, RoundSize
 from undrift.runs.settings.engine import processors
 from undrift.util.system import host_memory
 
@@ -45,18 +42,10 @@ class Pressure:
     why: str
     change: str
 
-    def row(self) -> dict[str, Any]:
-        """The pressure as an object for JSON."""
-        return asdict(self)
 
-
-def this_machine(folder: Path | None = None) -> Limits:
-    """What there is here.
-
-    Args:
-        folder: on the disk that counts; None is the working directory.
-    """
-    return Limits(float(host_memory().total), float(shutil.disk_usage(folder or Path.cwd()).free), processors())
+def this_machine() -> Limits:
+    """What there is here; the disk is that of the working directory."""
+    return Limits(float(host_memory().total), float(shutil.disk_usage(Path.cwd()).free), processors())
 
 
 def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limits) -> list[Pressure]:
@@ -72,14 +61,23 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
     server, worker = cost.memory["server"], cost.memory["worker"]
     kept = cost.disk["states"] + cost.disk["checkpoints"]
     longest = max(cost.parts["workers"], 1e-9)
+    most = f"the longest worker {seconds_text(longest)}"
     found = [
-        _memory("memory of the server", server, limits.memory, method),
+        Pressure(
+            "memory of the server",
+            server / limits.memory,
+            True,
+            f"{bytes_text(server)}; the machine has {bytes_text(limits.memory)}",
+            "a method that sums (sums in undrift list) instead of gathering, or a smaller cohort"
+            if method.gathers
+            else "a machine with more memory, a smaller model, or a method with fewer sums",
+        ),
         Pressure(
             "disk",
             kept / max(limits.disk, 1.0),
             True,
-            f"{amount(kept)}, of which {amount(cost.disk['states'])} are clients' states; "
-            f"{amount(limits.disk)} are free",
+            f"{bytes_text(kept)}, of which {bytes_text(cost.disk['states'])} are clients' states; "
+            f"{bytes_text(limits.disk)} are free",
             "a method whose clients keep no state (client 0 in undrift list), fewer registered clients, or a larger "
             "disk"
             if method.client_state
@@ -94,15 +92,13 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
         ),
     ]
     if size.engine != "local":
-        change = f"at most {int(limits.memory // max(worker, 1))} workers on a machine, or machines with more memory"
-        needed = here * worker
         found.append(
             Pressure(
                 "memory of the workers",
-                needed / limits.memory,
+                here * worker / limits.memory,
                 True,
-                f"{here} workers of {amount(worker)} on a machine; it has {amount(limits.memory)}",
-                change,
+                f"{here} workers of {bytes_text(worker)} on a machine; it has {bytes_text(limits.memory)}",
+                f"at most {int(limits.memory // max(worker, 1))} workers on a machine, or machines with more memory",
             )
         )
     if size.network is not None and size.engine != "local":
@@ -111,8 +107,8 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
                 "network",
                 cost.parts["network"] / longest,
                 False,
-                f"{amount(cost.traffic['out'])} out and {amount(cost.traffic['in'])} in take "
-                f"{seconds_text(cost.parts['network'])}, the longest worker {seconds_text(longest)}",
+                f"{bytes_text(cost.traffic['out'])} out and {bytes_text(cost.traffic['in'])} in take "
+                f"{seconds_text(cost.parts['network'])}, {most}",
                 "fewer workers with more clients each, more local steps, a smaller model, or a faster network",
             )
         )
@@ -122,8 +118,7 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
                 "disk speed",
                 cost.parts["disk"] / longest,
                 False,
-                f"{amount(cost.disk['round'])} in a round take {seconds_text(cost.parts['disk'])}, the longest worker "
-                f"{seconds_text(longest)}",
+                f"{bytes_text(cost.disk['round'])} in a round take {seconds_text(cost.parts['disk'])}, {most}",
                 "a method whose clients keep no state, or a faster disk",
             )
         )
@@ -143,14 +138,11 @@ def verdict(found: list[Pressure]) -> str:
     return f"{kind}: {first.what}: {first.why}. Change: {first.change}"
 
 
-def amount(count: float) -> str:
+def bytes_text(count: float) -> str:
     """Bytes for people.
 
-    Args:
-        count: how many.
-
     Example:
-        >>> amount(1.234e9), amount(5e4), amount(8e13)
+        >>> bytes_text(1.234e9), bytes_text(5e4), bytes_text(8e13)
         ('1.23 GB', '50 kB', '80 TB')
     """
     for unit, name in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -162,26 +154,13 @@ def amount(count: float) -> str:
 def seconds_text(seconds: float) -> str:
     """Seconds for people.
 
-    Args:
-        seconds: how many.
-
     Example:
         >>> seconds_text(0.0123), seconds_text(45.67), seconds_text(2910), seconds_text(7200)
         ('0.0123 s', '45.7 s', '48.5 min', '2 h')
     """
     if seconds >= 3600:
         return f"{seconds / 3600:.3g} h"
-    if seconds >= 120:
-        return f"{seconds / 60:.3g} min"
-    return f"{seconds:.3g} s"
-
-
-def _memory(what: str, need: float, there: float, method: MethodSize) -> Pressure:
-    """The memory of the server."""
-    change = "a method that sums (sums in undrift list) instead of gathering, or a smaller cohort"
-    if not method.gathers:
-        change = "a machine with more memory, a smaller model, or a method with fewer sums"
-    return Pressure(what, need / there, True, f"{amount(need)}; the machine has {amount(there)}", change)
+    return f"{seconds / 60:.3g} min" if seconds >= 120 else f"{seconds:.3g} s"
 
 
 def plan_rows(size: RoundSize, method: MethodSize, cost: RoundCost) -> list[tuple[str, str, str]]:
@@ -193,24 +172,20 @@ def plan_rows(size: RoundSize, method: MethodSize, cost: RoundCost) -> list[tupl
         cost: what the round costs.
     """
     parts = ", ".join(f"{name} {seconds_text(x)}" for name, x in cost.parts.items() if x)
+    processor = ", ".join(f"{name} {seconds_text(x)}" for name, x in cost.processor.items())
+    outward, inward = cost.traffic["out"], cost.traffic["in"]
+    local = size.engine == "local"
     rows = [
         ("a round", seconds_text(cost.seconds), parts),
-        ("processor time", seconds_text(sum(cost.processor.values())), _pairs(cost.processor)),
-        ("memory of the server", amount(cost.memory["server"]), "with the worker" if size.engine == "local" else ""),
+        ("processor time", seconds_text(sum(cost.processor.values())), processor),
+        ("memory of the server", bytes_text(cost.memory["server"]), "with the worker" if local else ""),
     ]
-    if size.engine != "local":
-        rows.append(("memory of a worker", amount(cost.memory["worker"]), f"{size.workers} workers"))
-        rows.append(("traffic of the server", amount(cost.traffic["out"] + cost.traffic["in"]), _sent(cost)))
-    rows.append(("traffic of the clients", amount(cost.traffic["clients"]), f"{size.cohort} clients, one by one"))
-    rows.append(("disk, written in a round", amount(cost.disk["round"]), ""))
+    if not local:
+        sent = f"{bytes_text(outward)} out, {bytes_text(inward)} in"
+        rows.append(("memory of a worker", bytes_text(cost.memory["worker"]), f"{size.workers} workers"))
+        rows.append(("traffic of the server", bytes_text(outward + inward), sent))
+    rows.append(("traffic of the clients", bytes_text(cost.traffic["clients"]), f"{size.cohort} clients, one by one"))
+    rows.append(("disk, written in a round", bytes_text(cost.disk["round"]), ""))
     states = f"states of {size.clients} clients" if method.client_state else "no states of clients"
-    rows.append(("disk, in the end", amount(cost.disk["states"] + cost.disk["checkpoints"]), states))
+    rows.append(("disk, in the end", bytes_text(cost.disk["states"] + cost.disk["checkpoints"]), states))
     return rows
-
-
-def _pairs(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {seconds_text(x)}" for name, x in seconds.items())
-
-
-def _sent(cost: RoundCost) -> str:
-    return f"{amount(cost.traffic['out'])} out, {amount(cost.traffic['in'])} in"

@@ -12,8 +12,7 @@ from undrift.engine.worker.probe import probe_visit
 from undrift.engine.worker.worker_plan import Probe
 from undrift.planning.calibrate import one_thread
 from undrift.planning.machine import DEFAULTS, Constants
-from undrift.planning.method_size import MethodSize, method_size
-from undrift.planning.round_cost import RoundSize, fixed_seconds
+from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import processors
 from undrift.runs.setup.prepare import expected_cohort, prepare
@@ -29,8 +28,8 @@ def job_size(job: Job, **known: Any) -> tuple[RoundSize, MethodSize]:
         **known: other fields of `RoundSize`.
     """
     task, local = job.task, job.local
-    look = range(min(task.population, _LOOK))
-    counts = [count for client in look if (count := task.examples(client))] or [1]
+    counted = range(min(task.population, _LOOK))
+    counts = [count for client in counted if (count := task.examples(client))] or [1]
     steps = fmean(local.step_count(count, 0, 0, job.seed) for count in counts)
     each = fmean(-(-count // local.batch_size) for count in counts)
     size = RoundSize(
@@ -45,8 +44,8 @@ def job_size(job: Job, **known: Any) -> tuple[RoundSize, MethodSize]:
     return size, method_size(job.algorithm, local)
 
 
-def probed(job: Job, size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> RoundSize:
-    """The sizes with the seconds of a step and the memory of a visit, from one that is measured here.
+def measure_step(job: Job, size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> RoundSize:
+    """The sizes with the seconds of a step and the memory of a visit, from a visit that is measured here.
 
     Args:
         job: the method, the task and the settings of local training.
@@ -54,16 +53,15 @@ def probed(job: Job, size: RoundSize, method: MethodSize, constants: Constants =
         method: what the method costs.
         constants: the machine's.
     """
-    host = kind_of(job.device) == "cpu"
     with one_thread():
-        probe = probe_visit(job, clock=process_time if host else perf_counter)
+        probe = probe_visit(job, clock=process_time if kind_of(job.device) == "cpu" else perf_counter)
     return with_probe(size, method, probe, job.task.examples(probe.client), constants)
 
 
 def with_probe(
     size: RoundSize, method: MethodSize, probe: Probe, examples: int, constants: Constants = DEFAULTS
 ) -> RoundSize:
-    """The sizes with the seconds of a step as a visit was measured.
+    """The sizes with the seconds of a step and the memory of a visit that was measured.
 
     Args:
         size: the sizes without them.
@@ -72,16 +70,15 @@ def with_probe(
         examples: of its client.
         constants: the machine's.
     """
-    c = constants
-    fixed = fixed_seconds(size, replace(method, remembers=False), c)
-    fixed += c.open + size.parameters * max(method.sums, 1) * c.open_parameter
+    model, c = CostModel(size, replace(method, remembers=False), constants), constants
+    fixed = model.fixed_seconds() + model.opening_seconds()
     step = max(probe.taken - fixed, 0.1 * probe.taken) / probe.steps / method.gradients
     empty = min(c.step + size.parameters * c.step_parameter, 0.5 * step)
     batch = min(examples, size.batch)
     return replace(size, step=empty, example=(step - empty) / batch, activations=probe.bytes or 0)
 
 
-def of_run(config: Config, constants: Constants = DEFAULTS, **changed: Any) -> tuple[RoundSize, MethodSize]:
+def run_size(config: Config, constants: Constants = DEFAULTS, **changed: Any) -> tuple[RoundSize, MethodSize]:
     """The sizes of a round of a run; one visit is measured.
 
     Args:
@@ -102,7 +99,7 @@ def of_run(config: Config, constants: Constants = DEFAULTS, **changed: Any) -> t
         keep=config.output.keep,
     )
     method = replace(method, name=config.method)
-    size = probed(job, size, method, constants)
+    size = measure_step(job, size, method, constants)
     given = {name: value for name, value in changed.items() if value is not None}
     if {"examples", "epochs"} & set(given):
         given["local_steps"] = None

@@ -1,18 +1,21 @@
 """The constants of a machine on which the cost of a round depends: defaults, and a file in the user's cache."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from undrift.data.arrays import cache
+from undrift.runs.settings.schema import Strict, checked
 from undrift.util.storage.files import write
 
+Seconds = Annotated[float, Field(ge=0)]
+"""Seconds of one processor, unless a field's description has another unit."""
 
-@dataclass(frozen=True)
-class EngineConstants:
-    """What an engine adds to a round, in seconds of one processor unless it says otherwise.
+
+class EngineConstants(Strict):
+    """What an engine adds to a round.
 
     Args:
         latency: seconds on the clock of a round with a tiny model, beyond what is computed.
@@ -25,19 +28,18 @@ class EngineConstants:
         taken: of the server per parameter and sum of a reply, beyond merging.
     """
 
-    latency: float = 0.0
-    round: float = 0.0
-    server: float = 0.0
-    worker: float = 0.0
-    sent: float = 0.0
-    down: float = 0.0
-    up: float = 0.0
-    taken: float = 0.0
+    latency: Seconds = 0.0
+    round: Seconds = 0.0
+    server: Seconds = 0.0
+    worker: Seconds = 0.0
+    sent: Seconds = 0.0
+    down: Seconds = 0.0
+    up: Seconds = 0.0
+    taken: Seconds = 0.0
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What the parts of a round cost on a machine, in seconds of one processor unless it says otherwise.
+class Constants(Strict):
+    """What the parts of a round cost on a machine.
 
     Args:
         visit: a visit.
@@ -64,32 +66,28 @@ class Constants:
         machine: where, with which torch and how many threads.
     """
 
-    visit: float
-    visit_parameter: float
-    open: float
-    open_parameter: float
-    step: float
-    step_parameter: float
-    gradient: float
-    touch: float
-    sum: float
-    pack: float
-    merge: float
-    close: float
-    gather: float
-    client: float
-    file: float
-    byte: float
-    disk: float
-    process: float
+    visit: Seconds
+    visit_parameter: Seconds
+    open: Seconds
+    open_parameter: Seconds
+    step: Seconds
+    step_parameter: Seconds
+    gradient: Seconds
+    touch: Seconds
+    sum: Seconds
+    pack: Seconds
+    merge: Seconds
+    close: Seconds
+    gather: Seconds
+    client: Seconds
+    file: Seconds
+    byte: Seconds
+    disk: Annotated[float, Field(ge=0)]
+    process: Annotated[float, Field(ge=0)]
     ray: EngineConstants
     flower: EngineConstants
     model: str = "perceptron"
     machine: str = ""
-
-    def row(self) -> dict[str, Any]:
-        """The constants as an object for JSON."""
-        return asdict(self)
 
 
 DEFAULTS = Constants(
@@ -124,23 +122,15 @@ def constants_file() -> Path:
 
 
 def save_constants(constants: Constants, file: Path | None = None) -> Path:
-    """Write the constants of a machine.
-
-    Args:
-        constants: what was measured.
-        file: where; None is `constants_file()`.
-    """
+    """Write the constants of a machine to a file; None is `constants_file()`."""
     file = file or constants_file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    write(file, json.dumps(constants.row(), indent=2) + "\n")
+    write(file, constants.model_dump_json(indent=2) + "\n")
     return file
 
 
 def load_constants(file: Path | None = None) -> Constants | None:
-    """The constants of this machine; None if nothing was measured.
-
-    Args:
-        file: where to look; None is `constants_file()`.
+    """The constants of this machine from a file, by default `constants_file()`; None if nothing was measured.
 
     Raises:
         ValueError: the file is damaged, or of another version.
@@ -149,21 +139,8 @@ def load_constants(file: Path | None = None) -> Constants | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        engines = {name: EngineConstants(**_numbers(EngineConstants, found[name])) for name in ("ray", "flower")}
-        return Constants(**{**_numbers(Constants, found), **engines})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return checked(Constants, json.loads(file.read_text(encoding="utf-8")), "")
+    except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"{file} cannot be used ({error}): write it again with undrift doctor --measure, or delete it"
         ) from None
-
-
-def _numbers(kind: type[Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a record, all of them there: texts, numbers that are finite and not negative, and tables."""
-    named = {f.name for f in fields(kind)}
-    if set(found) != named:
-        raise ValueError(f"{sorted(set(found) ^ named)[0]!r} is missing or unknown")
-    for name, x in found.items():
-        if isinstance(x, int | float) and not 0 <= x < float("inf"):
-            raise ValueError(f"{name} is {x}")
-    return dict(found)

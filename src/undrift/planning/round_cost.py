@@ -1,17 +1,22 @@
 """What a round costs: seconds, memory, traffic and disk from the sizes of a run and the constants of a machine."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Literal
 
+import torch
+
+from undrift.core.method.algorithm import Algorithm, cost
+from undrift.core.records.types import Local
+from undrift.core.server.total import Total
 from undrift.planning.machine import DEFAULTS, Constants, EngineConstants
-from undrift.planning.method_size import MethodSize
 
 Engine = Literal["local", "ray", "flower"]
 
 _FLOAT = 4  # bytes of a number in single precision
 _SUM, _STEP = 16, 12  # bytes per parameter of an exact sum, and of the server step for each sum
+_DELTA, _OTHER = 5.0, 7.0  # bytes per parameter of a packed sum: of displacements, which end with zero bits; of others
 _VECTORS = 12  # bytes per parameter: a worker's model, gradient and displacement
 _AUTOGRAD = 4  # bytes per parameter of the gradient as autograd returns it
 _RECORD, _ACCEPTED = 1000, 100  # bytes of a visit's record; of the last accepted round of a client with state
@@ -84,6 +89,62 @@ class RoundSize:
 
 
 @dataclass(frozen=True)
+class MethodSize:
+    """What a method costs, as its blocks declare it, in vectors as long as the model.
+
+    Args:
+        name: the method.
+        down: vectors that a client receives.
+        up: vectors that a client uploads.
+        client_state: vectors that a client keeps.
+        server_state: vectors that the server keeps, the model included.
+        gradients: gradients per local step.
+        sums: exact sums as long as the model.
+        gathers: the server holds every upload.
+        remembers: clients keep a state.
+    """
+
+    name: str = "fedavg"
+    down: int = 1
+    up: int = 1
+    client_state: int = 0
+    server_state: int = 1
+    gradients: int = 1
+    sums: int = 1
+    gathers: bool = False
+    remembers: bool = False
+
+    @property
+    def packed(self) -> float:
+        """Bytes per parameter of all sums on the wire."""
+        return (_DELTA + (self.sums - 1) * _OTHER) if self.sums else 0.0
+
+
+def method_size(algorithm: Algorithm, local: Local | None = None, name: str = "") -> MethodSize:
+    """What a method costs, from its blocks' declarations.
+
+    Args:
+        algorithm: the method.
+        local: the settings of local training: weight decay adds sums to methods that use slopes.
+        name: what to call it; empty is its text.
+    """
+    declared, local = cost(algorithm), local or Local()
+    length = 1 << 20  # longer than any array that a block declares
+    sizes = Total(algorithm, local, 1.0).expected(torch.empty(length, device="meta"), torch.empty(0))
+    return MethodSize(
+        name or str(algorithm),
+        declared.down,
+        declared.up,
+        declared.client_state,
+        declared.server_state,
+        declared.gradients_per_step,
+        list(sizes.values()).count(length),
+        declared.gathers,
+        algorithm.keeps_buffers(local) or not declared.stateless,
+    )
+
+
+@dataclass(frozen=True)
 class RoundCost:
     """What a round costs.
 
@@ -103,148 +164,125 @@ class RoundCost:
     traffic: Mapping[str, float]
     disk: Mapping[str, float]
 
-    def row(self) -> dict[str, Any]:
-        """The cost as an object for JSON."""
-        return asdict(self)
 
-
-def visit_seconds(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> float:
-    """Processor seconds of a visit: loading the model, local steps, the sum of the upload, and the client's state.
-
-    Args:
-        size: the sizes of the round.
-        method: what the method costs.
-        constants: the machine's.
-    """
-    c, length, gradients = constants, size.parameters, method.gradients
-    held = method.down - 1 + method.client_state  # vectors that a block reads in a step
-    step = gradients * (c.step if size.step is None else size.step)
-    if size.step is None:
-        step += length * (gradients * c.step_parameter + held * c.touch)
-    example = gradients * (length * c.gradient if size.example is None else size.example)
-    return fixed_seconds(size, method, c) + size.steps * step + size.epochs * size.examples * example
-
-
-def fixed_seconds(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> float:
-    """Processor seconds of a visit without its local steps.
-
-    Args:
-        size: the sizes of the round.
-        method: what the method costs.
-        constants: the machine's.
-    """
-    c, length = constants, size.parameters
-    kept = c.file + _FLOAT * length * method.client_state * c.byte if method.remembers else 0.0
-    upload = method.up * c.touch if method.gathers else 0.0
-    return c.visit + length * (c.visit_parameter + method.sums * c.sum + upload) + kept
-
-
-def predict(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> RoundCost:
-    """What a round costs.
+@dataclass(frozen=True)
+class CostModel:
+    """Predicts a round; docs/performance.md has the formulas.
 
     Args:
         size: the sizes of the round.
         method: what the method costs.
         constants: the machine's: see `undrift doctor --measure`.
     """
-    c, length, chunks = constants, size.parameters, size.chunks
-    engine = {"ray": c.ray, "flower": c.flower}.get(size.engine, EngineConstants())
-    gathered = length * method.up * c.touch * size.cohort if method.gathers else 0.0
-    opening = c.open + length * max(method.sums, 1) * c.open_parameter
-    training = size.cohort * visit_seconds(size, method, c) + max(chunks, 1) * opening
-    replying = chunks * (engine.worker + length * (method.down * engine.down + method.sums * (c.pack + engine.up)))
-    replying += gathered if chunks else 0.0
-    merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken)) + (gathered if chunks else 0.0)
-    sending = length * method.down * engine.sent * (chunks if size.engine == "flower" else 1)
-    closing = length * (method.server_state * c.touch + method.sums * c.close)
-    closing += opening if chunks else 0.0
-    closing += length * size.cohort * c.gather if method.gathers else 0.0
-    each = size.cohort * c.client
-    traffic, disk = traffic_bytes(size, method), disk_bytes(size, method)
-    checkpoint = disk["checkpoint"] * (c.byte + 1 / c.disk)
-    lines = -(-chunks // size.workers) / chunks if chunks else 1.0  # the share of the longest worker
-    parts = {
-        "workers": (training + replying) * lines,
-        "server": sending + merging + each + closing,
-        "network": 0.0 if size.network is None else 8 * (traffic["out"] + traffic["in"]) / size.network,
-        "disk": size.cohort * disk["state"] / c.disk + checkpoint,
-        "engine": engine.latency,
-    }
-    last = merging / chunks if chunks else 0.0  # the last reply is merged when all workers are done
-    overlapping = max(parts["workers"] + last, merging, size.cohort * disk["state"] / c.disk)
-    seconds = sending + overlapping + each + closing + parts["network"] + engine.latency + checkpoint
-    return RoundCost(
-        seconds,
-        parts,
-        {"workers": training + replying, "server": engine.round + parts["server"]},
-        memory_bytes(size, method, c),
-        traffic,
-        {name: disk[name] for name in ("round", "states", "checkpoints")},
-    )
 
+    size: RoundSize
+    method: MethodSize = MethodSize()
+    constants: Constants = DEFAULTS
 
-def memory_bytes(size: RoundSize, method: MethodSize, constants: Constants = DEFAULTS) -> dict[str, float]:
-    """Peak bytes of the server and of a worker; in one process the server's are those of both.
+    def fixed_seconds(self) -> float:
+        """Processor seconds of a visit without its local steps."""
+        method, c, length = self.method, self.constants, self.size.parameters
+        kept = c.file + _FLOAT * length * method.client_state * c.byte if method.remembers else 0.0
+        upload = method.up * c.touch if method.gathers else 0.0
+        return c.visit + length * (c.visit_parameter + method.sums * c.sum + upload) + kept
 
-    Args:
-        size: the sizes of the round.
-        method: what the method costs.
-        constants: the machine's: what a process takes before there is a model.
-    """
-    length, here = size.parameters, size.engine == "local"
-    uploads = _FLOAT * method.up * size.cohort if method.gathers else 0
-    sums = _SUM * method.sums + uploads
-    step = _STEP * max(method.sums, 1)
-    listed = size.cohort * _RECORD + (size.clients * _ACCEPTED if method.remembers else 0)
-    own = _FLOAT * (2 * method.client_state + 2 * (method.gradients - 1))  # what the method needs in a step
-    if here:
-        training = max(own + _AUTOGRAD, step)  # the server step begins when the gradients are gone
-        total = length * (_FLOAT * method.server_state + _VECTORS + sums + training)
-        return {"server": constants.process + listed + max(total, size.activations), "worker": 0.0}
-    reply = uploads if method.gathers else method.packed
-    server = length * (_FLOAT * (method.server_state + method.down) + sums + reply + step)
-    each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
-    worker = length * (_VECTORS + _AUTOGRAD + _FLOAT * method.down + _SUM * method.sums + each + own)
-    return {
-        "server": constants.process + listed + server,
-        "worker": constants.process + max(worker, size.activations),
-    }
+    def opening_seconds(self) -> float:
+        """Processor seconds of beginning and ending a worker's part of a round."""
+        c = self.constants
+        return c.open + self.size.parameters * max(self.method.sums, 1) * c.open_parameter
 
+    def visit_seconds(self) -> float:
+        """Processor seconds of a visit: loading the model, local steps, the sum of the upload, the client's state."""
+        size, method, c, length = self.size, self.method, self.constants, self.size.parameters
+        gradients = method.gradients
+        held = method.down - 1 + method.client_state  # vectors that a block reads in a step
+        step = gradients * (c.step if size.step is None else size.step)
+        if size.step is None:
+            step += length * (gradients * c.step_parameter + held * c.touch)
+        example = gradients * (length * c.gradient if size.example is None else size.example)
+        return self.fixed_seconds() + size.steps * step + size.epochs * size.examples * example
 
-def traffic_bytes(size: RoundSize, method: MethodSize) -> dict[str, float]:
-    """Bytes that leave and reach the server, and what the clients of the round would receive and upload one by one.
+    def predict(self) -> RoundCost:
+        """What a round costs."""
+        size, method, c, length = self.size, self.method, self.constants, self.size.parameters
+        chunks = size.chunks
+        engine = {"ray": c.ray, "flower": c.flower}.get(size.engine, EngineConstants())
+        gathered = length * method.up * c.touch * size.cohort if method.gathers else 0.0
+        opening = self.opening_seconds()
+        training = size.cohort * self.visit_seconds() + max(chunks, 1) * opening
+        replying = chunks * (engine.worker + length * (method.down * engine.down + method.sums * (c.pack + engine.up)))
+        replying += gathered if chunks else 0.0
+        merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken))
+        merging += gathered if chunks else 0.0
+        sending = length * method.down * engine.sent * (chunks if size.engine == "flower" else 1)
+        closing = length * (method.server_state * c.touch + method.sums * c.close)
+        closing += opening if chunks else 0.0
+        closing += length * size.cohort * c.gather if method.gathers else 0.0
+        each = size.cohort * c.client
+        traffic, disk = self.traffic(), self.disk()
+        checkpoint = disk["checkpoint"] * (c.byte + 1 / c.disk)
+        lines = -(-chunks // size.workers) / chunks if chunks else 1.0  # the share of the longest worker
+        parts = {
+            "workers": (training + replying) * lines,
+            "server": sending + merging + each + closing,
+            "network": 0.0 if size.network is None else 8 * (traffic["out"] + traffic["in"]) / size.network,
+            "disk": size.cohort * disk["state"] / c.disk + checkpoint,
+            "engine": engine.latency,
+        }
+        last = merging / chunks if chunks else 0.0  # the last reply is merged when all workers are done
+        overlapping = max(parts["workers"] + last, merging, size.cohort * disk["state"] / c.disk)
+        seconds = sending + overlapping + each + closing + parts["network"] + engine.latency + checkpoint
+        return RoundCost(
+            seconds,
+            parts,
+            {"workers": training + replying, "server": engine.round + parts["server"]},
+            self.memory(),
+            traffic,
+            {name: disk[name] for name in ("round", "states", "checkpoints")},
+        )
 
-    Args:
-        size: the sizes of the round.
-        method: what the method costs.
-    """
-    model = _FLOAT * size.parameters
-    uploads = size.cohort * model * method.up
-    reply = size.chunks * size.parameters * method.packed
-    inward = (uploads if method.gathers and size.chunks else 0.0) + reply
-    readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
-    return {
-        "out": float(readers * model * method.down),
-        "in": float(inward),
-        "clients": float(size.cohort * model * method.down + uploads),
-    }
+    def memory(self) -> dict[str, float]:
+        """Peak bytes of the server and of a worker; in one process the server's are those of both."""
+        size, method, process = self.size, self.method, self.constants.process
+        length = size.parameters
+        uploads = _FLOAT * method.up * size.cohort if method.gathers else 0
+        sums = _SUM * method.sums + uploads
+        step = _STEP * max(method.sums, 1)
+        listed = size.cohort * _RECORD + (size.clients * _ACCEPTED if method.remembers else 0)
+        own = _FLOAT * (2 * method.client_state + 2 * (method.gradients - 1))  # what the method needs in a step
+        if size.engine == "local":
+            training = max(own + _AUTOGRAD, step)  # the server step begins when the gradients are gone
+            total = length * (_FLOAT * method.server_state + _VECTORS + sums + training)
+            return {"server": process + listed + max(total, size.activations), "worker": 0.0}
+        reply = uploads if method.gathers else method.packed
+        server = length * (_FLOAT * (method.server_state + method.down) + sums + reply + step)
+        each = _FLOAT * method.up * -(-size.cohort // max(size.chunks, 1)) if method.gathers else 0
+        worker = length * (_VECTORS + _AUTOGRAD + _FLOAT * method.down + _SUM * method.sums + each + own)
+        return {"server": process + listed + server, "worker": process + max(worker, size.activations)}
 
+    def traffic(self) -> dict[str, float]:
+        """Bytes that leave and reach the server, and what the round's clients would receive and upload one by one."""
+        size, method, model = self.size, self.method, _FLOAT * self.size.parameters
+        uploads = size.cohort * model * method.up
+        reply = size.chunks * size.parameters * method.packed
+        inward = (uploads if method.gathers and size.chunks else 0.0) + reply
+        readers = 0 if size.engine == "local" else min(size.workers, size.cohort)
+        return {
+            "out": float(readers * model * method.down),
+            "in": float(inward),
+            "clients": float(size.cohort * model * method.down + uploads),
+        }
 
-def disk_bytes(size: RoundSize, method: MethodSize) -> dict[str, float]:
-    """Bytes of a client's state and a checkpoint, written in a round in the mean, and kept in the end.
-
-    Args:
-        size: the sizes of the round.
-        method: what the method costs.
-    """
-    model = float(_FLOAT * size.parameters)
-    state = model * method.client_state
-    checkpoint = model * method.server_state + (16 * size.clients if method.remembers else 0)
-    each = checkpoint / size.checkpoint_every if size.checkpoint_every else 0.0
-    return {
-        "state": state,
-        "checkpoint": each,
-        "round": size.cohort * state + each,
-        "states": 2 * size.clients * state,  # the last accepted one and the one before
-        "checkpoints": size.keep * checkpoint if size.checkpoint_every else 0.0,
-    }
+    def disk(self) -> dict[str, float]:
+        """Bytes of a client's state and a checkpoint, written in a round in the mean, and kept in the end."""
+        size, method, model = self.size, self.method, float(_FLOAT * self.size.parameters)
+        state = model * method.client_state
+        checkpoint = model * method.server_state + (16 * size.clients if method.remembers else 0)
+        each = checkpoint / size.checkpoint_every if size.checkpoint_every else 0.0
+        return {
+            "state": state,
+            "checkpoint": each,
+            "round": size.cohort * state + each,
+            "states": 2 * size.clients * state,  # the last accepted one and the one before
+            "checkpoints": size.keep * checkpoint if size.checkpoint_every else 0.0,
+        }

@@ -12,12 +12,10 @@ import typer
 from undrift.cli.tables import open_console, show_rows
 from undrift.compose.build import make
 from undrift.planning.bottlenecks import plan_rows, pressures, this_machine, verdict
-from undrift.planning.calibrate import measure
-from undrift.planning.calibrate_engines import measure_engines
-from undrift.planning.from_run import of_run
+from undrift.planning.calibrate import measure, measure_engines
+from undrift.planning.from_run import run_size
 from undrift.planning.machine import DEFAULTS, load_constants, save_constants
-from undrift.planning.method_size import MethodSize, method_size
-from undrift.planning.round_cost import RoundSize, predict
+from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
 from undrift.runs.settings.config import Config
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
@@ -50,16 +48,16 @@ def show_plan(
         memory=limits.memory if memory is None else positive("memory", memory),
         disk=limits.disk if disk is None else positive("disk", disk),
     )
-    round = predict(size, cost, constants)
+    round = CostModel(size, cost, constants).predict()
     order = pressures(size, cost, round, limits)
     basis = f"measured on {found.machine}" if found else f"committed, of {DEFAULTS.machine}"
     if as_json:
         values = {
             "size": asdict(size),
             "method": asdict(cost),
-            **round.row(),
+            **asdict(round),
             "limits": asdict(limits),
-            "pressures": [x.row() for x in order],
+            "pressures": [asdict(x) for x in order],
             "verdict": verdict(order),
             "constants": basis,
             "measured": found is not None,
@@ -118,7 +116,7 @@ def _sizes(
     run = Config.read(file)
     if method is not None:
         run = Config.build(run.model_dump() | {"method": method, "arguments": {}})
-    return of_run(run, constants, **given)
+    return run_size(run, constants, **given)
 
 
 def measure_machine(as_json: bool) -> None:
@@ -130,11 +128,12 @@ def measure_machine(as_json: bool) -> None:
     begun = perf_counter()
     constants = measure_engines(measure())
     file = save_constants(constants)
+    values = constants.model_dump()
     if as_json:
-        typer.echo(json.dumps({**constants.row(), "file": str(file)}, indent=2))
+        typer.echo(json.dumps({**values, "file": str(file)}, indent=2))
         return
-    rows = [[name, f"{value:.3g}"] for name, value in constants.row().items() if isinstance(value, float)]
+    rows = [[name, f"{value:.3g}"] for name, value in values.items() if isinstance(value, float)]
     for engine in ("ray", "flower"):
-        rows += [[f"{engine}: {name}", f"{x:.3g}"] for name, x in asdict(getattr(constants, engine)).items()]
+        rows += [[f"{engine}: {name}", f"{x:.3g}"] for name, x in values[engine].items()]
     show_rows(f"{constants.machine}: seconds of one processor", ["constant", "value"], rows)
     typer.echo(f"written to {file} in {perf_counter() - begun:.0f} s; undrift plan reads it")
