@@ -22,8 +22,7 @@ from undrift.engine.worker.device import (
     use_deterministic,
 )
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.probe import choose, probe_visit
-from undrift.engine.worker.worker_plan import check_kind, check_shares
+from undrift.engine.worker.worker_plan import check_kind, check_shares, choose, probe_visit
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 

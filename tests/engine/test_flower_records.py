@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from support.flower_grid import travel
 from undrift import Local
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import STYPE, Order, claim, claimed, decode, encode, one_line
+from undrift.engine.flower.records import STYPE, Order, claim, decode, encode, one_line, read_claim
 
 
 def test_every_dtype_travels_bit_for_bit() -> None:
@@ -82,16 +82,16 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
 
 
 def test_claims_are_compact_and_checked() -> None:
-    assert claimed(claim(range(3, 1_000_000, 10)), 1_000_000).sum() == sum(range(3, 1_000_000, 10))
+    assert read_claim(claim(range(3, 1_000_000, 10)), 1_000_000).sum() == sum(range(3, 1_000_000, 10))
     assert len(claim(range(3, 1_000_000, 10))["undrift"]) == 4
-    assert claimed(claim([5, 2, 2]), 8).tolist() == [2, 5] and claimed(claim([]), 8).tolist() == []
+    assert read_claim(claim([5, 2, 2]), 8).tolist() == [2, 5] and read_claim(claim([]), 8).tolist() == []
     for wrong in ({"clients": [8]}, {"clients": [-1]}, {"clients": [1, 1]}, {"start": 0, "stop": 9, "step": 1}):
         with pytest.raises(WireError):
-            claimed(RecordDict({"undrift": ConfigRecord({"version": 4, **wrong})}), 8)
+            read_claim(RecordDict({"undrift": ConfigRecord({"version": 4, **wrong})}), 8)
 
 
 def test_a_claim_below_zero_is_named() -> None:
     with pytest.raises(WireError, match="it claims client -1; there are 8, numbered from 0"):
-        claimed(claim([-1, 3]), 8)
+        read_claim(claim([-1, 3]), 8)
     with pytest.raises(WireError, match="it claims client 9; there are 8"):
-        claimed(claim([2, 9]), 8)
+        read_claim(claim([2, 9]), 8)

@@ -8,7 +8,7 @@ pytest.importorskip("flwr")
 
 from support.flower import ALL, Clock, grid_of, rounds_of, start, strategy_of
 from support.flower import own_clock as own_clock
-from undrift.engine.flower.node.client_app import client_app as flower_client
+from undrift.engine.flower.node import client_app as flower_client
 from undrift.testing import fingerprint
 
 FULL = [client for client in ALL if client != 1]  # client 1 has no examples

@@ -16,8 +16,8 @@ from undrift.core.model.random import cohort
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import ServerState
 from undrift.core.server import wire
+from undrift.engine.flower.node import client_app as flower_client
 from undrift.engine.flower.node.client_app import client_app
-from undrift.engine.flower.node.client_app import client_app as flower_client
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.engine.worker.job import Job
 from undrift.testing import fingerprint

@@ -10,7 +10,7 @@ from undrift import Local, Simulation, make
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
-from undrift.engine.round.report_columns import columns
+from undrift.engine.round.record import report_columns
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.testing import Clinic, clinic
 
@@ -33,8 +33,8 @@ def test_the_way_through_a_message_changes_no_bit(name: str) -> None:
         assert gate.merge(read.total, total) is None
         visits += read.visits
     split.close(split.start(), broadcast, total, reported)
-    assert columns(algorithm, sorted(visits, key=lambda visit: visit.client), reported) == dict(record.reports)
-    assert columns(algorithm, visits, reported) == dict(record.reports)
+    assert report_columns(algorithm, sorted(visits, key=lambda visit: visit.client), reported) == dict(record.reports)
+    assert report_columns(algorithm, visits, reported) == dict(record.reports)
     assert record.reports
 
 
@@ -42,7 +42,7 @@ def test_reports_of_another_machine_are_not_trusted() -> None:
     report = {"drift.client_norm": 1.0, "drift.other": 1.0, "nowhere.client_norm": 1.0, "round": 7.0}
     visits = [Visit(0, 1, 1.0, 1.0, reports=report), Visit(1, 1, 1.0, 1.0, reports={"drift.client_norm": nan})]
     visits.append(Visit(2, 1, 1.0, 1.0, reports={"drift.client_norm": 1e300}))
-    assert set(columns(make("scaffold"), visits, {})) == {
+    assert set(report_columns(make("scaffold"), visits, {})) == {
         f"drift.client_norm{end}" for end in ("", "_std", "_min", "_max")
     }
     gate = Gate(

@@ -186,7 +186,7 @@ def _packed_seeds() -> list[bytes]:
 def _records(data: bytes) -> object:
     from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-    from undrift.engine.flower.records import Answer, Order, asked_population, claimed
+    from undrift.engine.flower.records import Answer, Order, read_claim, read_population
 
     try:
         plan = json.loads(data)
@@ -198,8 +198,8 @@ def _records(data: bytes) -> object:
     for read in (
         Order.read,
         lambda c: Answer.read(c, 10**6, 10**5),
-        asked_population,
-        lambda c: claimed(c, 100),
+        read_population,
+        lambda c: read_claim(c, 100),
     ):
         try:
             read(content)

@@ -215,8 +215,8 @@ class WatchedGrid:
     def _hosts(self, node: int, reply: Any) -> None:
         """Note the clients that a node claims; the strategy decides whether it gets them."""
         from undrift.core.server.wire import WireError
-        from undrift.engine.flower.records import claimed
+        from undrift.engine.flower.records import read_claim
 
         with suppress(WireError, TypeError, ValueError):
             if reply.has_content():
-                self._status.set_hosted(node, claimed(reply.content, self._status.population).tolist())
+                self._status.set_hosted(node, read_claim(reply.content, self._status.population).tolist())

@@ -22,9 +22,8 @@ from undrift.core.tasks.tensor_task import TensorTask
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.worker.device import resolve, synchronize, title, use_deterministic
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.probe import choose
 from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import Plan, Probe
+from undrift.engine.worker.worker_plan import Plan, Probe, choose
 from undrift.models import SmallCNN
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import clinic

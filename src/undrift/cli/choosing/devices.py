@@ -9,7 +9,7 @@ import typer
 from undrift.cli.names import check_spelling
 from undrift.cli.tables import open_console
 from undrift.engine.worker.device import resolve
-from undrift.engine.worker.probe import choose
+from undrift.engine.worker.worker_plan import choose
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import processors
 from undrift.runs.setup.prepare import expected_cohort, prepare

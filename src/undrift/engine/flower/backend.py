@@ -14,6 +14,8 @@ from queue import Empty, Queue
 from typing import Any
 
 import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
 
 from undrift.core.records.types import Broadcast
 from undrift.engine.flower.node.client_app import build_app
@@ -26,12 +28,6 @@ from undrift.engine.round.backend import DiskBackend
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker_plan import check_kind, check_shares
-
-try:
-    from flwr.app import Context
-    from flwr.serverapp import Grid, ServerApp
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _RUN = "simulation"  # a run's name matters only on real nodes: here the state folder is given
 _START = 600.0  # seconds Flower's workers may take to start and import torch on a busy machine

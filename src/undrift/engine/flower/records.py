@@ -12,16 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from undrift.core.local.amounts import portable
 from undrift.core.records.types import Local
 from undrift.core.server.wire import WireError
-
-try:
-    from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
@@ -118,7 +114,7 @@ class Order:
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
-        local = {f"local.{name}": _sent(name, x) for name, x in asdict(self.local).items() if x is not None}
+        local = {f"local.{name}": _sendable(name, x) for name, x in asdict(self.local).items() if x is not None}
         bound = {} if self.bound is None else {"bound": float(self.bound)}
         return ConfigRecord(
             {
@@ -200,7 +196,7 @@ def question(population: int) -> RecordDict:
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "population": population})})
 
 
-def asked_population(content: RecordDict) -> int:
+def read_population(content: RecordDict) -> int:
     """The population, from the server's question."""
     return _scalar(_config(content), "population", int)
 
@@ -214,7 +210,7 @@ def claim(clients: Iterable[int]) -> RecordDict:
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "clients": listed})})
 
 
-def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def read_claim(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The clients a node claims to host, validated against the population."""
     record = _config(content)
     if "clients" in record:
@@ -232,7 +228,7 @@ def claimed(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np
     return clients
 
 
-def _sent(name: str, value: Any) -> Any:
+def _sendable(name: str, value: Any) -> Any:
     """A local setting as Flower can send it: numbers of a list have one type, a function is named by its reference."""
     if isinstance(value, tuple):
         return [float(x) for x in value] if any(isinstance(x, float) for x in value) else list(value)

@@ -8,22 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from time import monotonic, sleep
 from typing import Any
 
+import ray
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+
 from undrift.engine.ray_backend.start import first_line
 from undrift.util.steps import tell, warn
-
-try:
-    import ray
-    from ray.exceptions import (
-        NodeDiedError,
-        ObjectLostError,
-        OutOfMemoryError,
-        RayActorError,
-        RayError,
-        RayTaskError,
-        WorkerCrashedError,
-    )
-except ImportError as error:  # pragma: no cover
-    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
 Chunk = list[int]
 Call = Callable[[int, Chunk], Any]

@@ -14,19 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
 from undrift.core.records.types import ClientState
 from undrift.core.server import wire
 from undrift.engine.ray_backend.dispatch import DEAD, state_of
 from undrift.engine.ray_backend.start import first_line
 from undrift.engine.stores.store import DiskStore, StoreError, is_round, missing, state_path
 from undrift.util.steps import tell
-
-try:
-    import ray
-    from ray.exceptions import GetTimeoutError, RayError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError as error:  # pragma: no cover
-    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
 
 SCHEME = "node:"
 _PATIENCE = 300.0  # seconds for a node that is up to answer; one that is lost fails at once

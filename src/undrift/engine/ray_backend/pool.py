@@ -9,7 +9,9 @@ from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
+import ray
 import torch
+from ray.exceptions import RayActorError, RayError
 
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.core.server import wire
@@ -20,15 +22,8 @@ from undrift.engine.round.arguments import whole_number
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import MODULE, plug_in
 from undrift.engine.worker.job import Job, Score
-from undrift.engine.worker.probe import choose
 from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import check_shares
-
-try:
-    import ray
-    from ray.exceptions import RayActorError, RayError
-except ImportError as error:  # pragma: no cover
-    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+from undrift.engine.worker.worker_plan import check_shares, choose
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-try:
-    import ray
-    from ray.exceptions import ObjectStoreFullError, OutOfDiskError
-except ImportError as error:  # pragma: no cover
-    raise ImportError("RayBackend needs Ray: pip install 'undrift[ray]'") from error
+import ray
+from ray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 _REACH = 10.0  # seconds to reach a cluster; Ray itself would try for many minutes
 

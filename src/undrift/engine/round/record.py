@@ -1,13 +1,16 @@
 """What happened in a round, as numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan, sqrt
-from typing import Any
+from math import fsum, nan, sqrt
+from typing import Any, Self
 
+from undrift.core.method.aggregation import Summing
+from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.rejection import Rejection
+from undrift.core.records.report import Reported, declared, sound, spread
 from undrift.engine.round.quarantine import Sentence
-from undrift.engine.worker.partial_sum import Visit
+from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.util.display.html import rounded
 
 
@@ -21,7 +24,7 @@ class Record:
         rejections: the clients that were rejected, each with the reason, sorted.
         moved: the norm of the weighted mean of the clients' displacements.
         absent: the clients that sent no reply, each with the reason, sorted.
-        reports: what the blocks reported, by column: see `engine.reports`.
+        reports: what the blocks reported, by column: see `report_columns`.
         asked: how many other clients downloaded the model to be candidates of the selection.
         quarantined: the clients whose quarantine begins after this round, sorted.
     """
@@ -34,6 +37,27 @@ class Record:
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
     asked: int = 0
     quarantined: tuple[Sentence, ...] = ()
+
+    @classmethod
+    def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:
+        """The record of a round, each of its parts in the order of the clients.
+
+        Args:
+            round: the round, from 0.
+            partial: the outcome of each client, and the sum of their uploads.
+            reported: what the server's blocks reported, see `core.server.step.close`.
+            others: further fields of the record.
+        """
+        visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
+        return cls(
+            round,
+            visits,
+            tuple(sorted(partial.rejections, key=lambda rejection: rejection.client)),
+            partial.total.norm(),
+            tuple(sorted(partial.absent.items())),
+            report_columns(partial.total.algorithm, visits, reported),
+            **others,
+        )
 
     @property
     def clients(self) -> tuple[int, ...]:
@@ -84,3 +108,32 @@ class Record:
     def __repr__(self) -> str:
         rejected = f", {len(self.rejections)} rejected" if self.rejections else ""
         return f"Record(round {self.round + 1}: {len(self.visits)} clients{rejected}, loss {rounded(self.loss)})"
+
+
+def report_columns(algorithm: Algorithm, visits: Sequence[Visit], server: Reported) -> dict[str, float]:
+    """What blocks reported, by column: "slot.name" is the mean over the cohort; with "_std", "_min", "_max" its spread.
+
+    What is not declared or not a finite number is left out: the reports of another machine are not trusted.
+
+    Args:
+        algorithm: the method, whose blocks declare the names.
+        visits: the clients whose uploads were accepted.
+        server: "slot.name" -> what the server's blocks reported: one number, or several with a spread.
+    """
+    blocks = dict(algorithm.slots())
+    order = {slot: i for i, slot in enumerate(blocks)}
+    values: dict[str, list[float]] = {}
+    for visit in visits:
+        for name, x in visit.reports.items():
+            slot, _, rest = name.partition(".")
+            if slot in blocks and declared(rest, blocks[slot].reports) and sound(x):
+                values.setdefault(name, []).append(x)
+    alone = {name: x for name, x in server.items() if isinstance(x, float)}
+    values |= {name: list(x) for name, x in server.items() if not isinstance(x, float)}
+    rule, whole = algorithm.aggregation, fsum(visit.weight for visit in visits)
+    if isinstance(rule, Summing) and "weight" in rule.reports and whole > 0:
+        values["aggregation.weight"] = [visit.weight / whole for visit in visits]
+    out: dict[str, float] = {}
+    for name in sorted({**values, **alone}, key=lambda name: order[name.partition(".")[0]]):
+        out |= {name: alone[name]} if name in alone else spread(name, values[name])
+    return out

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from time import perf_counter
-from typing import Self
+from typing import NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.selection import Candidates, selected
-from undrift.core.model.flat_model import Bound, bind
+from undrift.core.model.flat_model import Bound, Layout, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
@@ -35,9 +36,6 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
-from undrift.engine.round.report_columns import columns
-from undrift.engine.stores.lineage import Lineage
-from undrift.engine.stores.state_check import StateForm
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
@@ -47,39 +45,7 @@ from undrift.util.display.html import rounded
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
-
-class Proxy:
-    """Losses and gradients on the task's proxy data, with a model of the server's own.
-
-    Args:
-        job: the method, the task and the seed.
-        place: where the model is evaluated.
-    """
-
-    def __init__(self, job: Job, place: Place) -> None:
-        self.job, self.place = job, place
-
-    def samples(self, broadcast: Broadcast) -> Samples:
-        """The data, judged with the running statistics that were broadcast.
-
-        Args:
-            broadcast: what was sent in the round.
-        """
-        job, task, place = self.job, self.job.task, self.place
-        if not isinstance(task, HasProxy):
-            raise TypeError(
-                f"aggregation={type(job.algorithm.aggregation).__name__} needs proxy data at the server: "
-                f"give the task a method proxy(); {type(task).__name__} has none"
-            )
-        model, random = self._model, partial(generator, job.seed, broadcast.round, -1)
-        model.restore(broadcast.buffers, broadcast.counts)
-        oracle = Oracle(model, partial(job.task.loss, model.module), random)
-        return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
-
-    @cached_property
-    def _model(self) -> Bound:
-        """The server's own model."""
-        return bind(self.place.to(to_train(self.job.task.model())))
+_REMEMBERED = 8  # rounds of a client in a lineage
 
 
 @dataclass(repr=False)
@@ -102,9 +68,9 @@ class Simulation:
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
         availability: when clients can take part: see `core.tasks.participation`; None makes all available always.
         quarantine: leaves clients whose uploads are rejected again and again out of some rounds, in which they are
-            recorded as absent; None leaves out nobody. See `undrift.Quarantine`.
+            recorded as absent; None has no quarantine. See `undrift.Quarantine`.
         sampling: the weights with which a cohort is drawn without replacement: "uniform", "examples", or one for each.
-        device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `engine.device`.
+        device: where clients are trained: "auto", "cpu", "cuda", "cuda:1", "mps": see `undrift.engine.worker.device`.
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
         keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
@@ -235,13 +201,13 @@ class Simulation:
 
         Args:
             state: the state before it.
-            clients: who takes part; None selects them.
+            clients: the clients of the round; None selects them.
         """
         broadcast = server.send(self.job.algorithm, self._form.check(state))
-        asked: set[int] = set()
+        candidates: set[int] = set()
         out: dict[int, str] = {}
         if clients is None:
-            selected, held = self.select(state, broadcast, asked), self.quarantined.out(state.round)
+            selected, held = self.select(state, broadcast, candidates), self.quarantined.out(state.round)
             out = {client: str(held[client]) for client in selected if client in held}
             chosen = [client for client in selected if client not in held]
         else:
@@ -249,16 +215,14 @@ class Simulation:
         self._lineage.check(state, chosen)
         tell("round %d, %d clients", state.round + 1, len(chosen))
         partial = self.collect(broadcast, chosen, state.accepted)
-        visits = tuple(sorted(partial.visits, key=lambda visit: visit.client))
-        rejections = tuple(sorted(partial.rejections, key=lambda rejection: rejection.client))
-        absent = tuple(sorted({**partial.absent, **out}.items()))
+        partial.absent |= out
         reported: Reported = {}
         after = self.close(state, broadcast, partial.total, reported)
-        reports = columns(self.job.algorithm, visits, reported)
-        others = len(asked.difference(chosen))
-        begun = self.quarantined.take(state.round, rejections)
-        self._lineage.note(state, after, chosen, [visit.client for visit in visits])
-        return after, Record(state.round, visits, rejections, partial.total.norm(), absent, reports, others, begun)
+        others = len(candidates.difference(chosen))
+        quarantined = self.quarantined.take(state.round, partial.rejections)
+        record = Record.of(state.round, partial, reported, asked=others, quarantined=quarantined)
+        self._lineage.record(state, after, chosen, record.clients)
+        return after, record
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
@@ -276,20 +240,33 @@ class Simulation:
         reported: Reported | None = None,
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
-        proxy = self._proxy.samples(broadcast) if self.job.algorithm.needs.proxy else None
+        proxy = self._proxy_samples(broadcast) if self.job.algorithm.needs.proxy else None
         population, layout = self.task.population, self._form.layout
         settings = (population, self.local, layout, proxy, reported, self.bound)
         return server.close(self.job.algorithm, state, broadcast, total, *settings)
 
     @cached_property
-    def _form(self) -> StateForm:
+    def _form(self) -> "StateForm":
         """What a state must have in common with this model and this method."""
         return StateForm.of(self.job.algorithm, bind(self.task.model()))
 
+    def _proxy_samples(self, broadcast: Broadcast) -> Samples:
+        """The task's proxy data, with the losses and gradients of a model that has the broadcast statistics."""
+        job, task, place, model = self.job, self.task, self.place, self._proxy_model
+        if not isinstance(task, HasProxy):
+            raise TypeError(
+                f"aggregation={type(job.algorithm.aggregation).__name__} needs proxy data at the server: "
+                f"give the task a method proxy(); {type(task).__name__} has none"
+            )
+        random = partial(generator, job.seed, broadcast.round, -1)
+        model.restore(broadcast.buffers, broadcast.counts)
+        oracle = Oracle(model, partial(task.loss, model.module), random)
+        return Samples(random=random, _oracle=oracle, _epoch=lambda _: place.ahead(task.proxy()))
+
     @cached_property
-    def _proxy(self) -> Proxy:
-        """The server's own data."""
-        return Proxy(self.job, self.place)
+    def _proxy_model(self) -> Bound:
+        """The server's own model, for proxy data."""
+        return bind(self.place.to(to_train(self.task.model())))
 
     def personal(self, state: ServerState, client: int) -> nn.Module:
         """The model a client is evaluated with, in evaluation mode: the worker's, valid until that is used again."""
@@ -312,20 +289,20 @@ class Simulation:
         """The clients of a round as they are drawn at random, without the method's selection."""
         return self.participation.sample(self.seed, round)
 
-    def select(self, state: ServerState, broadcast: Broadcast, asked: set[int] | None = None) -> list[int]:
+    def select(self, state: ServerState, broadcast: Broadcast, evaluated: set[int] | None = None) -> list[int]:
         """The clients of a round, sorted, as the method selects them.
 
         Args:
             state: the state before the round.
             broadcast: what is sent in it.
-            asked: where to add the clients that were asked for their losses.
+            evaluated: a set to which the clients are added whose losses the method requested.
         """
         if not self.job.algorithm.fills("selection"):
             return self.sample(state.round)
 
         def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
             tell("round %d, losses of %d candidates", state.round + 1, len(clients))
-            (set() if asked is None else asked).update(clients)
+            (set() if evaluated is None else evaluated).update(clients)
             return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
 
         candidates = Candidates(state.round, self.seed, self.participation, losses)
@@ -336,3 +313,139 @@ class Simulation:
         bound = bind(self.place.to(self.task.model().eval()))
         bound.load(state.params, state.buffers, state.counts)
         return bound.module
+
+
+class StateForm(NamedTuple):
+    """What all server states of a model and a method have in common.
+
+    Args:
+        layout: the names and shapes of the model's tensors.
+        sizes: the lengths of the model's vectors, by their names.
+        parts: for each slot that keeps something on the server, the class of what it keeps.
+    """
+
+    layout: Layout
+    sizes: dict[str, int]
+    parts: dict[str, type]
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, model: Bound) -> "StateForm":
+        """The form of a method's states.
+
+        Args:
+            algorithm: the method.
+            model: the task's model.
+        """
+        sizes = {"params": model.w.numel(), "buffers": model.buffers.numel(), "counts": model.counts.numel()}
+        parts = {slot: block.Server for slot, block in algorithm.slots() if block.Server is not None}
+        return cls(model.layout, sizes, parts)
+
+    def check(self, state: object) -> ServerState:
+        """The state itself; raises if it is something else, or belongs to another model or method.
+
+        Args:
+            state: the state to continue from.
+        """
+        if not isinstance(state, ServerState):
+            pair = isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], ServerState)
+            advice = "; rounds() yields pairs of a state and a record: give the state" if pair else ""
+            found = type(state).__name__
+            raise TypeError(f"state must be a ServerState, as run and round return it, got {found}{advice}")
+        for name, size in self.sizes.items():
+            count = getattr(state, name).numel()
+            if count != size:
+                raise ValueError(
+                    f"state: its {name} have {count:,} elements and those of the task's model {size:,}; give the state "
+                    "of a run of the same model, or None to start anew"
+                )
+        kept = {slot: type(tree) for slot, tree in state.parts.items()}
+        if kept != self.parts:
+            raise ValueError(
+                f"state: it is of another method: it keeps {_list_parts(kept)}, this method {_list_parts(self.parts)}; "
+                "give the state of a run of the same method, or its params in a state of start()"
+            )
+        return state
+
+
+def _list_parts(parts: dict[str, type]) -> str:
+    """What slots keep, in words."""
+    return ", ".join(f"{kind.__name__} of {slot}" for slot, kind in sorted(parts.items())) or "nothing"
+
+
+class _Branch(NamedTuple):
+    """The history of a server state.
+
+    Args:
+        token: a number that states with equal histories share.
+        visits: client -> the token of the state from which its last accepted visit started.
+    """
+
+    token: int
+    visits: dict[int, int]
+
+
+class Lineage:
+    """The histories of a simulation's server states, so that two branches of it do not mix their clients' states.
+
+    A store finds a client's state by its round alone. A simulation that is continued from an earlier state in another
+    way, with other clients or another model, replaces states of the same rounds. States from elsewhere have no known
+    history and are not checked.
+    """
+
+    def __init__(self) -> None:
+        self._branches: WeakKeyDictionary[ServerState, _Branch] = WeakKeyDictionary()
+        self._written: dict[int, dict[int, int]] = {}
+        self._others = 0
+
+    def begin(self, state: ServerState) -> ServerState:
+        """Register a state before round 0 and return it; all of these have one history.
+
+        Args:
+            state: the first state of a run.
+        """
+        self._branches[state] = _Branch(0, {})
+        return state
+
+    def check(self, state: ServerState, clients: Sequence[int]) -> None:
+        """Raise if the state of a client was replaced by one of another branch.
+
+        Args:
+            state: the server state to continue from.
+            clients: the clients whose states are needed.
+        """
+        branch = self._branches.get(state)
+        if branch is None:
+            return
+        for client in clients:
+            own, round = branch.visits.get(client), state.accepted.get(client, -1)
+            found = self._written.get(client, {}).get(round)
+            if own is not None and found is not None and own != found:
+                raise ValueError(
+                    f"state: the state of client {client} after round {round + 1} was replaced when this simulation "
+                    "was continued from another state; give each branch a Simulation of its own, or run this one again "
+                    "from start()"
+                )
+
+    def record(self, before: ServerState, after: ServerState, clients: Sequence[int], accepted: Sequence[int]) -> None:
+        """Add a round.
+
+        Args:
+            before: the state that was sent.
+            after: the state after the round.
+            clients: the clients that were trained.
+            accepted: the clients whose uploads were accepted.
+        """
+        branch = self._branches.get(before)
+        if branch is None:
+            self._others += 1
+            branch = self._branches[before] = _Branch(hash(("other", self._others)), {})
+        visits = dict(branch.visits)
+        if after.accepted:
+            visits |= dict.fromkeys(accepted, branch.token)
+            for client in clients:
+                held = self._written.setdefault(client, {})
+                held.pop(before.round, None)
+                held[before.round] = branch.token
+                while len(held) > _REMEMBERED:
+                    del held[next(iter(held))]
+        self._branches[after] = _Branch(hash((branch.token, tuple(accepted))), visits)

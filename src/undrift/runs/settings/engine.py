@@ -12,8 +12,7 @@ from pydantic import AfterValidator, Field, field_validator
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
 from undrift.engine.worker.device import check_name, kind_of, resolve, title
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.probe import choose
-from undrift.engine.worker.worker_plan import Plan, Probe, check_kind
+from undrift.engine.worker.worker_plan import Plan, Probe, check_kind, choose
 from undrift.runs.settings.schema import ConfigError, Strict
 from undrift.util.storage.files import write
 

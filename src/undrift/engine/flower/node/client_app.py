@@ -26,6 +26,8 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
 from torch import Generator, Tensor, nn
 
 from undrift.core.method.algorithm import Algorithm
@@ -34,102 +36,11 @@ from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import LOSSES, Answer, Order, asked_population, claim, decode, refusal
+from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, refusal
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
-
-try:
-    from flwr.app import ArrayRecord, Context, Message
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
-
-
-def serve(worker: Worker, order: Order, message: Message) -> Message:
-    """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
-    broadcast = _received(worker, order, message)
-    if len(order.clients) > 1:
-        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
-    else:
-        tensors, summary = _alone(worker, broadcast, order)
-    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
-
-
-def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
-    """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
-    found = worker.losses(_received(worker, order, message), order.clients, order.accepted, order.cohort or None)
-    tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
-    return Message(Answer(order.round, "", tensors).content(), reply_to=message)
-
-
-def _received(worker: Worker, order: Order, message: Message) -> Broadcast:
-    """What the server sent, if it fits the order and the node's model."""
-    model, algorithm = worker.model, worker.job.algorithm
-    arrays = message.content.get("arrays")
-    if not isinstance(arrays, ArrayRecord):
-        raise WireError("there is no array record named 'arrays'")
-    broadcast = wire.restore(Broadcast, algorithm, decode(arrays), model.layout.size)
-    if broadcast.round != order.round:
-        raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")
-    for name, own in (("params", model.w), ("buffers", model.buffers), ("counts", model.counts)):
-        sent: Tensor = getattr(broadcast, name)
-        if own.shape != sent.shape or own.dtype != sent.dtype:
-            raise WireError(
-                f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
-            )
-    return broadcast
-
-
-def _alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
-    """Train one client: its upload is smaller than a sum, and the server validates it itself."""
-    job, (client,) = worker.job, order.clients
-    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
-    partial = Partial(gate.total(), rejections=gate.rejections)
-    started, reported = perf_counter(), dict[str, float]()
-    upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)
-    worker.failure = None  # the reason is in the rejection
-    if upload is not None:
-        partial.visits.append(
-            Visit(
-                client,
-                upload.examples,
-                upload.loss,
-                perf_counter() - started,
-                gradients=upload.gradients,
-                reports=reported,
-            )
-        )
-    return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
-
-
-def check_same(order: Order, algorithm: Algorithm) -> None:
-    """Raise if this node's method is not the server's."""
-    if repr(algorithm) != order.algorithm:
-        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}; give both the same")
-
-
-def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
-    """The folder of a run's states on this node."""
-    given = root or context.node_config.get("state-dir")
-    return Path(str(given)) / run if given else _temporary() / run
-
-
-def _temporary() -> Path:
-    """A folder of this user for states that need not survive a reboot."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or (user and folder.stat().st_uid != user):
-        raise PermissionError(f"{folder} belongs to another user; set state-dir in the node config")
-    return folder
-
-
-try:
-    from flwr.app import ConfigRecord, Context, Message
-    from flwr.clientapp import ClientApp
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
 """The clients of a node, or a function that returns them; None takes every num-partitions-th from partition-id on."""
@@ -172,7 +83,7 @@ def build_app(
     def train(message: Message, context: Context) -> Message:
         try:
             order = Order.read(message.content)
-            worker = _resident(job, order, context, folder(context, order.run), threads)
+            worker = _resident_worker(job, order, context, folder(context, order.run), threads)
             return serve(worker, order, message)
         except WireError as error:
             return Message(refusal(str(error)), reply_to=message)
@@ -180,7 +91,7 @@ def build_app(
     @app.query(LOSSES)
     def losses(message: Message, context: Context) -> Message:
         order = Order.read(message.content)
-        return answer_losses(_resident(job, order, context, folder(context, order.run), threads), order, message)
+        return answer_losses(_resident_worker(job, order, context, folder(context, order.run), threads), order, message)
 
     return app
 
@@ -195,7 +106,7 @@ def host(app: ClientApp, clients: Hosted = None) -> None:
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return Message(claim(_hosted(clients, context, asked_population(message.content))), reply_to=message)
+        return Message(claim(_clients_of(clients, context, read_population(message.content))), reply_to=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,12 +191,91 @@ def open_visit(
         state_dir: folder for the client's state; None takes `state-dir` of the node config, or a temporary folder.
     """
     order = Order.read(message.content)
-    check_same(order, algorithm)
+    check_method(order, algorithm)
     if len(order.clients) > 1:
         raise WireError(
             f"this node got an order for {len(order.clients)} clients; a node that hosts many needs client_app"
         )
     return OpenVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
+
+
+def serve(worker: Worker, order: Order, message: Message) -> Message:
+    """Train the clients of an order; the reply is one client's upload, or the partial sum of several."""
+    broadcast = _read_broadcast(worker, order, message)
+    if len(order.clients) > 1:
+        tensors, summary = worker.serve(broadcast, order.clients, order.accepted, order.cohort).flatten()
+    else:
+        tensors, summary = _train_alone(worker, broadcast, order)
+    return Message(Answer(order.round, summary, tensors).content(), reply_to=message)
+
+
+def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
+    """The losses of an order's clients, before a round; `cohort` of the order is the number of batches, 0 for all."""
+    found = worker.losses(_read_broadcast(worker, order, message), order.clients, order.accepted, order.cohort or None)
+    tensors = {"losses": torch.tensor([found[client] for client in order.clients], dtype=torch.float64)}
+    return Message(Answer(order.round, "", tensors).content(), reply_to=message)
+
+
+def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast:
+    """What the server sent, if it fits the order and the node's model."""
+    model, algorithm = worker.model, worker.job.algorithm
+    arrays = message.content.get("arrays")
+    if not isinstance(arrays, ArrayRecord):
+        raise WireError("there is no array record named 'arrays'")
+    broadcast = wire.restore(Broadcast, algorithm, decode(arrays), model.layout.size)
+    if broadcast.round != order.round:
+        raise WireError(f"the order is for round {order.round}, the model of round {broadcast.round}")
+    for name, own in (("params", model.w), ("buffers", model.buffers), ("counts", model.counts)):
+        sent: Tensor = getattr(broadcast, name)
+        if own.shape != sent.shape or own.dtype != sent.dtype:
+            raise WireError(
+                f"{name}: the server's are {sent.dtype} {tuple(sent.shape)}, here {own.dtype} {tuple(own.shape)}"
+            )
+    return broadcast
+
+
+def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[dict[str, Tensor], str]:
+    """Train one client: its upload is smaller than a sum, and the server validates it itself."""
+    job, (client,) = worker.job, order.clients
+    gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
+    partial = Partial(gate.total(), rejections=gate.rejections)
+    started, reported = perf_counter(), dict[str, float]()
+    upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)
+    worker.failure = None  # the reason is in the rejection
+    if upload is not None:
+        partial.visits.append(
+            Visit(
+                client,
+                upload.examples,
+                upload.loss,
+                perf_counter() - started,
+                gradients=upload.gradients,
+                reports=reported,
+            )
+        )
+    return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
+
+
+def check_method(order: Order, algorithm: Algorithm) -> None:
+    """Raise if this node's method is not the server's."""
+    if repr(algorithm) != order.algorithm:
+        raise WireError(f"this node runs {algorithm!r}, the server {order.algorithm}; give both the same")
+
+
+def state_folder(root: str | Path | None, context: Context, run: str) -> Path:
+    """The folder of a run's states on this node."""
+    given = root or context.node_config.get("state-dir")
+    return Path(str(given)) / run if given else _temporary_folder() / run
+
+
+def _temporary_folder() -> Path:
+    """A folder of this user for states that need not survive a reboot."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"undrift-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or (user and folder.stat().st_uid != user):
+        raise PermissionError(f"{folder} belongs to another user; set state-dir in the node config")
+    return folder
 
 
 class _OwnTask:
@@ -319,7 +309,7 @@ class _OwnTask:
         return iter(self.epoch(generator)) if self.epoch is not None else self.once
 
 
-def _resident(
+def _resident_worker(
     job: Job | Callable[[Context], Job],
     order: Order,
     context: Context,
@@ -331,7 +321,7 @@ def _resident(
     key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
     if key not in _workers:
         made = job(context) if callable(job) else job
-        check_same(order, made.algorithm)
+        check_method(order, made.algorithm)
         if threads is not None:
             torch.set_num_threads(threads)
         while len(_workers) >= _RESIDENT:
@@ -342,7 +332,7 @@ def _resident(
     return _workers[key]
 
 
-def _hosted(clients: Hosted, context: Context, population: int) -> Iterable[int]:
+def _clients_of(clients: Hosted, context: Context, population: int) -> Iterable[int]:
     """The clients that this node hosts."""
     if clients is not None:
         return clients(context) if callable(clients) else clients

@@ -15,18 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-
-try:
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        PublicFormat,
-        load_pem_public_key,
-        load_ssh_public_key,
-    )
-    from flwr.proto.node_pb2 import NodeInfo
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+    load_ssh_public_key,
+)
+from flwr.proto.node_pb2 import NodeInfo
 
 Hosting: TypeAlias = "Hosts | Mapping[int, Iterable[int]] | str | Path | None"
 """The operator's list: read already, as clients by node ID, or the path of its file; None lets nodes claim freely."""

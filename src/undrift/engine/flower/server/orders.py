@@ -3,17 +3,14 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.engine.flower.records import LOSSES, Order, encode
 from undrift.engine.flower.server.receive import SKEW
 from undrift.engine.flower.server.tally import Tally
-
-try:
-    from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 
 @dataclass(frozen=True)

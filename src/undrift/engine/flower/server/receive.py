@@ -9,14 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic, sleep
 
-from undrift.engine.flower.records import one_line
+from flwr.app import Message
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
 
-try:
-    from flwr.app import Message
-    from flwr.proto.node_pb2 import NodeInfo
-    from flwr.serverapp import Grid
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+from undrift.engine.flower.records import one_line
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 

@@ -7,18 +7,14 @@ from time import monotonic, sleep
 from typing import Any, TypeAlias
 
 import numpy as np
+from flwr.app import Message, MessageType
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
 
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import claimed, one_line, question
+from undrift.engine.flower.records import one_line, question, read_claim
 from undrift.engine.flower.server.hosts import Hosts
 from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, pause, present, pull, push
-
-try:
-    from flwr.app import Message, MessageType
-    from flwr.proto.node_pb2 import NodeInfo
-    from flwr.serverapp import Grid
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
@@ -164,7 +160,7 @@ class Roster:
         try:
             if reply.message is None:
                 raise WireError(reply.why)
-            self.claims[number] = self._allowed(node, claimed(reply.message.content, self.population))
+            self.claims[number] = self._allowed(node, read_claim(reply.message.content, self.population))
             self._session[number] = next(self._sessions)
             self.refused.pop(number, None)
         except WireError as error:

@@ -13,10 +13,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from time import monotonic
 
 import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
@@ -36,233 +39,8 @@ from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.failures import check_failures
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 
-try:
-    from flwr.app import ArrayRecord, Message, MetricRecord
-    from flwr.serverapp.strategy import Result
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
-
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
-
-
-def weighted_means(replies: Iterable[Message]) -> MetricRecord | None:
-    """The means of the nodes' metrics, weighted by their `num-examples`; None if there are none."""
-    sums: dict[str, float] = {}
-    weights: dict[str, float] = {}
-    for message in replies:
-        for record in message.content.metric_records.values() if message.has_content() else ():
-            values = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and isfinite(v)}
-            weight = values.pop("num-examples", 1.0)
-            for name, value in values.items() if 0 < weight < 2**31 else ():
-                sums[name] = sums.get(name, 0.0) + weight * value
-                weights[name] = weights.get(name, 0.0) + weight
-    return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
-
-
-def assess(
-    evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
-    round: int,
-    arrays: ArrayRecord,
-    result: Result,
-) -> None:
-    """Evaluate the global model on the server, into a result.
-
-    Args:
-        evaluate: a function of the round and the model's arrays; None does nothing.
-        round: the round, from 1; 0 before the first.
-        arrays: the model's.
-        result: where the metrics go.
-    """
-    metrics = evaluate(round, arrays) if evaluate is not None else None
-    if metrics is not None:
-        _log.info("round %d, evaluated here: %s", round, metrics)
-        result.evaluate_metrics_serverapp[round] = metrics
-
-
-def check_settings(
-    algorithm: Algorithm,
-    local: Local,
-    population: int,
-    cohort: int | None,
-    seed: int,
-    quorum: float,
-    over_selection: float,
-    rejoin: float,
-) -> None:
-    """Raise if settings of `UndriftStrategy`, whose arguments these are, cannot work."""
-    if population < 1:
-        raise ValueError(f"population must be 1 or more, the number of all clients, got {population}")
-    if cohort is not None and not 1 <= cohort <= population:
-        raise ValueError(
-            f"cohort must be between 1 and the population of {population}, got {cohort}; None takes all clients"
-        )
-    if not 0 <= quorum <= 1:
-        raise ValueError(f"quorum must be a fraction of the sampled clients from 0 to 1, got {quorum}")
-    if not 1 <= over_selection < float("inf"):
-        raise ValueError(f"over_selection must be 1 or more, got {over_selection}")
-    if not 0 <= rejoin < float("inf"):
-        raise ValueError(f"rejoin must be a number of seconds, 0 or more, got {rejoin}")
-    if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"seed must fit into 64 bits, got {seed}")
-    local.check_population(population)
-    if algorithm.needs.proxy:
-        raise TypeError(
-            f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
-            f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
-        )
-    if algorithm.fills("selection"):
-        raise TypeError(
-            f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
-            f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
-        )
-
-
-def check_limits(
-    bound: float | None,
-    deadline: float | None,
-    grace: float | None,
-    nodes: int | None,
-    wait: float,
-    poll: float,
-    patience: int,
-) -> None:
-    """Raise if limits of `UndriftStrategy`, whose arguments these are, cannot be met by any round."""
-    if bound is not None and not bound > 0:
-        raise ValueError(f"bound must be a positive norm, got {bound}; None allows any")
-    if deadline is not None and not 0 < deadline < float("inf"):
-        raise ValueError(
-            f"deadline must be a positive number of seconds, got {deadline}; None takes the timeout of start"
-        )
-    if grace is not None and not grace >= 0:
-        raise ValueError(f"grace must be 0 or more seconds, got {grace}; None waits until the deadline")
-    if nodes is not None and nodes < 1:
-        raise ValueError(f"nodes must be 1 or more, got {nodes}; None waits until every client has a node")
-    if not wait >= 0:
-        raise ValueError(f"wait must be 0 or more seconds, got {wait}")
-    if not 0 < poll < float("inf"):
-        raise ValueError(f"poll must be a positive number of seconds, got {poll}")
-    if patience < 1:
-        raise ValueError(f"patience must be 1 or more rounds, got {patience}")
-
-
-try:
-    from flwr.app import ConfigRecord, Message
-    from flwr.serverapp import Grid
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
-
-_ORDERS = 3  # how often a client is asked in a round, at most: a node that restarts all the time gets no more
-
-
-@dataclass(eq=False)
-class Asking:
-    """The messages of one round, from the first to the last reply.
-
-    A client is asked again if it has no outcome yet and its node is another than the one asked, or was started again.
-    The tally counts it once, whichever reply comes first.
-
-    Args:
-        grid: the grid.
-        roster: which node hosts which clients.
-        orders: writes the messages.
-        tally: counts the replies.
-        accepted: for each client with state, the last round in which its upload was accepted.
-        config: sent to the nodes, for custom train functions.
-        seconds: how long the round may take.
-        poll: longest pause between two polls.
-        rejoin: how long a round whose other replies are there waits for a node that left in it.
-    """
-
-    grid: Grid
-    roster: Roster
-    orders: Orders
-    tally: Tally
-    accepted: Mapping[int, int]
-    config: ConfigRecord | None
-    seconds: float
-    poll: float
-    rejoin: float
-    _asked: dict[int, tuple[int, int]] = field(default_factory=dict)  # client -> session of its node, times asked
-    _latest: dict[int, Message] = field(default_factory=dict)  # client -> the last message about it
-    _over: set[int] = field(default_factory=set)  # messages, by their `id`, whose outcome is known
-    _gone: dict[int, float] = field(default_factory=dict)  # client that was asked -> when its node was found to be gone
-
-    def __post_init__(self) -> None:
-        self._looked, self._absent = monotonic(), dict(self.tally.absent)
-        self._pending: list[Message] | None = None  # an empty list while nodes may come back
-        for node, clients in self.roster.split(self.tally.open())[0].items():
-            self._asked |= dict.fromkeys(clients, (self.roster.session(node), 1))
-        self._note(self.tally.asked)
-
-    def collect(self, need: int, grace: float | None) -> None:
-        """Send the messages and count the replies, until all are there or the time is over.
-
-        Args:
-            need: how many uploads the round needs.
-            grace: if given, the round ends so many seconds after it has them.
-        """
-        enough = None if grace is None else partial(self.tally.reached, need)
-        first, tally = list(self.tally.asked), self.tally
-        replies = receive(
-            self.grid,
-            first,
-            self.seconds,
-            poll=self.poll,
-            enough=enough,
-            grace=grace or 0.0,
-            more=self.more,
-            wanted=self.wanted,
-        )
-        for reply in replies:
-            self._over.add(id(reply.sent))
-            tally.take(reply)
-
-    def wanted(self, message: Message) -> bool:
-        """Whether a reply may still give one of its clients an outcome that no later message has given."""
-        missing = (client for client in self.tally.about(message) if not self.tally.settled(client))
-        return any(self._latest[client] is message or id(self._latest[client]) not in self._over for client in missing)
-
-    def more(self) -> list[Message] | None:
-        """Messages to nodes that came back; None if nobody is waited for who has not been asked."""
-        now = monotonic()
-        if self.tally.complete:
-            return None
-        if now - self._looked < self.poll and self.tally.absent == self._absent:
-            return self._pending
-        self.roster.refresh(self.grid, self.poll)
-        self._looked, self._absent = now, dict(self.tally.absent)
-        groups, homeless = self.roster.split(self.tally.open())
-        again: dict[int, list[int]] = {}
-        for node, clients in groups.items():
-            session = self.roster.session(node)
-            for client in clients:
-                before, times = self._asked.get(client, (0, 0))
-                if before != session and times < _ORDERS:
-                    self._asked[client] = session, times + 1
-                    again.setdefault(node, []).append(client)
-        if again:
-            left = max(0.0, self.seconds - (now - self.tally.began))
-            return self._note(self.orders.add(self.tally, again, self.accepted, left, self.config))
-        for client in homeless:
-            if client in self._asked:
-                self._gone.setdefault(client, now)
-        waited = (now - self._gone[client] for client in homeless if client in self._gone)
-        self._pending = [] if any(seconds < self.rejoin for seconds in waited) else None
-        return self._pending
-
-    def _note(self, messages: list[Message]) -> list[Message]:
-        """Remember the last message about each client."""
-        for message in messages:
-            self._latest |= dict.fromkeys(self.tally.about(message), message)
-        return messages
-
-
-try:
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Result, Strategy
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
+_ORDERS = 3  # messages about one client in a round, at most: a node that restarts all the time gets no more
 
 
 class UndriftStrategy(Strategy):
@@ -287,10 +65,10 @@ class UndriftStrategy(Strategy):
         poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
         patience: after this many abandoned rounds in a row `TooFewNodes` is raised.
         rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
-            replies are there. A node that is back in time is asked again in the same round.
+            replies are there. A node that is back in time gets its order again in the same round.
         hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
             None trusts what nodes claim, and of two claims to a client the first.
-        quarantine: leaves out clients whose uploads are rejected again and again; None leaves out nobody.
+        quarantine: leaves out clients whose uploads are rejected again and again; None has no quarantine.
         evaluate: whether the nodes' own evaluate functions are called after every round.
         run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
             one for every run that uses the same nodes at the same time.
@@ -327,8 +105,10 @@ class UndriftStrategy(Strategy):
         algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
         check_model("UndriftStrategy", model)
         check_local("UndriftStrategy", local)
-        check_settings(algorithm, local, population, cohort, seed, quorum, over_selection, rejoin)
-        check_limits(bound, deadline, grace, nodes, wait, poll, patience)
+        limits = (grace, over_selection, nodes, wait, poll, patience, rejoin)
+        _check_options(population, cohort, seed, bound, deadline, quorum, *limits)
+        local.check_population(population)
+        _check_method(algorithm)
         self.algorithm, self.local, self.population = algorithm, local, population
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
@@ -376,7 +156,7 @@ class UndriftStrategy(Strategy):
         self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
         arrays, result = self.arrays(), Result()
         seconds = timeout if self.deadline is None else self.deadline
-        assess(evaluate_fn, self.state.round, arrays, result)
+        _evaluate(evaluate_fn, self.state.round, arrays, result)
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
             arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
             result.arrays = arrays
@@ -385,7 +165,7 @@ class UndriftStrategy(Strategy):
             metrics = self.aggregate_evaluate(round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[round] = metrics
-            assess(evaluate_fn, round, arrays, result)
+            _evaluate(evaluate_fn, round, arrays, result)
         return result
 
     def configure_train(
@@ -425,7 +205,7 @@ class UndriftStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the nodes' metrics, weighted by their `num-examples`."""
-        return weighted_means(replies)
+        return _weighted_means(replies)
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -456,8 +236,8 @@ class UndriftStrategy(Strategy):
         tally = self._begin(grid, config, seconds)
         assert self.state is not None
         limits = (seconds, self.poll, self.rejoin)
-        asking = Asking(grid, self._roster, self._orders, tally, self.state.accepted, config, *limits)
-        asking.collect(self._need, self.grace)
+        exchange = Exchange(grid, self._roster, self._orders, tally, self.state.accepted, config, *limits)
+        exchange.collect(self._need, self.grace)
         return self._close()
 
     def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
@@ -517,3 +297,197 @@ class UndriftStrategy(Strategy):
         if self._idle >= self.patience:
             raise TooFewNodes(f"{self._idle} rounds in a row below quorum; start more nodes, or lower it; {record}")
         return self.arrays(), MetricRecord({**record.metrics()})
+
+
+@dataclass(eq=False)
+class Exchange:
+    """The exchange of messages with the nodes in one round, from the first message to the last reply.
+
+    A client without an outcome is ordered again if its node has restarted, or if another node hosts it now. The tally
+    counts it once, by the reply that comes first.
+
+    Args:
+        grid: the grid.
+        roster: which node hosts which clients.
+        orders: writes the messages.
+        tally: counts the replies.
+        accepted: for each client with state, the last round in which its upload was accepted.
+        config: sent to the nodes, for custom train functions.
+        seconds: how long the round may take.
+        poll: longest pause between two polls.
+        rejoin: how long a round whose other replies are there waits for a node that left in it.
+    """
+
+    grid: Grid
+    roster: Roster
+    orders: Orders
+    tally: Tally
+    accepted: Mapping[int, int]
+    config: ConfigRecord | None
+    seconds: float
+    poll: float
+    rejoin: float
+    _ordered: dict[int, tuple[int, int]] = field(default_factory=dict)  # client -> session of its node, orders so far
+    _latest: dict[int, Message] = field(default_factory=dict)  # client -> the last message about it
+    _over: set[int] = field(default_factory=set)  # messages, by their `id`, whose outcome is known
+    _gone: dict[int, float] = field(default_factory=dict)  # client with an order -> when its node was found to be gone
+
+    def __post_init__(self) -> None:
+        self._refreshed, self._absent = monotonic(), dict(self.tally.absent)
+        self._pending: list[Message] | None = None  # an empty list while nodes may come back
+        for node, clients in self.roster.split(self.tally.open())[0].items():
+            self._ordered |= dict.fromkeys(clients, (self.roster.session(node), 1))
+        self._remember(self.tally.asked)
+
+    def collect(self, need: int, grace: float | None) -> None:
+        """Send the messages and count the replies, until all are there or the time is over.
+
+        Args:
+            need: how many uploads the round needs.
+            grace: if given, the round ends so many seconds after it has them.
+        """
+        enough = None if grace is None else partial(self.tally.reached, need)
+        first, tally = list(self.tally.asked), self.tally
+        replies = receive(
+            self.grid,
+            first,
+            self.seconds,
+            poll=self.poll,
+            enough=enough,
+            grace=grace or 0.0,
+            more=self.more,
+            wanted=self.wanted,
+        )
+        for reply in replies:
+            self._over.add(id(reply.sent))
+            tally.take(reply)
+
+    def wanted(self, message: Message) -> bool:
+        """Whether the reply to a message may still decide the outcome of one of its clients."""
+        missing = (client for client in self.tally.about(message) if not self.tally.settled(client))
+        return any(self._latest[client] is message or id(self._latest[client]) not in self._over for client in missing)
+
+    def more(self) -> list[Message] | None:
+        """Orders to nodes that came back; none while such nodes are awaited, None if no node is."""
+        now = monotonic()
+        if self.tally.complete:
+            return None
+        if now - self._refreshed < self.poll and self.tally.absent == self._absent:
+            return self._pending
+        self.roster.refresh(self.grid, self.poll)
+        self._refreshed, self._absent = now, dict(self.tally.absent)
+        groups, homeless = self.roster.split(self.tally.open())
+        again: dict[int, list[int]] = {}
+        for node, clients in groups.items():
+            session = self.roster.session(node)
+            for client in clients:
+                before, orders = self._ordered.get(client, (0, 0))
+                if before != session and orders < _ORDERS:
+                    self._ordered[client] = session, orders + 1
+                    again.setdefault(node, []).append(client)
+        if again:
+            left = max(0.0, self.seconds - (now - self.tally.began))
+            return self._remember(self.orders.add(self.tally, again, self.accepted, left, self.config))
+        for client in homeless:
+            if client in self._ordered:
+                self._gone.setdefault(client, now)
+        waited = (now - self._gone[client] for client in homeless if client in self._gone)
+        self._pending = [] if any(seconds < self.rejoin for seconds in waited) else None
+        return self._pending
+
+    def _remember(self, messages: list[Message]) -> list[Message]:
+        """Remember the last message about each client."""
+        for message in messages:
+            self._latest |= dict.fromkeys(self.tally.about(message), message)
+        return messages
+
+
+def _evaluate(
+    evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    round: int,
+    arrays: ArrayRecord,
+    result: Result,
+) -> None:
+    """Evaluate the global model on the server, into a result.
+
+    Args:
+        evaluate: a function of the round and the model's arrays; None does nothing.
+        round: the round, from 1; 0 before the first.
+        arrays: the model's.
+        result: where the metrics go.
+    """
+    metrics = evaluate(round, arrays) if evaluate is not None else None
+    if metrics is not None:
+        _log.info("round %d, evaluated here: %s", round, metrics)
+        result.evaluate_metrics_serverapp[round] = metrics
+
+
+def _weighted_means(replies: Iterable[Message]) -> MetricRecord | None:
+    """The means of the nodes' metrics, weighted by their `num-examples`; None if there are none."""
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for message in replies:
+        for record in message.content.metric_records.values() if message.has_content() else ():
+            values = {k: float(v) for k, v in record.items() if isinstance(v, int | float) and isfinite(v)}
+            weight = values.pop("num-examples", 1.0)
+            for name, value in values.items() if 0 < weight < 2**31 else ():
+                sums[name] = sums.get(name, 0.0) + weight * value
+                weights[name] = weights.get(name, 0.0) + weight
+    return MetricRecord({name: total / weights[name] for name, total in sums.items()}) if sums else None
+
+
+def _check_options(
+    population: int,
+    cohort: int | None,
+    seed: int,
+    bound: float | None,
+    deadline: float | None,
+    quorum: float,
+    grace: float | None,
+    over_selection: float,
+    nodes: int | None,
+    wait: float,
+    poll: float,
+    patience: int,
+    rejoin: float,
+) -> None:
+    """Raise if an option of `UndriftStrategy` is out of its range."""
+    size = f"between 1 and the population of {population}"
+    every = "None waits until every client has a node"
+    for valid, name, value, rule, none in (
+        (population >= 1, "population", population, "1 or more, the number of all clients", ""),
+        (cohort is None or 1 <= cohort <= population, "cohort", cohort, size, "None takes all clients"),
+        (0 <= quorum <= 1, "quorum", quorum, "a fraction of the sampled clients from 0 to 1", ""),
+        (1 <= over_selection < inf, "over_selection", over_selection, "1 or more", ""),
+        (0 <= rejoin < inf, "rejoin", rejoin, "a number of seconds, 0 or more", ""),
+        (-(2**63) <= seed < 2**63, "seed", seed, "a whole number of 64 bits", ""),
+        (bound is None or bound > 0, "bound", bound, "a positive norm", "None allows any"),
+        (
+            deadline is None or 0 < deadline < inf,
+            "deadline",
+            deadline,
+            "a positive number of seconds",
+            "None takes the timeout of start",
+        ),
+        (grace is None or grace >= 0, "grace", grace, "0 or more seconds", "None waits until the deadline"),
+        (nodes is None or nodes >= 1, "nodes", nodes, "1 or more", every),
+        (wait >= 0, "wait", wait, "0 or more seconds", ""),
+        (0 < poll < inf, "poll", poll, "a positive number of seconds", ""),
+        (patience >= 1, "patience", patience, "1 or more rounds", ""),
+    ):
+        if not valid:
+            raise ValueError(f"{name} must be {rule}, got {value}{none and f'; {none}'}")
+
+
+def _check_method(algorithm: Algorithm) -> None:
+    """Raise if a method needs what the server of real nodes does not have."""
+    if algorithm.needs.proxy:
+        raise TypeError(
+            f"aggregation={type(algorithm.aggregation).__name__} needs proxy data at the server, and "
+            f"a Flower strategy has none: use undrift.Simulation, or another aggregation"
+        )
+    if algorithm.fills("selection"):
+        raise TypeError(
+            f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
+            f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
+        )

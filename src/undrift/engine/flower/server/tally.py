@@ -7,6 +7,7 @@ from math import isfinite
 from time import monotonic
 
 import torch
+from flwr.app import Message
 from torch import Tensor
 
 from undrift.core.method.algorithm import Algorithm
@@ -21,13 +22,7 @@ from undrift.engine.flower.records import Answer, one_line
 from undrift.engine.flower.server.receive import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record
-from undrift.engine.round.report_columns import columns
 from undrift.engine.worker.partial_sum import Partial, Visit
-
-try:
-    from flwr.app import Message
-except ImportError as error:  # pragma: no cover
-    raise ImportError("the Flower engine needs Flower: pip install 'undrift[flower]'") from error
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _SUMMARY = 4096  # the most characters per client in a summary
@@ -163,25 +158,16 @@ class Tally:
         return Partial(self.total, self.visits, self.rejections, self.absent)
 
     def record(self, reported: Reported, quarantined: tuple[Sentence, ...], *, abandoned: bool) -> RoundRecord:
-        """The record of the round, in the order of the clients.
+        """The record of the round.
 
         Args:
             reported: what the server's blocks reported, see `server.close`.
             quarantined: the clients whose quarantine begins after it.
             abandoned: whether too few uploads were accepted.
         """
-        visits = tuple(sorted(self.visits, key=lambda visit: visit.client))
-        return RoundRecord(
-            self.broadcast.round,
-            visits,
-            tuple(sorted(self.rejections, key=lambda rejection: rejection.client)),
-            self.total.norm(),
-            tuple(sorted(self.absent.items())),
-            columns(self.algorithm, visits, reported),
-            quarantined=quarantined,
-            abandoned=abandoned,
-            seconds=monotonic() - self.began,
-        )
+        seconds = monotonic() - self.began
+        given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds}
+        return RoundRecord.of(self.broadcast.round, self.partial(), reported, **given)
 
     def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
         """Read a reply and pass it through the gate: one client's upload, or the partial sum of several."""
@@ -192,7 +178,7 @@ class Tally:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
         size = len(self.broadcast.params)
         if len(clients) > 1:
-            part = self._blank().restore(_indexed(answer.tensors), answer.summary, size)
+            part = self._blank().restore(_check_index(answer.tensors), answer.summary, size)
             _check_visits(part, part.total.clients)
             return part, gate.merge(part.total, self.total, part.stated())
         part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
@@ -222,7 +208,7 @@ class Tally:
         return self.total.most_bytes(clients, sent.params, sent.buffers, sent.counts)
 
 
-def _indexed(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _check_index(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The tensors of a partial sum, with a validated list of clients."""
     clients = tensors.get("clients")
     if clients is None or clients.dtype != torch.int64 or clients.dim() != 1:
