@@ -19,10 +19,10 @@ types:
 test:
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow and not sweep"
 
-sweeps:  ## what make check leaves out: all cases of the tests with many, and the longest; an hour on two busy cores
+sweeps:  ## what make check leaves out: the other cases of the tests with many, and the longest; an hour on two busy cores
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "sweep and not slow"
 
-quick:  ## a promise of every kind and a call into every module, in two minutes; see tests/quick.py
+quick:  ## a promise of every kind and a call into every package, in two minutes: the tests marked quick
 	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick --used
 
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round

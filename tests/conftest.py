@@ -1,4 +1,4 @@
-"""Every test runs on one thread, as a worker does; the quick selection, and a check of what it touches."""
+"""Every test runs on one thread, as a worker does; the marks of tests are resolved, see support/selection.py."""
 
 import sys
 from collections.abc import Iterator
@@ -8,32 +8,41 @@ from typing import Any
 import pytest
 import torch
 
-import quick
-import thin
-from support import pretend  # noqa: F401  a device, which must be there before the first backward pass of a process
+from support import pretend, selection  # noqa: F401  a device must be there before a process's first backward pass
 
 torch.set_num_threads(1)
 collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py
 USED: set[str] = set()
+TURN = pytest.StashKey[int]()
+CHANGED = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--used", action="store_true", help="fail if a module of undrift has functions and none was called"
+        "--used", action="store_true", help="fail if a package of undrift has functions and none was called"
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    config.stash[TURN] = given["turn"] if given else selection.turn()
+    config.stash[CHANGED] = given["changed"] if given else selection.changed()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Every worker chooses as its controller does."""
+    node.workerinput.update(turn=node.config.stash[TURN], changed=node.config.stash[CHANGED])
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    files = ", ".join(config.stash[CHANGED])
+    return f"sweep: UNDRIFT_SWEEP={config.stash[TURN]}" + (f"; all cases of {files}" if files else "")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what belongs to `make quick`, and what is left to `make sweeps`."""
-    chosen = quick.chosen(items)
-    for item in chosen.values():
-        item.add_marker(pytest.mark.quick)
-    left, unknown = thin.left(items)
-    for item in left:
-        item.add_marker(pytest.mark.sweep)
-    missing = sorted((set(quick.TESTS) - set(chosen)) | unknown)
-    if config.getoption("--used") and missing:
-        raise pytest.UsageError(f"tests/quick.py or thin.py names tests that are not there: {', '.join(missing)}")
+    selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,10 +65,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells the controller what it called; the controller fails if some module was left out."""
+    """A worker tells the controller what it called; the controller fails if some package was left out."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["used"] = sorted(USED)
-    elif session.config.getoption("--used") and quick.untouched(USED):
+    elif session.config.getoption("--used") and selection.uncalled(USED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -70,5 +79,5 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     if config.getoption("--used"):
-        for path in quick.untouched(USED):
-            terminalreporter.write_line(f"no function of {path} was called", red=True)
+        for folder in selection.uncalled(USED):
+            terminalreporter.write_line(f"no function of undrift/{folder} was called", red=True)

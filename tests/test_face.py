@@ -68,6 +68,7 @@ def test_no_public_class_name_is_defined_twice() -> None:
     assert not [name for name, count in counts.items() if count > 1]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("face", ["undrift", *OPTIONAL])
 def test_a_face_exports_what_it_says(face: str) -> None:
     if face in OPTIONAL:

@@ -57,6 +57,7 @@ def imported(path: Path, modules: set[str]) -> set[str]:
     return found & modules
 
 
+@pytest.mark.quick
 def test_no_files_import_in_a_circle() -> None:
     modules = {module(path) for path in FILES}
     graph = {module(path): imported(path, modules) for path in FILES}

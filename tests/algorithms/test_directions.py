@@ -21,6 +21,7 @@ from undrift.algorithms import (
     uniform,
 )
 from undrift.blocks import ByExamples, Filters, Uniform, high_pass
+from undrift.compose.cards import family
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.model.flat_model import Layout, unit
 from undrift.core.records.types import Local
@@ -39,6 +40,8 @@ def gradient(task: Quadratics, client: int, w: Tensor) -> Tensor:
     return task.curvatures[client] @ (w - task.optima[client])
 
 
+@pytest.mark.quick(by=lambda name: family(make(name)))
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_order_and_the_names_of_clients_change_nothing(name: str) -> None:
     order = [4, 2, 0, 5, 1, 3]

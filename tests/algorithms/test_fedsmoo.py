@@ -79,6 +79,7 @@ SLOW: dict[str, tuple[Algorithm, Task, Callable[..., Path]]] = {
 }
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("local", [STEPS, replace(STEPS, clip=2.0, weight_decay=0.05)], ids=["plain", "clip and decay"])
 @pytest.mark.parametrize("case", SLOW)
 def test_equals_its_oracle(case: str, local: Local) -> None:

@@ -102,6 +102,7 @@ def test_other_models_are_seen_in_evaluation_mode() -> None:
     assert modes == [True, False, False]
 
 
+@pytest.mark.quick
 def test_blobs_are_skewed_and_the_same_at_every_call() -> None:
     one, two = blobs(), blobs()
     assert torch.equal(one.inputs, two.inputs) and [len(own) for own in one.clients] == [4, 9, 3, 7]

@@ -159,6 +159,7 @@ def test_equals_its_oracle(case: Case, task: str) -> None:
     close(*both(case, *TASKS[task]))
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", ["quadratics", "network"])
 @pytest.mark.parametrize("case", EXACT, ids=str)
 def test_equals_its_oracle_with_weight_decay(case: Case, task: str) -> None:

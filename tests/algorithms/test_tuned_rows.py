@@ -30,6 +30,7 @@ ROWS = {
 TASK, TRAINING = GROUPED, replace(LOCAL, clip=1.5, batch_size=4)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("label", ROWS)
 def test_only_the_head_is_tuned_and_only_at_evaluation(label: str) -> None:
     """As FedFSA's and FedRep's code do it: the model received, a frozen body, plain SGD on the head for some epochs."""

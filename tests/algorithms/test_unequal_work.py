@@ -132,6 +132,7 @@ def test_as_the_rate_falls_fednova_tends_to_the_optimum_and_fedavg_to_another_po
     assert errors[0] < 0.02 and errors[0] / errors[1] == pytest.approx(10, rel=0.01)
 
 
+@pytest.mark.quick
 def test_fednova_reaches_the_optimum_where_fedavg_does_not() -> None:
     """A task on which FedNova has no bias at any rate.
 

@@ -8,6 +8,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 DATA = Path("/usr/share/datasets/fashion-mnist")
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs Debian's package dataset-fashion-mnist")
 def test_contenders_take_turns_and_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one order Undrift's SCAFFOLD is the one written by hand."""

@@ -33,6 +33,7 @@ def test_inputs_is_gradient_centralization() -> None:
         torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.quick
 def test_positions_are_windows_and_pixels() -> None:
     found, given = LAYOUT.named(center("positions", 0.25)(V, LAYOUT)), LAYOUT.named(V)
     windows = [[(o, i, a, b) for a in range(3) for b in range(3)] for o in range(4) for i in range(2)]

@@ -55,6 +55,7 @@ def error(size: int, r: float) -> float:
     return float((off / torch.linalg.vector_norm(rows.double(), dim=-1)).max())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("r", [0.01, 0.05, 0.11, 0.3])
 def test_stays_within_two_millionths_of_the_transform(r: float) -> None:
     assert max(error(size, r) for size in LENGTHS) < 2e-6
@@ -130,6 +131,7 @@ def test_products_of_lower_precision_are_not_used(monkeypatch: pytest.MonkeyPatc
     assert not exact(rows)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("size", "count", "way", "step"),
     [
@@ -171,6 +173,7 @@ def test_lengths_with_short_transforms() -> None:
     assert all(smooth_length(n) >= n and is_smooth(smooth_length(n)) for n in (9, 4999, 1_000_003))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("size", "sigma"), [(5003, 7.5), (8192, 37.48)])
 def test_a_gaussian_in_frequency_is_the_sum(size: int, sigma: float) -> None:
     rows = torch.randn(2, size, generator=torch.Generator().manual_seed(0)) + 2

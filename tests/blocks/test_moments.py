@@ -169,6 +169,7 @@ def test_a_large_eps_is_sgd() -> None:
     close(found, run(Algorithm(), BOWLS, 2, replace(LOCAL, weight_decay=0.0)), 1e-7)
 
 
+@pytest.mark.quick
 def test_muon_drives_singular_values_towards_one() -> None:
     """Newton-Schulz acts on the singular values alone: s <- a s + b s^3 + c s^5, from s over the Frobenius norm."""
     for shape in ((6, 9), (9, 6)):

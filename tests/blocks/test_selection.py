@@ -38,6 +38,7 @@ def test_all_candidates_choose_the_largest_losses() -> None:
             assert list(record.clients) == expected and record.asked == 5
 
 
+@pytest.mark.quick
 def test_candidates_are_drawn_by_examples() -> None:
     simulation = Simulation(Algorithm(selection=PowerOfChoice(4)), BOWLS, LOCAL, cohort=2, seed=7)
     state = simulation.start()

@@ -114,6 +114,7 @@ class Images:
             yield self.images[client, i : i + size], self.labels[client, i : i + size]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("center", "sizes"), [(None, (0, 0)), ("inputs", (9, 16)), ("positions", (9, 4)), ("maps", (9, 4))]
 )

@@ -33,6 +33,7 @@ def test_the_family_of_the_model_decides() -> None:
     assert lines["mlp"] == {"mlp"} and "mlp" not in lines["resnet8"]
 
 
+@pytest.mark.quick
 def test_json_and_limits() -> None:
     done = CliRunner().invoke(app, [*DATA, "--partition", "dirichlet:0.1", "--stateless", "--gradients", "1", *JSON])
     found = json.loads(done.output)

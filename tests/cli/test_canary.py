@@ -68,6 +68,7 @@ def test_a_damaged_state_is_named_in_one_line(run: Path) -> None:
     assert not any(canary in shown + texts(run / "run") for canary in CANARIES)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_traceback_shows_no_values(run: Path) -> None:
     (run / "canary.py").write_text(TASK.replace("BROKEN = False", "BROKEN = True"))
     code, shown = undrift(run, "run", "fedavg", "--task", "canary:data", "--out", "other", "--set", "failures=raise")

@@ -36,6 +36,7 @@ def ask(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -83,6 +84,7 @@ def test_a_script_for_the_shell() -> None:
     assert "--install-completion" in shown and "--show-completion" in shown
 
 
+@pytest.mark.quick
 def test_the_names_are_those_of_the_registries() -> None:
     assert names.methods() == sorted(ALGORITHMS)
     assert tuple(SOURCES) == names.DATA and tuple(MODELS) == names.MODELS and names.FAMILIES == FAMILIES
@@ -97,6 +99,7 @@ def test_version() -> None:
     assert run.stdout == f"undrift {undrift.__version__}\n"
 
 
+@pytest.mark.quick
 def test_the_face_is_lazy_and_complete() -> None:
     listed = [name for place in undrift._PLACES.values() for name in place]
     assert sorted(listed) == sorted(undrift.__all__)

@@ -37,6 +37,7 @@ def test_the_tour_and_once_more(tmp_path: Path) -> None:
     assert json.loads(more.stdout)["accuracy"]["fedavg"][:2] == found["accuracy"]["fedavg"]
 
 
+@pytest.mark.quick
 def test_without_the_report_it_says_which_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import undrift.report
 

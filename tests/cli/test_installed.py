@@ -18,6 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
 RUN = ("--data", "stripes", "--clients", "6", "--cohort", "3", "--rounds", "2", "--batch-size", "20")
 
 
+@pytest.mark.quick
 def test_working_and_broken_plug_ins_are_told_apart(plugged: Path) -> None:
     found = survey()
     assert by_package(found.working) == {"theirs": "methods: fedpull; blocks: shrink; models: their-net; data: nothing"}
@@ -80,6 +81,7 @@ def call(installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.sweep(every=0)
 def test_the_example_is_listed_shown_and_keeps_the_contract(installed: Path) -> None:
     listed = call(installed, "undrift", "list", "--family", "drift")
     assert " fedmemory " in listed

@@ -56,6 +56,7 @@ def test_the_app_is_named_after_its_folder(tmp_path: Path) -> None:
         compile(path.read_text(), str(path), "exec")
 
 
+@pytest.mark.quick
 def test_an_empty_folder_is_filled_and_this_one_may_be_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")

@@ -68,6 +68,7 @@ def test_a_run_is_planned_with_a_measured_visit(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "parameters: with --config they are those of the run's model" in done.stderr
 
 
+@pytest.mark.quick
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def fast() -> object:
         return calibrate.measure(repeats=1, width=64)
@@ -101,6 +102,7 @@ def test_engines_from_rounds_by_hand() -> None:
     assert flower.server == pytest.approx(0.05 - c.client) and flower.worker == pytest.approx(0.099)
 
 
+@pytest.mark.quick
 def test_rounds_are_timed() -> None:
     from undrift.engine.round.simulation import Simulation
 

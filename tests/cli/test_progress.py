@@ -59,6 +59,7 @@ def test_a_step_that_takes_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -
     assert len(lines) >= 2 and all("loading a large data set" in line for line in lines)
 
 
+@pytest.mark.quick
 def test_trials_are_counted(clock: list[float]) -> None:
     out = io.StringIO()
     with progress.Progress(None, console=Console(file=out)) as shown:

@@ -207,6 +207,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("arguments", "line"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
 def test_a_bad_value_is_answered_in_one_line(arguments: tuple[str, ...], line: str, folder: Path) -> None:
     before = sorted(folder.rglob("*"))

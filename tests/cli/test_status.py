@@ -80,6 +80,7 @@ def running(path: Path, rounds: int = 5, **facts: object):
         yield live
 
 
+@pytest.mark.quick
 def test_a_run_in_progress_in_words(tmp_path: Path) -> None:
     with running(tmp_path / "run"):
         result = status(tmp_path / "run")
@@ -176,6 +177,7 @@ def test_json(tmp_path: Path) -> None:
     assert len(both) == 2
 
 
+@pytest.mark.quick
 def test_metrics_in_the_format_of_prometheus(tmp_path: Path) -> None:
     with running(tmp_path / 'a "run"'):
         samples = parsed(status(tmp_path / 'a "run"', "--prometheus").stdout)

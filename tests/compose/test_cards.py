@@ -97,6 +97,7 @@ def test_families_follow_from_the_slots() -> None:
     assert family(parse("median + scaffold")) == "robust"
 
 
+@pytest.mark.quick
 def test_show_prints_a_card() -> None:
     shown = WIDE.invoke(app, ["show", "scaffold"])
     assert shown.exit_code == 0 and all(len(line) <= 80 for line in shown.stdout.splitlines())
@@ -158,6 +159,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"block": names[exported[0]], "name": registered[0], "names": names}
 
 
+@pytest.mark.sweep(every=0)
 def test_the_worked_example_keeps_the_contract(example: dict[str, Any]) -> None:
     block, name = example["block"], example["name"]
     check_block(block(0.1))

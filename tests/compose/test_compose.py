@@ -149,6 +149,7 @@ def test_every_algorithm_reads_back() -> None:
         assert text(parse(text(algorithm))) == text(algorithm)
 
 
+@pytest.mark.sweep(every=0)
 def test_all_pairs_of_blocks_read_back() -> None:
     pairs = [{one: a, other: b} for one, other in combinations(VALUES, 2) for a in VALUES[one] for b in VALUES[other]]
     read = Counter()
@@ -228,6 +229,7 @@ def compose_and_train(host: str, terms: list[str], seed: int) -> None:
     trained["trained"] += 1
 
 
+@pytest.mark.sweep(every=0)
 def test_whatever_composes_trains_and_the_rest_is_refused() -> None:
     """500 compositions: each is refused when it is built, or trains to finite values in any order and grouping."""
     compose_and_train()

@@ -119,6 +119,7 @@ def test_what_is_refused(settings: dict[str, Any], message: str) -> None:
         make("fedsam", preset="x")
 
 
+@pytest.mark.quick
 def test_a_comparison_applies_it_to_every_row() -> None:
     methods = [{"method": name} for name in ("fedavg", "feddyn", "fedsam")]
     methods.append({"method": "fedsam", "label": "sam-0.2", "arguments": {"rho": 0.2}})

@@ -46,6 +46,7 @@ def test_filters_by_reference_act_as_ours_do() -> None:
     assert parse(f"gradient:{reference}").spectral == Filters(gradient=high_pass(0.01))
 
 
+@pytest.mark.quick
 def test_text_and_parse_are_inverses(own_code: Path) -> None:
     built = parse("scaffold + momentum:their_parts:Shrink(0.3) + their_parts:fedpull")
     line = "drift:scaffold + momentum:their_parts:Shrink(a=0.3) + objective:their_parts:Pull + aggregation:uniform"

@@ -22,6 +22,7 @@ def odd(client: int, round: int) -> bool:
     return (client + round) % 2 == 1
 
 
+@pytest.mark.quick
 def test_a_trace_by_hand() -> None:
     present = read_trace({"0": [1, 3, [6, 8]], "3": {"period": 4, "rounds": [2, [3, 5]]}, "4": []})
     assert [present(0, round) for round in range(8)] == [True, False, True, False, False, True, True, False]

@@ -22,6 +22,7 @@ def test_a_state_dict_that_nothing_trained_comes_back() -> None:
         assert x.dtype == after[name].dtype and torch.equal(x, after[name]), name
 
 
+@pytest.mark.quick
 def test_two_rounds_of_every_dtype() -> None:
     simulation = Simulation(make("scaffold"), Texts(), LOCAL, cohort=4)
     state = simulation.run(2)

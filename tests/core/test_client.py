@@ -82,6 +82,7 @@ def test_kept_running_statistics_stay_with_the_client() -> None:
     assert not torch.equal(kept[0], kept[1]) and state.accepted[3] == 1
 
 
+@pytest.mark.quick
 def test_an_error_names_round_client_step_and_block() -> None:
     @dataclass(frozen=True)
     class Broken(Correction):

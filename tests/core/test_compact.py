@@ -2,6 +2,7 @@
 
 import pickle
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -17,6 +18,7 @@ def size(task: object) -> int:
     return len(pickle.dumps(task))
 
 
+@pytest.mark.quick
 def test_rows_are_sent_once_each() -> None:
     rows = [{"input_ids": row, "labels": row} for row in X]
     clients = [rows[i::4] for i in range(4)]

@@ -111,6 +111,7 @@ def test_every_reason_is_tested() -> None:
     assert tested == set(Reason)
 
 
+@pytest.mark.quick
 def test_a_client_counts_once() -> None:
     _, gate, upload = setup(make("scaffold"))
     total = gate.total()

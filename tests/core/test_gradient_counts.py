@@ -34,6 +34,7 @@ def counted(name: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 2) -> tupl
     return [visit.gradients for record in records for visit in record.visits], train
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedlaw"])  # it also learns at the server
 def test_what_is_reported_is_what_was_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reported, taken = counted(name, monkeypatch)
@@ -58,6 +59,7 @@ def test_counts_of_the_formulas() -> None:
     assert gradients("ditto") == [2 * steps] * 2
 
 
+@pytest.mark.sweep(every=0)
 def test_steps_alone_follow_from_the_declarations() -> None:
     looks_besides = {"fedscam", "fedscam-sam", "fedscam-wa", "scaffold-i", "fedala", "q-fedavg", "apfl", "fedsol"}
     for name in ALGORITHMS:

@@ -129,6 +129,7 @@ class Moreau(Perturbation[None, Model]):
         return kept.v
 
 
+@pytest.mark.sweep(every=0)
 def test_any_slot_may_hold_a_clients_own_model() -> None:
     simulation = Simulation(Algorithm(Moreau()), Q2, TWICE)
     state = simulation.round(simulation.start(), [1])[0]
@@ -176,6 +177,7 @@ class Elsewhere(Personalization):
         return 0.5 * start.w0
 
 
+@pytest.mark.sweep(every=0)
 def test_a_client_may_enter_elsewhere_and_the_displacement_counts_it() -> None:
     close(
         path(Algorithm(personalization=Elsewhere()), Quadratics.scalar([1.0], [4.0], 2.0, [1]), Local(lr=0.5), 1), [2.5]

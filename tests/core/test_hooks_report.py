@@ -56,6 +56,7 @@ def test_norms_of_variates_and_duals() -> None:
     assert dual["drift.client_norm"] == pytest.approx(0.1) and dual["drift.server_norm"] == pytest.approx(0.05)
 
 
+@pytest.mark.quick
 def test_fedscam_reports_its_score_once_and_its_weights() -> None:
     row = reported(make("fedscam", rho=0.05, alpha=1.0, gamma=1.0))  # S_i = n_i / (1 + h_i): 1/2 and 3/4
     wanted = {

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -57,6 +58,7 @@ class MomentumPath(Perturbation):
         return self.rho * unit(step.w0 + step.step * own - step.w)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_block_reads_what_other_slots_have_begun() -> None:
     whole = Algorithm(MomentumPath(), drift=Scaffold(), momentum=ServerMomentum(0.5), aggregation=Uniform())
     close(path(whole, T2, Local(lr=0.1, epochs=2), 2).flatten(), [1.3725, 1.84803125], 1e-9)
@@ -99,6 +101,7 @@ class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
         return Dual(self.rho * unit(up.v / cohort.size))
 
 
+@pytest.mark.sweep(every=0)
 def test_a_perturbation_with_a_state_of_its_own() -> None:
     close(
         path(Algorithm(Consensus(), drift=FedDyn(0.1), aggregation=Uniform()), T2, Local(lr=0.1), 2).flatten(),

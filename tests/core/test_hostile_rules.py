@@ -72,6 +72,7 @@ def honest(rule: str, clients: list[int], count: int) -> None:
         assert accepted and not tally.rejections, tally.rejections
 
 
+@pytest.mark.sweep(every=22)
 @pytest.mark.parametrize("rule", {type(rule): name for name, rule in reversed(RULES.items())}.values())
 @pytest.mark.parametrize("clients", [ONE, NODE], ids=["updates", "sums"])
 def test_a_thousand_fuzzed_replies(rule: str, clients: list[int]) -> None:

@@ -64,6 +64,7 @@ def trained(model: nn.Module) -> Tensor:
     return bound.w
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("compiled", [whole, in_place, part])
 def test_a_compiled_model_trains_as_the_plain_one(compiled) -> None:
     torch.compiler.reset()
@@ -76,6 +77,7 @@ def test_inductor_gives_the_plain_model() -> None:
     torch.testing.assert_close(trained(whole("inductor")), trained(Net()), rtol=0, atol=1e-6)
 
 
+@pytest.mark.quick
 def test_names_are_those_of_the_plain_model() -> None:
     model, net = whole("eager"), Net()
     assert plain_name("_orig_mod.a._orig_mod.b") == "a.b" and plain(model) is model._orig_mod and plain(net) is net

@@ -71,6 +71,7 @@ anything = st.integers(0, 103).flatmap(lambda bits: st.integers(-min(2**bits, MO
 """Numbers of every magnitude."""
 
 
+@pytest.mark.sweep(every=0)
 @given(numbers=st.lists(anything, max_size=9), zeros=st.integers(0, 70))
 @settings(max_examples=300, deadline=None)
 def test_every_sum_survives_with_the_fewest_bytes(numbers: list[int], zeros: int) -> None:
@@ -92,6 +93,7 @@ def test_the_ends_of_every_width(bits: int) -> None:
                 assert exact(summed(numbers).pack()) == numbers
 
 
+@pytest.mark.quick
 def test_bytes_by_hand() -> None:
     """Three elements, a shift of 4, a width of 1; then two of two bytes, and two of three in two planes."""
     assert summed([16, -32, 0]).pack().data.tolist() == [3, 0, 0, 0, 0, 0, 0, 0, 4, 1, 1, 254, 0]
@@ -100,6 +102,7 @@ def test_bytes_by_hand() -> None:
     assert summed([0, 0]).pack().data.tolist()[8:] == [50, 0]
 
 
+@pytest.mark.sweep(every=0)
 def test_blocks_have_widths_of_their_own() -> None:
     size = 2 * BLOCK + 7
     total = ExactSum(size)

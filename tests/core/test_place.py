@@ -31,6 +31,7 @@ def test_the_share_of_memory_is_a_share() -> None:
         place_of("cpu", 1.5)
 
 
+@pytest.mark.quick
 def test_what_is_here_is_not_copied() -> None:
     x = torch.ones(3)
     module = nn.Linear(1, 1)

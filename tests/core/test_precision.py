@@ -76,6 +76,7 @@ def test_gradients_are_float32_and_close(precision) -> None:
     assert float(low.forward_at(model.w, (INPUTS, LABELS))) == pytest.approx(float(exact.losses[0]), rel=0.02)
 
 
+@pytest.mark.quick
 def test_an_overflow_is_skipped_and_halves_the_scale() -> None:
     model = bound()
     asked = oracle(model, "fp16", factor=2.0**24)

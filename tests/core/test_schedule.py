@@ -21,6 +21,7 @@ BOWLS = Quadratics.random(clients=4, sizes=(3, 5, 2, 7))
 LOCAL = Local(lr=0.05, epochs=1, batch_size=1)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("text", "values"),
     [

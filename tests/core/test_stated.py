@@ -95,6 +95,7 @@ def test_a_claimed_weight_does_not_raise_the_bound_of_the_mean() -> None:
     assert gate.merge(part.total, whole, stated) is None and whole.norm() <= bound
 
 
+@pytest.mark.sweep(every=0)
 def test_ten_thousand_fuzzed_partial_sums() -> None:
     """Whatever passes moves the mean by the bound at most; what is honest passes."""
     chance, bound = Random(0), 1.01 * largest("fedavg")

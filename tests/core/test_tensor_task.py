@@ -109,6 +109,7 @@ def test_inputs_by_name() -> None:
     assert found[0] == pytest.approx(found[1]) and list(found[0]) == ["test_loss", "accuracy"]
 
 
+@pytest.mark.quick
 def test_evaluation_by_hand() -> None:
     test = (GOOD["inputs"][:450], GOOD["targets"][:450])
     assert TensorTask(**GOOD, test=test, client_tests=[[np.int64(0), np.int64(5)]] * 4).client_tests[3][1].tolist() == [

@@ -48,6 +48,7 @@ def run(method: str, together: int, rounds: int = 2, of: TensorTask | None = Non
     return Simulation(compose(method), of or task(), local, failures="raise").run(rounds)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "method",
     [
@@ -113,6 +114,7 @@ def test_a_short_client_stands_still_after_its_last_step() -> None:
     assert (uneven.params - run("fedavg", 1, rounds=1, steps=[1, 9, 2, 5, 3, 1, 4], epochs=1).params).norm() < 1e-5
 
 
+@pytest.mark.quick
 def test_losses_of_examples() -> None:
     draw = Generator().manual_seed(0)
     outputs, classes = torch.randn(5, 3, generator=draw), torch.tensor([0, 2, 1, 1, 0])

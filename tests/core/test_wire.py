@@ -30,6 +30,7 @@ def test_round_trip(state: ServerState) -> None:
     assert fingerprint(back) == fingerprint(state) and back.accepted == state.accepted and back.round == 2
 
 
+@pytest.mark.quick
 def test_damage_is_found(state: ServerState) -> None:
     data, chance = to_bytes(state), Random(0)
     for _ in range(300):

@@ -24,6 +24,7 @@ def counts(local: Local, round: int = 0, seed: int = 0) -> list[int]:
     return [local.step_count(TASK.examples(client), client, round, seed) for client in range(TASK.population)]
 
 
+@pytest.mark.quick
 def test_steps_by_hand() -> None:
     size = {"batch_size": 10}
     assert counts(Local(epochs=2, **size)) == [8, 2, 2, 16]

@@ -47,6 +47,7 @@ def test_images_change_and_stay_recognisable(kind: str, images: np.ndarray) -> N
     assert np.array_equal(out, other) == (kind not in RANDOM)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("kind", "images"), CASES)
 def test_a_result_does_not_depend_on_the_batch(kind: str, images: np.ndarray) -> None:
     whole = corrupt(np.concatenate([images] * 8), kind, np.concatenate([KEYS] * 8))  # more than one chunk
@@ -168,6 +169,7 @@ def test_each_sample_gets_one_of_its_clients_kinds() -> None:
         assign(partition("dirichlet-client:0.1,refill=true", labels, 20), seed=2)
 
 
+@pytest.mark.quick
 def test_a_data_set_is_corrupted_sample_by_sample() -> None:
     kinds = np.array([*KINDS, "", "snow"] * 3)[:40]
     out = corrupted(COLOUR, kinds, seed=0)

@@ -70,6 +70,7 @@ def first(images: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
+@pytest.mark.quick
 def test_parquet_of_the_hub_s_schema(tmp_path: Path) -> None:
     images = cifar(tmp_path / "data/cifar10")
     data = load("cifar10")
@@ -254,6 +255,7 @@ def test_alphabet() -> None:
         windows("A:\nfew words")
 
 
+@pytest.mark.quick
 def test_shakespeare_from_a_text(tmp_path: Path) -> None:
     path = tmp_path / "data/shakespeare/input.txt"
     path.parent.mkdir(parents=True)

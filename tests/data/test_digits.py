@@ -31,6 +31,7 @@ def test_the_split_is_stratified_and_complete() -> None:
     assert sorted(np.rint(whole).astype(np.uint8).tobytes()) == sorted(both.tobytes())
 
 
+@pytest.mark.quick
 def test_statistics_and_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path))
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)

@@ -40,6 +40,7 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.quick
 def test_domains_are_owners(office: Path) -> None:
     data = load("office-home", office, keep=False)
     assert data.classes == 65 and data.shape == (3, 64, 64) and data.title == "Office-Home (scaled)"

@@ -47,6 +47,7 @@ def texts(data: Dataset, split: str) -> list[tuple[int, str, str]]:
     ]
 
 
+@pytest.mark.quick
 def test_leaf_s_own_split(tmp_path: Path) -> None:
     """Users are numbered over both splits and all files, also those that one of the splits has not."""
     users = {"THE_TEMPEST_ARIEL": speech(0, 9), "HAMLET_GHOST": speech(1, 7), "AS_YOU_LIKE_IT_ADAM": speech(2, 5)}

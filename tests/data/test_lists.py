@@ -108,6 +108,7 @@ def test_a_column_is_natural_with_a_name() -> None:
         parse("column:")
 
 
+@pytest.mark.quick
 def test_a_function(here: Path) -> None:
     dealt = partition("own_parts:split,share=0.5", LABELS, clients=4, seed=3)
     assert len(dealt.clients) == 4 and dealt.sizes.sum() == 30 and dealt.scheme == "own_parts:split,share=0.5"

@@ -187,6 +187,7 @@ class Named(nn.Module):
 ROWS = [{"x": [i % 5, (i + 1) % 5], "labels": i % 5, "who": "ab"[i % 2]} for i in range(20)]
 
 
+@pytest.mark.quick
 def test_batches_with_names_and_clients_by_column() -> None:
     datasets = pytest.importorskip("datasets")
     arrow = datasets.Dataset.from_list(ROWS)

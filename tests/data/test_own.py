@@ -90,6 +90,7 @@ def paint(path: Path, value: int, size: tuple[int, int] = (6, 6), mode: str = "L
     Image.new(mode, size, value if mode == "L" else (value, 0, 0)).save(path)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["people.csv", "p.parquet", "p.feather", "p.arrow"])
 def test_a_table(name: str, here: Path) -> None:
     write(here / name)
@@ -265,6 +266,7 @@ def test_saved_to_disk(here: Path) -> None:
     assert (len(load("both").train), len(load("both").test)) == (60, 10)
 
 
+@pytest.mark.quick
 def test_functions() -> None:
     rows = load("own_data:rows", count=50, shift=1)
     assert rows.kind == "table" and len(rows.train) == 50 and rows.train.inputs[0, 0] == 1 and rows.classes == 2

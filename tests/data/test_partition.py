@@ -35,6 +35,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("scheme", TRUE)
 def test_every_sample_has_one_client(scheme: str) -> None:
     p = partition(scheme, CIFAR, clients=50, seed=3)

@@ -77,6 +77,7 @@ def test_label_skew_alone_is_no_feature_skew() -> None:
     assert found.feature == pytest.approx(0, abs=0.02) and found.label is not None and found.label > 0.5
 
 
+@pytest.mark.quick
 def test_tables_and_text() -> None:
     rows = DRAW.normal(size=(2000, 5)).astype(np.float32)
     rows[:1000, 3] += 2

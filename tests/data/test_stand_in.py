@@ -21,6 +21,7 @@ def test_form_is_that_of_the_source(name: str) -> None:
     assert torch.bincount(data.train.targets).max() <= 1 + 1000 // source.classes
 
 
+@pytest.mark.quick
 def test_natural_clients_have_owners() -> None:
     owners = stand_in("femnist", examples=1000).train.owners
     assert owners is not None

@@ -116,6 +116,7 @@ def test_killed_at_any_place_it_goes_on_to_the_bit(method: str, places: list[str
         assert line["ended"] == -signal.SIGKILL and line["code"] == 0 and line["same"] and line["rows"] == ROUNDS, line
 
 
+@pytest.mark.quick
 def test_a_stopped_run_goes_on_and_an_ended_one_is_returned(whole, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         deployed("scaffold", tmp_path, on_round=stopping(2))
@@ -373,6 +374,7 @@ def test_an_interrupt_by_the_user_remains_one(tmp_path: Path) -> None:
         deployed("fedavg", tmp_path, on_round=lambda *_: signal.raise_signal(signal.SIGTERM))
 
 
+@pytest.mark.quick
 def test_flower_exports_it() -> None:
     import undrift.flower
 

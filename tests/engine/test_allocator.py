@@ -12,6 +12,7 @@ from undrift.engine.worker.worker import VARIABLE, keep_memory, wants_memory
 from undrift.testing import Clinic
 
 
+@pytest.mark.quick
 def test_the_variable_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert wants_memory(True) and not wants_memory(False)

@@ -39,6 +39,7 @@ class Broken(Correction):
         raise IndexError("a mistake")
 
 
+@pytest.mark.quick
 def test_a_client_that_fails_is_rejected_and_the_round_goes_on() -> None:
     simulation = Simulation(make("scaffold"), Failing(), LOCAL)
     state, record = next(simulation.rounds(1))

@@ -39,6 +39,7 @@ def test_the_app_gives_the_model_of_the_local_engine(deployment):
     assert outcome(log) == (cohorts(2), replay("fedfft-d", cohorts(2)))
 
 
+@pytest.mark.sweep(every=0)
 def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment):
     config = {"run": "killed", "algorithm": "scaffold", "num_rounds": 2}
     deployment.submit(**config)
@@ -75,6 +76,7 @@ def test_every_supernode_connects_through_the_proxy(deployment):
     assert access.count('"POST /v1/fleet/activate-node HTTP/1.1" 200') >= deployment.nodes
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("server", ["superlink", "nginx"])
 def test_plain_text_is_refused(deployment, server):
     with socket.create_connection((deploy.HOST, deployment.ports[server]), timeout=20) as plain:

@@ -133,6 +133,7 @@ def test_deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.are_deterministic_algorithms_enabled() and not torch.backends.cudnn.deterministic
 
 
+@pytest.mark.quick
 def test_a_visit_is_measured_and_workers_are_chosen() -> None:
     job = Job(make("scaffold"), Clinic(), LOCAL)
     probe = probe_visit(job, steps=2)

@@ -110,6 +110,7 @@ def test_a_lost_worker_that_answers_gets_work_again(clock: Ray) -> None:
     assert trained(workers, [[1], [2]]) == [[1], [2]] and worker.given == [[1], [1], [2]]
 
 
+@pytest.mark.quick
 def test_nobody_is_waited_for_longer_than_asked(clock: Ray, caplog: Any) -> None:
     workers = [Worker(), Worker()]
     for worker in workers:

@@ -26,6 +26,7 @@ from undrift.testing import fingerprint
 # The same bits
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if not make(name).needs.proxy])
 def test_every_algorithm_equals_the_local_engine(name: str, tmp_path: Path) -> None:
     expected = fingerprint(reference(name))
@@ -58,6 +59,7 @@ class Median(Robust):
         return torch.stack([upload.delta for upload in uploads]).median(dim=0).values
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("nodes", [1, 3, 8])
 def test_methods_that_gather_or_upload_every_kind_of_field(nodes: int, tmp_path: Path) -> None:
     algorithm = Algorithm(drift=Talker(), aggregation=Median())

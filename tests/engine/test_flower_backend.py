@@ -62,6 +62,7 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "undrift-flower"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedlaw", "krum", "fedbn"])
 @pytest.mark.parametrize("sampling", [{"cohort": 5}, {"probability": 0.5}])
 def test_every_option_of_a_simulation_works(name: str, sampling: dict[str, float], flower: Flower) -> None:
@@ -241,6 +242,7 @@ print("RESULT", json.dumps(result), flush=True)
 """
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.xdist_group("ray")  # shares a worker with test_ray.py
 def test_flowers_own_simulation(tmp_path: Path) -> None:
     """Workers on another device have the CPU's bits, too."""

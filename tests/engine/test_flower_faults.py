@@ -59,6 +59,7 @@ def test_r1_killed_nodes_cost_their_own_clients_only(injection: int, clock: Cloc
 # R2: dropout
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a quorum of half: no round is abandoned in vain, and below the quorum the model does not change."""

@@ -103,6 +103,7 @@ def test_states_are_found_once_and_then_known(nodes: Nodes) -> None:
     assert nodes.started == ["a", "b"]
 
 
+@pytest.mark.quick
 def test_a_worker_reads_its_own_disk_or_that_of_another(nodes: Nodes) -> None:
     nodes.disk("a").save(3, 0, state(3.0), None)
     nodes.disk("b").save(4, 0, state(4.0), None)

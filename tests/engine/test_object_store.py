@@ -109,6 +109,7 @@ def test_states_last_as_long_as_a_checkpoint_may_name_them(url: str) -> None:
     assert sorted(map(int, names(url, 5))) == [3, 7, 8]
 
 
+@pytest.mark.quick
 def test_damage_is_named(url: str) -> None:
     store = ObjectStore(url, ALGORITHM, 7)
     store.save(12, 3, state(1.0), None)

@@ -31,6 +31,7 @@ def accuracy(model: nn.Module) -> float:
     return float((model(task.inputs).argmax(1) == task.targets).double().mean())
 
 
+@pytest.mark.quick
 def test_evaluation_becomes_columns_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     plain, seen = Simulation("scaffold", blobs()), Simulation("scaffold", blobs())
     state = seen.run(5, progress=True, evaluate=accuracy, every=2)

@@ -51,6 +51,7 @@ def pool(request, started):
         yield pool
 
 
+@pytest.mark.sweep(every=9)
 @pytest.mark.parametrize("method", ["local-adamw(moments='average')", "local-adam(moments='keep')", "scaffold"])
 def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
     algorithm = parse(method)
@@ -59,6 +60,7 @@ def test_optimizers_and_schedules(method: str, pool: Pool) -> None:
         assert fingerprint(simulation.run(3)) == fingerprint(expected)
 
 
+@pytest.mark.sweep(every=3)
 def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     algorithm = parse("scaffold + power-of-choice(6)")
     local = replace(LOCAL, epochs="uniform:1-3", deadline=2.0, speed="uniform:0.2-2.0")
@@ -74,6 +76,8 @@ def test_unequal_work_and_a_selection_by_losses(pool: Pool) -> None:
     assert fingerprint(state) == fingerprint(expected)
 
 
+@pytest.mark.quick
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_equals_the_reference_to_the_bit(name: str, pool: Pool) -> None:
     algorithm = make(name)
@@ -118,6 +122,7 @@ def test_a_killed_worker_is_restarted_and_its_clients_count_once(started) -> Non
     assert fingerprint(state) == fingerprint(expected)
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_workers_killed_at_random_rounds_cost_no_client(started, kills: int) -> None:
     """R3: every client counts once in every round, and the model has the bits of a run without kills."""
@@ -155,6 +160,7 @@ class Deadly(Clinic):
         return super().loss(model, batch)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
     with (
         Pool(1) as pool,
@@ -165,6 +171,7 @@ def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
     assert isinstance(seen.value, WorkerError)
 
 
+@pytest.mark.sweep(every=0)
 def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
     algorithm = make("feddyn")
     with Pool(2) as pool:
@@ -175,6 +182,7 @@ def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
     assert fingerprint(resumed) == fingerprint(Simulation(algorithm, Clinic(), LOCAL).run(4))
 
 
+@pytest.mark.sweep(every=0)
 def test_a_lost_state_sets_its_client_aside_or_ends_the_run(started, tmp_path) -> None:
     with Pool(2) as pool:
         check_policy_for_lost_states(lambda: RayBackend(pool, root=tmp_path), tmp_path)
@@ -226,6 +234,7 @@ def test_a_client_that_fails_is_rejected_or_raised(started) -> None:
     assert fingerprint(state) == fingerprint(other.round(other.start(), [0, 2, 4, 5, 6, 7])[0])
 
 
+@pytest.mark.sweep(every=0)
 def test_probability_and_clients_own_models_on_workers_of_its_own(started) -> None:
     reference = Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3)
     with Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3, backend=RayBackend()) as simulation:
@@ -256,6 +265,7 @@ def test_options_that_cannot_work_are_refused_by_name() -> None:
         RayBackend(root=MemoryStore())
 
 
+@pytest.mark.sweep(every=0)
 def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # noqa: F811
     def settings(rounds: int, **engine: object) -> Config:
         return Config.build({**RUN, "method": "scaffold", "rounds": rounds, "engine": engine})
@@ -267,6 +277,7 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
     assert {on_two.sha256, elsewhere.sha256} == {local.sha256}
 
 
+@pytest.mark.sweep(every=0)
 @needed
 def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeypatch) -> None:  # noqa: F811
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
@@ -286,6 +297,7 @@ def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeyp
     assert noted["probe"]["seconds"] > 0 and 1 <= noted["plan"]["workers"] <= 4 and noted["plan"]["reason"]
 
 
+@pytest.mark.sweep(every=0)
 def test_every_worker_has_its_share_of_a_gpu(started) -> None:
     with Pool(4, gpus=0.5) as pool:
         assert Counter(pool.assigned()) == {"0": 2, "1": 2}
@@ -298,6 +310,7 @@ def test_every_worker_has_its_share_of_a_gpu(started) -> None:
         Pool(1, gpus=2.0)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
     job = Job(make("fedavg"), Clinic(), LOCAL)
     with fitting_pool(job, cohort=1) as pool:
@@ -305,6 +318,7 @@ def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
     assert engine_ratios(job, Plan("cpu", 1), rounds=1)["ray_over_local"] > 0
 
 
+@pytest.mark.sweep(every=0)
 def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules["support.own_dtypes"])
     given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
@@ -313,6 +327,7 @@ def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> Non
         assert fingerprint(simulation.run(2)) == fingerprint(expected)
 
 
+@pytest.mark.sweep(every=3)
 def test_clients_trained_together_in_any_groups(pool: Pool) -> None:
     inputs = torch.randn(90, 5, generator=torch.Generator().manual_seed(0))
     owners = torch.split(torch.arange(90), [20, 3, 7, 20, 9, 11, 20])

@@ -53,6 +53,7 @@ def after(*rounds: list[int]) -> ServerState:
 EXPECTED = fingerprint(after(*[EVERYONE] * 4))
 
 
+@pytest.mark.sweep(every=0)
 def test_a_lost_node_hands_its_clients_to_the_others(found: dict[str, Any]) -> None:
     shared = found["shared"]
     assert shared["sha256"] == EXPECTED and shared["trained"] == [EVERYONE] * 4 and shared["rejected"] == {}
@@ -60,16 +61,19 @@ def test_a_lost_node_hands_its_clients_to_the_others(found: dict[str, Any]) -> N
     assert any(re.search(r"a Ray worker was lost .* its clients \d", line) for line in shared["heard"])
 
 
+@pytest.mark.sweep(every=0)
 def test_states_in_an_object_store_need_no_folder(found: dict[str, Any]) -> None:
     assert found["store"]["sha256"] == EXPECTED and found["store"]["rejected"] == {}
 
 
+@pytest.mark.sweep(every=0)
 def test_states_on_the_nodes_own_disks_give_the_same_bits(found: dict[str, Any]) -> None:
     assert found["whole"]["sha256"] == EXPECTED and found["whole"]["rejected"] == {}
     first, third = found["own"]
     assert first and third and sorted(first + third) == EVERYONE  # every state is on one node, and stays there
 
 
+@pytest.mark.sweep(every=0)
 def test_personal_models_are_read_from_the_nodes(found: dict[str, Any]) -> None:
     reference = Simulation(make("scaffold"), Clinic(), LOCAL, seed=1)
     state = reference.run(4)

@@ -6,6 +6,7 @@ from undrift.engine.ray_backend.backend import VisitCost, spread_out
 from undrift.engine.worker.partial_sum import Visit
 
 
+@pytest.mark.quick
 def test_expected_seconds_by_hand() -> None:
     cost = VisitCost()
     assert cost.expected(0, 9) == 10.0  # nothing is measured yet: examples and one

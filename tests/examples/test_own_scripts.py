@@ -104,6 +104,7 @@ def test_the_scripts_are_short_and_listed() -> None:
     assert all(f"| `{name}.py` |" in (OWN / "README.md").read_text() for name in NEEDS)
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_script_has_a_run_folder(name: str, run: dict[str, Any], home: Path) -> None:
     assert run["code"] == 0, run["stderr"]
@@ -118,6 +119,7 @@ def test_a_script_has_a_run_folder(name: str, run: dict[str, Any], home: Path) -
     assert {"config.toml", "task.json", "model.safetensors", "audit.jsonl"} <= {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", NEEDS)
 def test_a_killed_script_goes_on_to_the_same_bits(name: str, run: dict[str, Any]) -> None:
     assert (run["killed"], run["rows"], run["again"]) == (-9, 2, 0), run["stderr"]
@@ -159,6 +161,7 @@ def test_a_task_by_name(runs: dict[str, dict[str, Any]], home: Path, monkeypatch
     assert whole is not None and (read_summary(out) or {})["sha256"] == whole["sha256"]
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.parametrize(
     ("name", "engine"),
     [

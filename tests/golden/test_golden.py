@@ -7,6 +7,7 @@ import pytest
 from golden.hashes import PATH, machine, measured
 
 
+@pytest.mark.quick
 def test_hashes_are_those_written_down():
     written = json.loads(PATH.read_text())
     hashes = written.pop("hashes")

@@ -172,6 +172,7 @@ def test_float32_agrees_with_float64() -> None:
     torch.testing.assert_close(single.vectors.double(), exact.vectors, rtol=0, atol=1e-3)
 
 
+@pytest.mark.quick
 def test_flatness_is_a_flat_record_of_all() -> None:
     objective = EmpiricalLoss(mlp(), loss, batches())
     found = flatness(objective, k=3, samples=5, rho=0.1)

@@ -11,6 +11,7 @@ LAYOUT = Layout(("conv", "bias", "head"), ((3, 2, 3, 3), (3,), (4, 10)))
 V = torch.randn(6, LAYOUT.size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+@pytest.mark.quick
 def test_shares_of_a_layer() -> None:
     found = removal_by_layer(V, LAYOUT, center())
     head = V[:, -40:].view(6, 4, 10)

@@ -100,6 +100,7 @@ def test_streams_merge_in_any_order(make) -> None:
         assert torch.equal(left, right)
 
 
+@pytest.mark.quick
 def test_sketches_of_small_cells_are_exact() -> None:
     """With room for every number of a band the stream is the batch instrument."""
     matrix = vectors(5)

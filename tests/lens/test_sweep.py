@@ -162,6 +162,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.sweep(every=0)
 def test_streams_and_a_whole_look_stay_within_three_models() -> None:
     """The sum of a BandStream is two; a look holds half of it, a tensor's gradient and its spectrum, and no model."""
     if not os.access("/proc/self/clear_refs", os.W_OK):

@@ -112,6 +112,7 @@ def test_linear_filters_commute_with_means(filter: Filter) -> None:
     assert found.result()["removed"].gradient == pytest.approx(square(mean - filter(mean, LAYOUT)))
 
 
+@pytest.mark.quick
 def test_a_projection_splits_every_quantity() -> None:
     found = streamed(single(), filter=high_pass(0.3))
     parts = [numbers(found, part) for part in ("kept", "removed")]

@@ -102,6 +102,7 @@ def test_small_cnn_size(image: int, channels: int, expected: int) -> None:
     assert size(SmallCNN(10, channels, image)) == counted == expected
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("depth", "width", "classes", "expected"),
     [(8, 1, 10, 78_042), (20, 1, 10, 272_474), (20, 1, 100, 278_324), (56, 2, 10, 3_407_898)],
@@ -135,6 +136,7 @@ def test_lstm_size(symbols: int, published: int) -> None:
     assert bind(model).layout.size == 8 * symbols + small + linear(16, symbols)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", IMAGE)
 @pytest.mark.parametrize(("channels", "image"), SHAPES)
 def test_output(name: str, channels: int, image: int) -> None:
@@ -144,6 +146,7 @@ def test_output(name: str, channels: int, image: int) -> None:
     assert out.isfinite().all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.uint8])
 def test_the_lstm_reads_integers(kind: torch.dtype) -> None:
     model, text = seeded(CharLSTM, 0), inputs("lstm")

@@ -64,6 +64,7 @@ def test_plug_ins_are_models(plugged: Path) -> None:
         build("their-nett", classes=4)
 
 
+@pytest.mark.quick
 def test_the_perceptron_reads_tables() -> None:
     assert INPUTS["mlp"] == "table" and arguments("mlp") == {"width": int, "depth": int}
     model = build("mlp", classes=3, inputs=7, width=4, depth=1)

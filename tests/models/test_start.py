@@ -48,6 +48,7 @@ def constants() -> nn.Module:
     return module
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("fedcr", "fedlaw")])
 def test_frozen_parts_are_constants_to_the_bit(name: str) -> None:
     """FedCR needs a variational model, FedLAW proxy data."""
@@ -135,6 +136,7 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
         read_weights(tmp_path / "whole.pt")
 
 
+@pytest.mark.quick
 def test_each_difference_is_named() -> None:
     weights = dict(net().state_dict())
     weights["head.weight"] = torch.zeros(7, 4)

@@ -79,6 +79,7 @@ def fedlaw(model: nn.Module, x: Tensor) -> Tensor:
     return model.get_submodule("classifier")(avg_pool2d(parts["norm5"](x).relu(), 4).flatten(1))
 
 
+@pytest.mark.quick
 @pytest.mark.usefixtures("torchvision")
 @pytest.mark.parametrize("name", EXTRA)
 @pytest.mark.parametrize(("channels", "image"), SHAPES)

@@ -309,6 +309,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         look.look(tmp_path / "run", round=1)
 
 
+@pytest.mark.quick
 def test_the_command(ended: Path) -> None:
     flags = ["--clients", "3", "--examples", "20"]
     shown = CliRunner().invoke(

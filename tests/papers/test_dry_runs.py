@@ -40,6 +40,7 @@ PARTS = [pytest.param(name, marks=() if i % 8 == 0 else pytest.mark.slow) for i,
 """All of them; every eighth is enough for a change that does not concern the papers."""
 
 
+@pytest.mark.sweep(every=18)
 @pytest.mark.parametrize("name", PARTS)
 def test_dry_run(name: str) -> None:
     config = SELECTION[name].config

@@ -110,6 +110,7 @@ def test_a_client_that_is_the_test_set_is_not_counted() -> None:
     assert gradients(config) == 2 * 3 * 71
 
 
+@pytest.mark.quick
 def test_costs_are_counted(tiny: Paper, tmp_path: Path) -> None:
     trials = comparison(tiny, tiny.items["table4"], "small").trials()
     # 60,000 examples, 10 clients: 6,000 each, 120 batches of 50; 2 rounds of 2 clients; FedSAM takes two gradients
@@ -222,6 +223,7 @@ def test_every_number_of_a_paper_is_an_item_or_has_a_reason(name: str) -> None:
     assert all(whole.without.values())
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("name", "key"), ITEMS)
 def test_an_item_has_its_number_and_what_its_figures_show(name: str, key: str) -> None:
     whole, item = paper(name), paper(name).items[key]
@@ -256,10 +258,12 @@ def test_published_numbers_have_their_runs(name: str) -> None:
         assert published <= known, f"{name}/published.toml, {key}: no run is {sorted(published - known)}"
 
 
+@pytest.mark.quick
 def test_the_page_lists_every_item() -> None:
     assert (ROOT / "docs" / "evidence" / "papers.md").read_text() == page(), "run make papers"
 
 
+@pytest.mark.quick
 def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path: Path) -> None:
     item = tiny.items["table4"]
     lines, figures, table = perform(tiny, item, tmp_path / "runs", "small")
@@ -329,6 +333,7 @@ def test_every_kind_of_figure_is_known() -> None:
     assert {figure.kind for figure in drawn} <= KINDS.keys()
 
 
+@pytest.mark.quick
 def test_the_command_lists_and_rehearses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path))
     bad = WIDE.invoke(app, ["paper", "fedfft", "table1", "--scale", "huge"])

@@ -151,6 +151,7 @@ def test_what_breaks_first(size: RoundSize, method: MethodSize, limits: Limits, 
     assert found[0].what in verdict(found) and verdict(found).startswith(("breaks first", "takes the most time"))
 
 
+@pytest.mark.quick
 def test_nothing_breaks() -> None:
     size = RoundSize(examples=10_000)
     cost = CostModel(size, MethodSize()).predict()
@@ -174,6 +175,7 @@ def test_sizes_are_checked(values: dict[str, object], message: str) -> None:
         RoundSize(**values)  # type: ignore[arg-type]
 
 
+@pytest.mark.quick
 def test_a_measured_visit_gives_the_step() -> None:
     """The rest of the visit is taken off; what remains is divided into an empty step and examples."""
     fixed = 1 + 10 * 11 + 3 + 10 * 4

@@ -41,6 +41,7 @@ def figures(runs: list[Path]) -> dict[str, Any]:
     return {figure.name: figure for part in sections(collect(runs)) for figure in part.figures}
 
 
+@pytest.mark.sweep(every=0)
 def test_bands_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) -> None:
     assert drawn("bands", runs, tmp_path) == [
         f"bands-{what}" for what in ("filtered", "gradient", "perturbation", "update")
@@ -173,6 +174,7 @@ def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
         draw_kind("partition", both, tmp_path, together=True)
 
 
+@pytest.mark.sweep(every=0)
 def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Path) -> None:
     assert drawn("joint", runs, tmp_path) == ["joint"]
     joint = json.loads(place(runs[0]).read_text())["joint"]
@@ -215,6 +217,7 @@ def test_what_blocks_report(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
         draw_kind("blocks", [plain], tmp_path)
 
 
+@pytest.mark.quick
 def test_the_command(runs: list[Path], tmp_path: Path) -> None:
     cli = CliRunner()
     listed = cli.invoke(app, ["figure", "list"])

@@ -206,6 +206,7 @@ def test_tuned_methods_share_a_frame_and_twins_are_refused(tmp_path: Path) -> No
         swept(tmp_path, "rho")
 
 
+@pytest.mark.quick
 def test_the_command(radius: Path, tmp_path: Path) -> None:
     cli = CliRunner()
     done = cli.invoke(app, ["figure", "sweep", str(radius), "--over", "rho", "--out", str(tmp_path)])

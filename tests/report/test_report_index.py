@@ -42,6 +42,7 @@ def shelf(root: Path) -> Path:
     return root
 
 
+@pytest.mark.quick
 def test_every_run_has_a_row(tmp_path: Path) -> None:
     rows = {row.name: row for row in index_rows([shelf(tmp_path / "runs")])}
     states = {name: (row.state, row.done, row.rounds) for name, row in rows.items()}

@@ -80,6 +80,7 @@ def test_methods_and_how_to_make_it_again(material: Material, folder: Path, monk
         assert card.name == name and (card.title == "A composition of blocks.") == ("+" in method)
 
 
+@pytest.mark.quick
 def test_command(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "there" / "report.html"
     result = CliRunner().invoke(app, ["report", str(folder), "--out", str(out)])

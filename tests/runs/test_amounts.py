@@ -40,6 +40,7 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
     assert len({Config.build(values).identity() for values in used} | {empty}) == 1 + len(used)
 
 
+@pytest.mark.quick
 def test_every_form_survives_its_file(tmp_path: Path) -> None:
     values = {
         "clients": 3,

@@ -48,6 +48,7 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "runs_behind", lambda _: True)
 
 
+@pytest.mark.quick
 def test_rounds_are_stored_in_order() -> None:
     stored: list[dict[str, Any]] = []
     with Behind() as rounds:
@@ -111,6 +112,7 @@ def test_a_stop_while_a_round_is_evaluated_is_exact(
     assert rows(tmp_path / "run") == rows(whole.folder)
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own

@@ -48,6 +48,7 @@ def files(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.usefixtures("early")
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedper"])
 def test_the_best_round_is_kept_besides_the_last_ones(method: str, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ GOOD = {
 }
 
 
+@pytest.mark.quick
 def test_a_config_survives_its_file(tmp_path: Path) -> None:
     config = Config.build(GOOD)
     path = tmp_path / "run.toml"

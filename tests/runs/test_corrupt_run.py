@@ -29,6 +29,7 @@ def rows(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.quick
 def test_accuracy_is_the_mean_over_the_types(tmp_path: Path) -> None:
     outcome = start(settings(partition=HARD, rounds=3), tmp_path / "run")
     kinds = ["contrast", "fog", "gaussian-noise"]

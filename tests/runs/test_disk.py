@@ -190,6 +190,7 @@ def child(size: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     """The quota of a real kernel, through the command line."""
     settings = {**SETTINGS, "method": "scaffold", "rounds": 3}

@@ -6,6 +6,7 @@ from undrift.runs import Config, ConfigError
 from undrift.runs.loop.dry_run import CLIENTS, COHORT, EXAMPLES, dry_run, shrunk
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "settings",
     [

@@ -82,6 +82,7 @@ def test_workers_are_chosen_or_as_given(tiny) -> None:  # noqa: F811
         assert workers.pool is None  # started by the first run that needs them
 
 
+@pytest.mark.quick
 def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
     call = CliRunner().invoke
     (tmp_path / "run.toml").write_text(Config.build(RUN).toml())

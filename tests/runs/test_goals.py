@@ -113,6 +113,7 @@ def test_new_keys_leave_the_identity_of_other_runs() -> None:
     assert not {"task", "loss", "metrics", "goal"} & set(plain.model_dump(exclude_none=True))
 
 
+@pytest.mark.quick
 def test_tables_of_other_metrics() -> None:
     def result(values: list[float]) -> dict[str, Any]:
         its = rows(values)

@@ -58,6 +58,7 @@ def test_refusals(changes: dict[str, object], reason: str, tmp_path: Path) -> No
         start(settings(**changes), tmp_path / "run")
 
 
+@pytest.mark.quick
 def test_a_run_starts_from_weights_and_records_them(weights: Path, tmp_path: Path) -> None:
     run = start(settings(init=str(weights), rounds=1), tmp_path / "run")
     result = json.loads((run.folder / "init.json").read_text())
@@ -84,6 +85,7 @@ def test_frozen_weights_stay_and_are_resumed_to_the_bit(weights: Path, tmp_path:
     assert whole.summary["bytes_up"] == 3 * 4 * 4 * size  # 3 rounds of 4 clients, 4 bytes a number
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ray's own

@@ -40,6 +40,7 @@ def test_runs_without_arguments_keep_their_identity() -> None:
     assert Config.build({"model": {"name": "cnn"}}).toml() == Config.build({"model": "cnn"}).toml()
 
 
+@pytest.mark.quick
 def test_every_form_gives_one_text(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text('[model]\nname = "vit-tiny"\npatch = 16\nimage = 224\n')
     configs = [

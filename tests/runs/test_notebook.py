@@ -20,6 +20,7 @@ CELLS = (
 )
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore:.*:RuntimeWarning")
 @pytest.mark.usefixtures("tiny")
 def test_five_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,7 @@ def test_another_partition_file_is_refused(here: Path) -> None:
         resume(here / "run", rounds=2)
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_ray_gives_the_same_bits(here: Path) -> None:
@@ -108,6 +109,7 @@ def test_a_dry_run_takes_the_data_themselves(here: Path) -> None:
     dry_run(Config.build({"data": "fashion-mnist", "partition": "file:far.json", "model": "mlp"}))
 
 
+@pytest.mark.quick
 def test_the_partition_command(here: Path) -> None:
     for data, partition, sizes in (
         ("./scans", "column:site", [6, 18, 36]),

@@ -36,6 +36,7 @@ def edit(path: Path) -> None:
     path.write_text(MODULE + "# edited\n")
 
 
+@pytest.mark.quick
 def test_a_run_records_its_code_and_is_resumed(own_code: Path, tmp_path: Path) -> None:
     done = start(Config.build(OWN), tmp_path / "run")
     found = json.loads((tmp_path / "run" / "references.json").read_text())

@@ -38,6 +38,7 @@ def older(folder: Path) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in before))
 
 
+@pytest.mark.quick
 def test_every_file_counts_from_one(tmp_path: Path) -> None:
     outcome = start(settings(target=0.01, output={**LENS, "keep_best": True}), tmp_path / "run")
     folder, summary = outcome.folder, outcome.summary
@@ -65,6 +66,7 @@ def test_a_run_that_counted_from_zero_is_read_and_resumed(tmp_path: Path) -> Non
     assert [row["round"] for row in rows(old / "lens.jsonl")] == [2, 4]
 
 
+@pytest.mark.quick
 def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Path) -> None:
     config = settings(rounds=9, bound=1e-9, output={"patience": 3})
     with pytest.raises(StalledError, match=r"no upload was accepted in the last 3 rounds \(\w+\), so the model does"):

@@ -26,6 +26,7 @@ def settings(**changes: object) -> Config:
     return Config.build({**RUN, "rounds": 4, **changes})
 
 
+@pytest.mark.quick
 def test_a_run_explains_itself(tmp_path: Path) -> None:
     seen: list[dict[str, object]] = []
     outcome = start(settings(target=0.1, output={"track": ["tensorboard"]}), tmp_path / "run", seen.append)
@@ -129,6 +130,7 @@ def run_cli(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.quick
 def test_run_and_resume_from_the_command_line(tmp_path: Path) -> None:
     out = tmp_path / "run"
     flags = ["--clients", "8", "--cohort", "4", "--rounds", "2", "--partition", "dirichlet:1", "--batch-size", "10"]
@@ -182,6 +184,7 @@ def test_several_targets(tmp_path: Path) -> None:
     assert Config.read(tmp_path / "run" / "config.toml").target == (0.05, 1.0)
 
 
+@pytest.mark.quick
 def test_partition_and_doctor(tmp_path: Path) -> None:
     picture = tmp_path / "split.png"
     done = run_cli("partition", "--partition", "classes:2", "--clients", "10", "--out", str(picture))

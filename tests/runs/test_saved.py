@@ -135,6 +135,7 @@ def test_a_model_that_cannot_be_a_graph(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.quick
 def test_the_command(run: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["export", str(run.folder)])

@@ -10,6 +10,7 @@ from support.processes import run_module
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads /proc")
 
 
+@pytest.mark.sweep(every=0)
 @pytest.mark.parametrize(
     ("engine", "count"),
     [

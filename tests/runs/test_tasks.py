@@ -30,6 +30,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.quick
 def test_a_run_equals_the_simulation_and_is_judged_by_the_first_metric(tmp_path: Path) -> None:
     task = lines(name="lines")
     with Simulation(make("scaffold"), task, Local(**SETTINGS["local"]), cohort=3) as simulation:
@@ -248,6 +249,7 @@ def run_script(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
 
 
+@pytest.mark.sweep(every=0)
 def test_a_killed_script_is_run_again(tmp_path: Path) -> None:
     whole = run_script(tmp_path / "whole", "local", 0)
     assert whole.returncode == 0, whole.stderr

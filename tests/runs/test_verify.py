@@ -163,6 +163,7 @@ def test_verify_compares_what_resume_does_not_read(name: str, message: str, copy
         assert "missing, but audit.jsonl has it" in verify(copy).problems[0]
 
 
+@pytest.mark.quick
 def test_an_intact_run_is_told_from_its_parts(ended: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in ended.rglob("*")}
     found = verify(ended)

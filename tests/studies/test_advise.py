@@ -32,6 +32,7 @@ def names(*problems: Problem, skew: DataSkew = STRONG, **limits: object) -> list
     return [choice.method for choice in advise(skew, problems, **limits)]  # type: ignore[arg-type]
 
 
+@pytest.mark.quick
 def test_the_best_that_never_lost_comes_first() -> None:
     one = problem(row("a", 2), row("b", 8), row("c", 1, spread=9))
     other = problem(row("a", 3), row("b", -2), data="digits")

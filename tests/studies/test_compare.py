@@ -251,6 +251,7 @@ def test_tuned_rows_and_the_first_as_baseline() -> None:
     assert {trial.config.engine.workers for trial in comparison.trials({"workers": 5, "name": None})} == {5}
 
 
+@pytest.mark.quick
 def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     file, runner = tmp_path / "toys.toml", CliRunner(env={"COLUMNS": "80"})
     file.write_text(built().toml())

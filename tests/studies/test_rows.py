@@ -26,6 +26,7 @@ def built(**changes: Any) -> Comparison:
     return Comparison.build({**FILE, **changes})
 
 
+@pytest.mark.quick
 def test_a_part_overrides_a_row() -> None:
     found = {(t.setting, t.label): t.config.arguments for t in built().trials()}
     assert found[("plain", "fedsam")] == {"rho": 0.1}

@@ -107,6 +107,7 @@ def tuning(**changes: Any) -> Tuning:
     return Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 1]}, "widenings": 1, "base": base, **changes})
 
 
+@pytest.mark.quick
 def test_tune_judges_on_held_out_examples_and_runs_nothing_twice(tmp_path: Path, started: list[str]) -> None:
     result = tune(tuning(), tmp_path)
     assert json.loads((tmp_path / "tune.json").read_text()) == result and result["holdout"] == 0.2

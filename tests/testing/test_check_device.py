@@ -44,6 +44,7 @@ def test_a_difference_and_an_error_are_failures(monkeypatch: pytest.MonkeyPatch)
     assert unequal.failures == {"fedavg": "two runs with deterministic kernels are not equal"}
 
 
+@pytest.mark.quick
 def test_ratios_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "_EXAMPLES", 50)
     ratios = step_ratios("cpu", repetitions=1)

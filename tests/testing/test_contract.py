@@ -15,17 +15,29 @@ from undrift.blocks import SAM
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.block import AnyBlock, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array
+from undrift.core.records.types import Array, kinds
 from undrift.testing import ContractError, check_algorithm, check_block
 
 PAIRS = [(slot, block) for slot, instances in BLOCKS.items() for block in instances]
 
 
+def signature(slot: str, block: AnyBlock) -> tuple[object, ...]:
+    """What a block declares, and its kind: blocks that agree in it take the same way through the core."""
+    trees = (tuple(kinds(tree).values()) for tree in (block.Server, block.Client, block.Sent, block.Up))
+    kind = next(base for base in type(block).__mro__ if base.__module__.startswith("undrift.core"))
+    flags = (sorted(block.uses), block.keeps_buffers, block.personalizes, block.gradients > 0)
+    return slot, kind, *trees, str(block.needs), str(flags)
+
+
+@pytest.mark.quick(by=signature)
+@pytest.mark.sweep(every=10)
 @pytest.mark.parametrize(("slot", "block"), PAIRS, ids=str)
 def test_block_keeps_the_contract(slot: str, block: AnyBlock) -> None:
     check_block(block, slot, HOSTS.get(type(block)))
 
 
+@pytest.mark.quick
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("spectral", [s for s in SPECTRAL if isinstance(s, blocks.Filters)], ids=str)
 def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
@@ -36,6 +48,7 @@ def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
     check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithm_keeps_the_contract(name: str) -> None:
     check_algorithm(ALGORITHMS[name]())
@@ -388,6 +401,7 @@ class ReportsWhileGathering(Robust):
         return uploads[0].delta.double(), None
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("block", "slot", "promise"),
     [

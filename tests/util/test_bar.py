@@ -9,6 +9,7 @@ from undrift.util.display import bar as bars
 from undrift.util.display.bar import Bar
 
 
+@pytest.mark.quick
 def test_a_log_has_the_first_and_the_last_round() -> None:
     text = StringIO()
     with Bar(100, console=Console(file=text)) as bar:

@@ -10,6 +10,7 @@ from undrift.util.storage import files
 from undrift.util.storage.files import StorageError, delete_temporary, make_private, replacing, sync_folder, write
 
 
+@pytest.mark.quick
 def test_a_file_is_replaced_with_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, "one")

@@ -52,6 +52,7 @@ def test_a_plot(monkeypatch: pytest.MonkeyPatch) -> None:
         History().plot()
 
 
+@pytest.mark.quick
 def test_tables_are_escaped_and_have_no_colours() -> None:
     shown = html_table(("a<b", "n"), [("<script>", 0.123456), (None, 3)], title="t", note="n&m")
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "n&amp;m" in shown and "0.1235" in shown

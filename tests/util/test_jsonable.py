@@ -16,6 +16,7 @@ def test_tensors_arrays_and_numbers_that_are_not_finite() -> None:
     assert json.loads(to_json(value)) == jsonable(value) and "\n" not in to_json(value, indent=None)
 
 
+@pytest.mark.quick
 def test_what_is_no_value_is_refused() -> None:
     with pytest.raises(TypeError):
         to_json({"a": object()})

@@ -15,6 +15,7 @@ def area(width: float, height: int = 2, flat: bool = False) -> object:
     return width, height, flat
 
 
+@pytest.mark.quick
 def test_both_forms_say_the_same() -> None:
     for text, brackets in [
         ("area:0.5", "(0.5)"),

@@ -9,6 +9,7 @@ from support.own import add_package, own_code_fixture, plugged_fixture  # noqa: 
 from undrift.util.naming.plugins import PluginGroup
 
 
+@pytest.mark.quick
 def test_names_are_found_without_an_import(plugged: Path) -> None:
     found = PluginGroup("undrift.models", ("cnn",))
     assert set(found.known()) == {"their-net", "thing"} and found.known()["thing"].package == "theirs"

@@ -21,6 +21,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         del sys.modules[name]
 
 
+@pytest.mark.quick
 def test_resolves_from_the_working_folder(code: Path) -> None:
     net = Reference.parse("their_nets:Net")
     assert net is not None and net.resolve().__name__ == "Net"
