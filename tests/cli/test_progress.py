@@ -10,8 +10,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from support.runs import tiny, tiny_data  # noqa: F401  fixtures
-from undrift.cli import app, progress
+from undrift.cli import app
+from undrift.cli.progress import RunProgress
 from undrift.runs import Config
+from undrift.util.display import progress
 from undrift.util.steps import LOG, tell, tell_rounds, tell_trial
 
 ROW = {"round": 1, "train_loss": 0.5, "accuracy": 0.25}
@@ -27,11 +29,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_log_begins_at_once_and_gets_a_line_every_half_minute(clock: list[float]) -> None:
     out = io.StringIO()
-    with progress.Progress(40, console=Console(file=out)) as shown:
+    with RunProgress(40, console=Console(file=out)) as shown:
         tell("loading %s", "cifar10")
         for round in (1, 2, 3):
             clock[0] = 20.0 * round
-            shown.row({**ROW, "round": round})
+            shown.show_row({**ROW, "round": round})
         clock[0] = 75.0
         tell("round %d, client %d of %d", 4, 7, 10)
     assert out.getvalue().splitlines() == [
@@ -43,7 +45,7 @@ def test_a_log_begins_at_once_and_gets_a_line_every_half_minute(clock: list[floa
 
 def test_a_run_that_is_resumed_counts_from_its_checkpoint(clock: list[float]) -> None:
     out = io.StringIO()
-    with progress.Progress(None, console=Console(file=out)):
+    with RunProgress(None, console=Console(file=out)):
         tell("loading digits")
         tell_rounds(2, 4)
     assert out.getvalue().splitlines() == ["loading digits  (0 s)", "2 of 4 rounds done  (0 s)"]
@@ -52,7 +54,7 @@ def test_a_run_that_is_resumed_counts_from_its_checkpoint(clock: list[float]) ->
 def test_a_step_that_takes_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.5)
     out = io.StringIO()
-    with progress.Progress(2, console=Console(file=out)):
+    with RunProgress(2, console=Console(file=out)):
         tell("loading a large data set")
         sleep(2.5)
     lines = out.getvalue().splitlines()
@@ -62,14 +64,14 @@ def test_a_step_that_takes_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.quick
 def test_trials_are_counted(clock: list[float]) -> None:
     out = io.StringIO()
-    with progress.Progress(None, console=Console(file=out)) as shown:
-        watching = progress.Watching(shown, Config(rounds=20))
+    with RunProgress(None, console=Console(file=out)) as shown:
+        show = shown.of_tuning(Config(rounds=20))
         for number in (2, 5):
             clock[0] += 30.0
             tell_trial(number, 4, f"lr-0.{number}")
             tell("loading it")
             clock[0] += 30.0
-            watching.tuning("", {**ROW, "round": 9})
+            show("", {**ROW, "round": 9})
     assert out.getvalue().splitlines() == [
         "trial 2 of 4 (lr-0.2)  loading it  (30 s)",
         "trial 2 of 4 (lr-0.2), 9 of 20 rounds done  accuracy 25.00%  loss 0.500  (60 s)",
@@ -80,15 +82,15 @@ def test_trials_are_counted(clock: list[float]) -> None:
 
 def test_the_bar_says_the_same() -> None:
     out = io.StringIO()
-    with progress.Progress(40, console=Console(file=out, force_terminal=True, width=160)) as shown:
+    with RunProgress(40, console=Console(file=out, force_terminal=True, width=160)) as shown:
         tell_trial(1, 2, "fedavg/seed-0")
-        shown.row(ROW, rounds=20)
+        shown.show_row(ROW, rounds=20)
     assert "trial 1 of 2 (fedavg/seed-0), round 1 of 20" in out.getvalue() and "accuracy 25.00%" in out.getvalue()
 
 
 def test_nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     before = (LOG.level, LOG.propagate, list(LOG.handlers))
-    with progress.Progress(1, console=Console(file=io.StringIO())):
+    with RunProgress(1, console=Console(file=io.StringIO())):
         pass
     assert (LOG.level, LOG.propagate, LOG.handlers) == before
     with caplog.at_level(logging.INFO):
@@ -115,13 +117,13 @@ def test_a_run_tells_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_slow_evaluation_is_named_once() -> None:
     out = io.StringIO()
-    with progress.Progress(40, console=Console(file=out)) as shown:
+    with RunProgress(40, console=Console(file=out)) as shown:
         row = {"round": 1, "train_loss": 2.0, "seconds": 14.4, "evaluate_seconds": 20.0}
-        shown.row(row)
+        shown.show_row(row)
         assert "evaluation" not in out.getvalue(), "not much longer than the training"
-        shown.row({**row, "seconds": 1.0, "evaluate_seconds": 5.0})
+        shown.show_row({**row, "seconds": 1.0, "evaluate_seconds": 5.0})
         assert "evaluation" not in out.getvalue(), "short"
         for _ in range(2):
-            shown.row({**row, "evaluate_seconds": 352.5})
+            shown.show_row({**row, "evaluate_seconds": 352.5})
     hint = "The evaluation took 352 s, the training of the round 14 s: --set output.evaluate_every=10 evaluates"
     assert out.getvalue().count(hint) == 1

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import make
 from undrift.cli import app
-from undrift.cli.progress import Progress
+from undrift.cli.progress import RunProgress
 from undrift.core.local.settings import Local
 from undrift.runs import Config, start
 from undrift.runs.folder.judge import best, config_judged_by, judged_by, measured, rounds_to, run_judged_by
@@ -234,10 +234,10 @@ def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, 
 
 
 def test_the_progress_line_shows_the_judged_accuracy() -> None:
-    with Progress(3, "fedper", Console(file=io.StringIO())) as shown:
+    with RunProgress(3, console=Console(file=io.StringIO())) as shown:
         status = []
         for row in ({"accuracy": 0.1}, {"accuracy": 0.2, "personal_accuracy": 0.9}, {"accuracy": 0.3}):
-            shown.row({"round": len(status) + 1, "train_loss": 0.5, **row}, "personal_accuracy")
-            status.append(shown.bar.tasks[0].fields["status"])
+            shown.show_row({"round": len(status) + 1, "train_loss": 0.5, **row}, "personal_accuracy")
+            status.append(shown.status)
     measured_once = "personal accuracy 90.00%  loss 0.500"
     assert status == ["loss 0.500", measured_once, measured_once]

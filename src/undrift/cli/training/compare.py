@@ -39,7 +39,7 @@ def compare_methods(
 
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
-    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_comparison
     from undrift.runs.folder.files import RunError
     from undrift.runs.settings.schema import merged, read_toml
@@ -52,8 +52,9 @@ def compare_methods(
         given = placed(engine, workers, device, gpus, deterministic)
         trials = comparison.trials(given)
         check_workers(workers, *(trial.config.engine.name for trial in trials))
-        with stoppable("the same command"), Progress(sum(trial.config.rounds for trial in trials)) as progress:
-            table = compare(comparison, folder, Watching(progress, out=folder).comparison, given)
+        rounds = sum(trial.config.rounds for trial in trials)
+        with stoppable("the same command"), RunProgress(rounds, folder) as progress:
+            table = compare(comparison, folder, progress.of_trial, given)
     if as_json:
         typer.echo(to_json(table))
     else:
@@ -110,7 +111,7 @@ def tune_method(
     """
     with reported("tune"):
         check_spelling(None if what.endswith(".toml") else what, data)
-    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_grid
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError
@@ -133,8 +134,8 @@ def tune_method(
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
         check_workers(workers, first.engine.name)
-        with stoppable("the same command"), Progress(None) as progress:
-            summary = tune(tuning, folder, Watching(progress, first, folder).tuning)
+        with stoppable("the same command"), RunProgress(None, folder) as progress:
+            summary = tune(tuning, folder, progress.of_tuning(first))
     if as_json:
         typer.echo(to_json(summary))
     else:

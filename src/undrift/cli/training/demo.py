@@ -61,7 +61,7 @@ def show_demo(
 
 def _trained(comparison: "Comparison", out: Path, as_json: bool) -> dict[str, Any]:
     """The table of the comparison, with its curves growing on a terminal and lines of progress elsewhere."""
-    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.progress import RunProgress
     from undrift.cli.tables import open_console
     from undrift.studies import compare
     from undrift.studies.demo import accuracy_curves
@@ -78,8 +78,8 @@ def _trained(comparison: "Comparison", out: Path, as_json: bool) -> dict[str, An
                     live.update(chart(curves, console), refresh=True)
 
             return compare(comparison, out, watch)
-    with Progress(rounds) as progress:
-        table = compare(comparison, out, Watching(progress, out=out).comparison)
+    with RunProgress(rounds, out) as progress:
+        table = compare(comparison, out, progress.of_trial)
     if not as_json and (curves := accuracy_curves(comparison, out)):
         console.print(chart(curves, console))
     return table

@@ -42,7 +42,7 @@ def run_paper(
 
     Example: undrift paper fedfft table1 --scale small
     """
-    from undrift.cli.progress import Progress, Watching
+    from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_results
     from undrift.papers import folder_of, paper, papers, perform
     from undrift.papers.runner import Scale, comparison
@@ -70,8 +70,8 @@ def run_paper(
         configs = [trial.config for trial in built.trials(place)]
         check_workers(workers, *(config.engine.name for config in configs))
         rounds = sum(config.rounds for config in configs)
-        with stoppable("the same command"), Progress(rounds) as progress:
-            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, Watching(progress).comparison, place)
+        with stoppable("the same command"), RunProgress(rounds) as progress:
+            lines, figures, table = perform(chosen, wanted, folder, chosen_scale, progress.of_trial, place)
     if as_json:
         typer.echo(to_json([asdict(line) for line in lines], 1))
     else:

@@ -139,7 +139,7 @@ def run(
         },
         "engine": placed(engine, workers, device, gpus, deterministic),
     }
-    from undrift.cli.progress import Progress
+    from undrift.cli.progress import RunProgress
     from undrift.runs import Config, start
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError
@@ -150,8 +150,8 @@ def run(
         built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
         check_workers(workers, built.engine.name)
-        with stoppable(f"undrift resume {as_argument(folder)}", folder), Progress(built.rounds) as progress:
-            outcome = start(built, folder, progress.of(built, folder))
+        with stoppable(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
+            outcome = start(built, folder, progress.of_run(built, folder))
     _print_outcome(outcome, as_json)
 
 
@@ -170,7 +170,7 @@ def resume_run(
 
     Example: undrift resume runs/fedavg-fashion-mnist-seed0 --rounds 50
     """
-    from undrift.cli.progress import Progress
+    from undrift.cli.progress import RunProgress
     from undrift.runs import Config, resume
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError, check_run
@@ -184,8 +184,8 @@ def resume_run(
         check_references(folder)
         config = Config.read(folder / "config.toml")
         check_workers(workers, engine or config.engine.name)
-        with Progress(None) as progress:
-            outcome = resume(folder, progress.of(config, folder), **changes)
+        with RunProgress(None) as progress:
+            outcome = resume(folder, progress.of_run(config, folder), **changes)
     if not outcome.trained:
         done = outcome.summary["rounds"]
         typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {again} --rounds {2 * done}", err=True)

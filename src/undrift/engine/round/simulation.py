@@ -40,8 +40,8 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
-from undrift.util.display.bar import Bar
 from undrift.util.display.html import rounded
+from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
@@ -175,12 +175,12 @@ class Simulation:
         rounds = whole_number("rounds", rounds, what="the rounds to add")
         last = self.start() if state is None else self._form.check(state)
         test = Evaluator(self.task, evaluate, every)
-        with Bar(rounds, progress) as bar:
+        with Progress(rounds, progress) as shown:
             for done, (last, _) in enumerate(self.rounds(rounds, last), 1):  # noqa: B020  the last one is the result
                 if test.due(last.round, done == rounds):
                     self.history.extend(test(self.module(last)))
                 if progress:
-                    bar.update(done, "  ".join(f"{k} {rounded(x)}" for k, x in list(self.history.last().items())[:3]))
+                    shown.update(done, "  ".join(f"{k} {rounded(x)}" for k, x in list(self.history.last().items())[:3]))
         return last
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:

@@ -1,18 +1,19 @@
-"""The bar of a simulation: lines in a log, one line on a terminal, one output in a notebook."""
+"""The progress of a training: lines in a log, one line on a terminal, one output in a notebook."""
 
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from undrift.util.display import bar as bars
-from undrift.util.display.bar import Bar
+from undrift.util.display import progress
+from undrift.util.display.progress import Progress
 
 
 @pytest.mark.quick
-def test_a_log_has_the_first_and_the_last_round() -> None:
+def test_a_log_has_the_first_and_the_last_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "perf_counter", lambda: 0.0)
     text = StringIO()
-    with Bar(100, console=Console(file=text)) as bar:
+    with Progress(100, console=Console(file=text)) as bar:
         for done in range(1, 101):
             bar.update(done, f"accuracy [{done}]")
     assert text.getvalue().splitlines() == [
@@ -22,14 +23,14 @@ def test_a_log_has_the_first_and_the_last_round() -> None:
 
 
 def test_nothing_is_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with Bar(3, shown=False) as bar:
+    with Progress(3, shown=False) as bar:
         bar.update(3, "done")
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_terminal_has_a_bar() -> None:
     text = StringIO()
-    with Bar(2, console=Console(file=text, force_terminal=True, width=100)) as bar:
+    with Progress(2, console=Console(file=text, force_terminal=True, width=100)) as bar:
         bar.update(2, "accuracy [bold]")
     assert "2/2" in text.getvalue() and "accuracy [bold]" in text.getvalue()
 
@@ -41,11 +42,11 @@ def test_a_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
         def display(self, shown: object) -> None:
             seen.append(f"display {shown!r}")
 
-        def update(self, shown: bars._Html) -> None:
+        def update(self, shown: progress._Html) -> None:
             seen.append(shown._repr_html_())
 
-    monkeypatch.setattr(bars, "_cell", Cell)
-    with Bar(100) as bar:
+    monkeypatch.setattr(progress, "_notebook_cell", Cell)
+    with Progress(100) as bar:
         for done in range(1, 101):
             bar.update(done, "loss <1>")
     assert seen[0].startswith("display 0 of 100 rounds") and len(seen) < 10
