@@ -51,8 +51,8 @@ def test_a_column_of_labels_is_classes() -> None:
 
 def test_deep_pixels_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x: images of whole numbers must be in 0 to 255, got 0 to 300; scale them"):
-        _inputs(np.array([[[[0, 255], [256, 300]]]], dtype=np.uint16), "x")
-    assert _inputs(np.full((1, 1, 2, 2), 255, dtype=np.int64), "x").dtype == np.uint8
+        convert((np.array([[[[0, 255], [256, 300]]]], dtype=np.uint16), np.zeros(1, int)), "x")
+    assert _inputs(np.full((1, 1, 2, 2), 255, dtype=np.int64)).dtype == np.uint8
     with pytest.raises(DataError, match=r"0\.png: its pixels have more than 8 bits \(mode I;16\); scale them"):
         load(str(pictures(tmp_path / "deep", "I;16", 4000)))
 

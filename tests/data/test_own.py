@@ -304,5 +304,7 @@ def test_functions_that_fail() -> None:
     images = torch.randn(4, 3, 5, 5)
     with pytest.raises(DataError, match="leave out Normalize"):
         convert((images, torch.zeros(4).long()), "mine")
-    with pytest.raises(DataError, match="as many inputs as targets, got 4, 3"):
+    with pytest.raises(
+        DataError, match="mine: train must have as many inputs as targets and owners, got 4 inputs, 3 targets"
+    ):
         convert(((images, torch.zeros(3)), (images, torch.zeros(4))), "mine")

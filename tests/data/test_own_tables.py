@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undrift.data import DataError, load
-from undrift.data.own.labels import class_numbers, few_whole, joined, put
+from undrift.data.own.labels import few_whole, number_classes, number_owners
 
 pa, pq, ipc = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet", ".ipc"))
 
@@ -124,11 +124,7 @@ def test_the_advice_on_classes_works() -> None:
 
 def test_numbers_by_hand() -> None:
     splits = {"train": np.array(["b", "a", "b"]), "test": np.array(["c"])}
-    numbers, classes = class_numbers(splits, "y", None, "")
-    assert (
-        numbers.tolist() == [1, 0, 1, 2] and classes == 3 and joined(splits, "y", "").tolist() == ["b", "a", "b", "c"]
-    )
-    arrays: dict[str, Any] = {}
-    put(arrays, "targets", splits, numbers)
-    assert arrays["train-targets"].tolist() == [1, 0, 1] and arrays["test-targets"].tolist() == [2]
+    numbers, classes = number_classes(splits, "y", None)
+    assert classes == 3 and numbers["train"].tolist() == [1, 0, 1] and numbers["test"].tolist() == [2]
+    assert number_owners(splits, "y")["train"].tolist() == [1, 0, 1]
     assert few_whole(np.array([1.0, 2.0] * 2)) and not few_whole(np.array([1.0, np.nan] * 2))

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from undrift.data import DataError, Dataset, DataTask, Split, load
-from undrift.data.arrays.images import check_depth, is_grey, opened
+from undrift.data.arrays.images import check_depth, is_grey, open_image
 from undrift.data.own.columns import Reading
 from undrift.data.own.resolve import convert
 from undrift.data.partitions.draw import parse
@@ -55,7 +55,7 @@ def test_a_png_with_16_bits_is_refused(colour: int, channels: int) -> None:
     head = struct.pack(">IIBBBBB", 4, 4, 16, colour, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
     with pytest.raises(DataError, match=r"image 3: its pixels have (16|more than 8) bits.*; scale them to 8 bits"):
-        opened(png, 3)
+        open_image(png, 3)
 
 
 def test_classes_and_owners_are_numbered() -> None:

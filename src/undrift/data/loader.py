@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from undrift.core.model.random import derive
 from undrift.data.arrays import cache, text
-from undrift.data.arrays.dataset import Dataset, Split
+from undrift.data.arrays.dataset import Arrays, Dataset, as_splits, cut, errors_of
 from undrift.data.arrays.images import decode, rows
 from undrift.data.files.find import Location, Where, fetch, find, folders, missing
 from undrift.data.files.formats import Columns
 from undrift.data.files.known import DataSource, find_source
+from undrift.data.own.labels import number_owners
 from undrift.data.own.resolve import function_arguments, is_path, load_own, own_arguments
 from undrift.data.partitions.schemes import ranks
 from undrift.util.naming.literals import check_scalars
@@ -31,9 +31,8 @@ PER_OWNER = 0.9
 _SHOWN: dict[str, Any] = {"resize": int, "mean": float | None, "std": float | None}
 """How images are given to models."""
 
-Made = tuple[dict[str, NDArray[Any]], str]
 _Column = Callable[[Columns], NDArray[Any]]
-_Cut = Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]
+_Cut = Callable[[Arrays], Arrays]
 
 
 def load(
@@ -118,7 +117,13 @@ def _known(source: DataSource, where: Where | None, hub: str | None, keep: bool,
         raise missing(source, folders(source, where))
     if place is None:
         place = fetch(source, [] if hub is not None else folders(source))
-    return _dataset(source, *_stored(source, place, stride, keep))
+    entry = cache.entry(source.name, place.named(), VERSION, source, stride)
+    with errors_of(source.name):
+        arrays, note = cache.read_or_make(entry, lambda: _FORMS[source.form](source, place, stride), keep)
+    title = f"{source.title} ({note})" if note else source.title
+    train, test = as_splits(arrays)
+    about = (source.classes, source.mean, source.std, title, source.symbols)
+    return Dataset(source.name, source.kind, train, test, *about, owner=source.owner)
 
 
 def _made(source: DataSource) -> Dataset:
@@ -146,27 +151,7 @@ def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Data
     return replace(dataset, mean=means, std=stds)
 
 
-def _stored(source: DataSource, place: Location, stride: int, keep: bool) -> tuple[cache.Arrays, str]:
-    """The arrays from the cache, or decoded and stored there."""
-    entry = cache.entry(source.name, place.named(), VERSION, source, stride)
-    return cache.read_or_make(entry, lambda: _FORMS[source.form](source, place, stride), keep)
-
-
-def _dataset(source: DataSource, arrays: cache.Arrays, note: str) -> Dataset:
-    """The arrays as tensors, without copying."""
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    train, test = (
-        Split(tensors[f"{split}-inputs"], tensors[f"{split}-targets"], tensors.get(f"{split}-owners"))
-        for split in ("train", "test")
-    )
-    title = f"{source.title} ({note})" if note else source.title
-    classes, symbols = source.classes, source.symbols
-    return Dataset(
-        source.name, source.kind, train, test, classes, source.mean, source.std, title, symbols, owner=source.owner
-    )
-
-
-def _images(source: DataSource, place: Location, _stride: int) -> Made:
+def _images(source: DataSource, place: Location, _stride: int) -> tuple[Arrays, str]:
     """Decoded images of every split; the note says how they differ from the original."""
     notes: list[str] = []
 
@@ -179,7 +164,7 @@ def _images(source: DataSource, place: Location, _stride: int) -> Made:
     return arrays, ", ".join(dict.fromkeys(notes))
 
 
-def _words(source: DataSource, place: Location, _stride: int) -> Made:
+def _words(source: DataSource, place: Location, _stride: int) -> tuple[Arrays, str]:
     """Hashed words of every split."""
 
     def inputs(columns: Columns) -> NDArray[Any]:
@@ -189,7 +174,7 @@ def _words(source: DataSource, place: Location, _stride: int) -> Made:
     return _splits(source, place, inputs), ""
 
 
-def _characters(source: DataSource, place: Location, stride: int) -> Made:
+def _characters(source: DataSource, place: Location, stride: int) -> tuple[Arrays, str]:
     """Texts of one length with the next character; a test set is split off in time, as in `text.windows`."""
     if stride != 1:
         raise ValueError(f"{source.name}: its windows are those of the files; leave out stride, got {stride}")
@@ -202,17 +187,17 @@ def _characters(source: DataSource, place: Location, stride: int) -> Made:
         place,
         lambda columns: symbols(columns, source.inputs[0], source.length),
         lambda columns: symbols(columns, source.target, 1).reshape(-1).astype(np.int64),
-        partial(_cut_in_time, length=source.length),
+        partial(_hold_out_last, length=source.length),
     )
     return arrays, ""
 
 
-def _roles(source: DataSource, place: Location, stride: int) -> Made:
+def _roles(source: DataSource, place: Location, stride: int) -> tuple[Arrays, str]:
     """Windows of characters with their roles."""
     return text.windows(place.read("train")[source.inputs[0]], stride, source.length), ""
 
 
-_FORMS: dict[str, Callable[[DataSource, Location, int], Made]] = {
+_FORMS: dict[str, Callable[[DataSource, Location, int], tuple[Arrays, str]]] = {
     "image": _images,
     "words": _words,
     "characters": _characters,
@@ -221,8 +206,8 @@ _FORMS: dict[str, Callable[[DataSource, Location, int], Made]] = {
 
 
 def _splits(
-    source: DataSource, place: Location, inputs: _Column, targets: _Column | None = None, cut: _Cut | None = None
-) -> dict[str, NDArray[Any]]:
+    source: DataSource, place: Location, inputs: _Column, targets: _Column | None = None, hold_out: _Cut | None = None
+) -> Arrays:
     """Inputs, targets and owners of the splits, named "train-inputs" and so on.
 
     Args:
@@ -230,19 +215,20 @@ def _splits(
         place: where it is.
         inputs: the inputs of the columns of a split.
         targets: the same for the targets; None takes the numbers in the column.
-        cut: splits a test set off the training set if there is none; None takes a tenth of each owner's examples.
+        hold_out: splits a test set off the training set if there is none; None takes a tenth of each owner's examples.
     """
     arrays: dict[str, NDArray[Any]] = {}
-    owners: dict[str, list[Any]] = {}
+    owners: dict[str, NDArray[Any]] = {}
     for name, split in zip(("train", "test"), place.splits, strict=True):
         if split:
             columns = place.read(split)
             arrays[f"{name}-inputs"] = inputs(columns)
             arrays[f"{name}-targets"] = targets(columns) if targets else _numbers(columns[source.target])
             if source.owner:
-                owners[name] = list(rows(columns[source.owner]))
-    arrays |= {f"{name}-owners": numbers for name, numbers in _owners(owners).items()}
-    return arrays if place.splits[1] else (cut or _cut)(arrays)
+                owners[name] = np.asarray(list(rows(columns[source.owner])))
+    if owners:
+        arrays |= {f"{name}-owners": numbers for name, numbers in number_owners(owners, source.owner).items()}
+    return arrays if place.splits[1] else (hold_out or _hold_out)(arrays)
 
 
 def _numbers(column: Any) -> NDArray[np.int64]:
@@ -251,25 +237,15 @@ def _numbers(column: Any) -> NDArray[np.int64]:
     return np.asarray(values, dtype=np.int64).reshape(-1)
 
 
-def _owners(names: dict[str, list[Any]]) -> dict[str, NDArray[np.int64]]:
-    """The owners of each split, numbered from 0 in the order of the names of all splits."""
-    if not names:
-        return {}
-    every = np.asarray([name for split in names.values() for name in split])
-    numbers = np.unique(every, return_inverse=True)[1].astype(np.int64).reshape(-1)
-    ends = np.cumsum([len(split) for split in names.values()])[:-1]
-    return dict(zip(names, np.split(numbers, ends), strict=True))
-
-
-def _cut(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _hold_out(arrays: Arrays) -> Arrays:
     """Split a test set off the training set: a tenth of each owner's examples, the same every time."""
     owners = arrays["train-owners"]
     rank = ranks(owners, np.random.default_rng(derive(0, "per owner")))
     train = rank < np.maximum(1, (PER_OWNER * np.bincount(owners)).astype(np.int64))[owners]
-    return _parted(arrays, train, ~train)
+    return cut(arrays, train, ~train)
 
 
-def _cut_in_time(arrays: dict[str, NDArray[Any]], length: int) -> dict[str, NDArray[Any]]:
+def _hold_out_last(arrays: Arrays, length: int) -> Arrays:
     """Split a test set off the training set: each owner's last windows, without a character of a training input.
 
     An owner with few windows has no test examples, but one window at least for training.
@@ -281,12 +257,4 @@ def _cut_in_time(arrays: dict[str, NDArray[Any]], length: int) -> dict[str, NDAr
         raise ValueError(
             f"no user has enough windows of {length} characters to be tested; use more users or LEAF's split"
         )
-    return _parted(arrays, rank < bounds[owners, 0], test)
-
-
-def _parted(arrays: dict[str, NDArray[Any]], train: NDArray[Any], test: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The examples in the two masks, in their order."""
-    masks = {"train": train, "test": test}
-    return {
-        f"{s}-{p}": arrays[f"train-{p}"][mask] for s, mask in masks.items() for p in ("inputs", "targets", "owners")
-    }
+    return cut(arrays, rank < bounds[owners, 0], test)

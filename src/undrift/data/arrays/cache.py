@@ -3,18 +3,15 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap, write_array
-from numpy.typing import NDArray
 
+from undrift.data.arrays.dataset import Arrays
 from undrift.util.storage.files import replacing
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 def root() -> Path:

@@ -1,12 +1,19 @@
 """A loaded data set: two splits as tensors in memory, and their properties."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift.core.records.place import Place
+
+Arrays = Mapping[str, NDArray[Any]]
+"""The arrays of a data set: "train-inputs", "train-targets", perhaps "train-owners", and the same of "test"."""
 
 LARGEST = 1024
 """The largest size in pixels that images can be resized to."""
@@ -14,6 +21,25 @@ LARGEST = 1024
 
 class DataError(FileNotFoundError):
     """A data set is missing or its files are not as expected; the message lists where it was searched."""
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Errors about data that are raised inside begin with the name of the data.
+
+    Args:
+        name: what to call them.
+
+    Example:
+        >>> with errors_of("rows.csv"):
+        ...     raise DataError("it has no rows")
+        Traceback (most recent call last):
+        undrift.data.arrays.dataset.DataError: rows.csv: it has no rows
+    """
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,3 +175,30 @@ class Dataset:
         mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
         scale, shift = 1 / (255 * std), -mean / std
         return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)
+
+
+def as_splits(arrays: Arrays) -> tuple[Split, Split]:
+    """The training set and the test set of arrays, as tensors, without copying.
+
+    Args:
+        arrays: of both.
+    """
+    tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    train, test = (
+        Split(tensors[f"{split}-inputs"], tensors[f"{split}-targets"], tensors.get(f"{split}-owners"))
+        for split in ("train", "test")
+    )
+    return train, test
+
+
+def cut(arrays: Arrays, train: NDArray[Any], test: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """A training set and a test set from the examples of a training set, in their order.
+
+    Args:
+        arrays: of the training set.
+        train: whether each example is for training.
+        test: whether it is for the test.
+    """
+    masks = {"train": train, "test": test}
+    parts = [key.removeprefix("train-") for key in arrays]
+    return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}

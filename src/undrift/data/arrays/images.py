@@ -61,7 +61,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
         return Decoded(_stacked(column, channels), "", False)
     decoded, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
     for row, item in enumerate(rows(column)):
-        image = opened(item, row)
+        image = open_image(item, row)
         if row == 0:
             size = (side, side) if side else image.size
             coding, decoded = image.format or "", np.empty((len(column), channels, size[1], size[0]), np.uint8)
@@ -76,7 +76,7 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
     return Decoded(decoded, coding, scaled)
 
 
-def encoded(item: Any) -> bytes:
+def _encoded(item: Any) -> bytes:
     """The bytes of an encoded image: itself, or from the hub's pair of bytes and path."""
     if isinstance(item, bytes):
         return item
@@ -87,18 +87,18 @@ def encoded(item: Any) -> bytes:
     raise DataError(f"an image must be bytes or a pair of bytes and path, got {type(item).__name__}")
 
 
-def opened(item: Any, row: int, *, whole: bool = True) -> Any:
+def open_image(item: Any, row: int, *, whole: bool = True) -> Any:
     """An encoded image, opened by Pillow; raises a `DataError` with its name if it cannot be read.
 
     Args:
-        item: as `encoded` takes it.
+        item: bytes, or the hub's pair of bytes and path.
         row: its number, for an image without a path.
         whole: whether its pixels are decoded; otherwise only its header is.
     """
     path = item.get("path") if isinstance(item, dict) else None
     name = path or f"image {row}"
     try:
-        raw = encoded(item)
+        raw = _encoded(item)
         image = need("PIL.Image").open(BytesIO(raw))
         if whole:
             image.load()

@@ -41,7 +41,7 @@ def read_tiny(source: DataSource, split: str, files: list[Path]) -> dict[str, An
     classes = dict(line.split("\t")[:2] for line in listed.read_text(encoding="utf-8").splitlines())
     unlisted = next((path.name for path in images if path.name not in classes), None)
     if unlisted is not None:
-        raise DataError(f"{source.name}: {listed} does not list {unlisted}; unpack the archive again")
+        raise DataError(f"{listed} does not list {unlisted}; unpack the archive again")
     return _columns(source, images, [classes[path.name] for path in images])
 
 
@@ -57,7 +57,6 @@ def _columns(source: DataSource, images: list[Path], classes: list[str]) -> dict
     if len(names) != source.classes:
         found = f"{len(names)}, from {names[0]} to {names[-1]}" if len(names) else "no images"
         raise DataError(
-            f"{source.name}: there must be images of {source.classes} classes in its folders, found {found}; "
-            "unpack the archive again"
+            f"there must be images of {source.classes} classes in its folders, found {found}; unpack the archive again"
         )
     return {source.inputs[0]: [{"path": str(path)} for path in images], source.target: targets}

@@ -68,7 +68,7 @@ def table(source: DataSource, held: Any) -> Columns:
 def _demand(source: DataSource, names: Sequence[str], split: str) -> None:
     missing = [name for name in source.columns if name not in names]
     if missing:
-        raise DataError(f"{source.name}: {split} has no column {missing[0]!r}; found {', '.join(names)}")
+        raise DataError(f"{split} has no column {missing[0]!r}; found {', '.join(names)}")
 
 
 def _look_idx(folder: Path, split: str) -> list[Path]:

@@ -44,7 +44,7 @@ def read_leaf(source: DataSource, _split: str, files: list[Path]) -> dict[str, A
             targets.extend(y)
             owners.extend([user] * len(y))
     if not owners:
-        raise DataError(f"{source.name}: {files[0].parent} has no examples; run LEAF's preprocess.sh again")
+        raise DataError(f"{files[0].parent} has no examples; run LEAF's preprocess.sh again")
     if source.form == "image":
         return {source.inputs[0]: np.concatenate(inputs), source.target: np.asarray(targets), source.owner: owners}
     return {source.inputs[0]: inputs, source.target: targets, source.owner: owners}

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift.data.arrays import cache
-from undrift.data.arrays.dataset import DataError, Dataset
+from undrift.data.arrays.dataset import Arrays, DataError, Dataset, errors_of
 from undrift.data.arrays.images import MODES, channel_statistics, check_depth, is_grey
-from undrift.data.own.columns import Made, Reading, dataset, make
+from undrift.data.own.columns import About, Reading, make_arrays
 from undrift.data.own.files import find_files, from_hub
-from undrift.data.own.labels import class_numbers, joined, put
-from undrift.data.own.split import Arrays, hold_out
-from undrift.data.own.tables import SUFFIXES
+from undrift.data.own.labels import number_classes, number_owners
+from undrift.data.own.split import hold_out
+from undrift.data.own.tables import SUFFIXES, check_lengths
 from undrift.util.naming.references import Reference
 
 FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
@@ -43,33 +43,33 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
         >>> made.kind, made.classes, len(made.train), len(made.test)
         ('table', 2, 18, 2)
     """
-    if isinstance(found, Dataset):
-        return _checked(found, name, reading)
-    if hasattr(found, "with_format") or (isinstance(found, Mapping) and any(map(_from_hub, found.values()))):
-        arrays, made = make(from_hub(found, name), reading, name)
-        return dataset(name, name, arrays, made, reading.owner, "")
-    if isinstance(found, tuple | list) and len(found) == 2 and all(_is_array(part) for part in found):
-        splits = {"train": _pair(found, name)}
-    elif isinstance(found, tuple | list) and len(found) == 2:
-        splits = {split: _pair(part, f"{name}: {split}") for split, part in zip(("train", "test"), found, strict=True)}
-    else:
-        raise DataError(f"{name}: the function must return {FORMS}, got {type(found).__name__}")
-    return _from_pairs(splits, name, reading)
+    if hasattr(found, "with_format") or (isinstance(found, Mapping) and any(map(_is_hub, found.values()))):
+        arrays, about = make_arrays(from_hub(found, name), reading, name)
+        return about.dataset(name, arrays, owner=reading.owner)
+    with errors_of(name):
+        if isinstance(found, Dataset):
+            _check_idle(found, reading)
+            return found
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise DataError(f"the function must return {FORMS}, got {type(found).__name__}")
+        if all(map(_is_array, found)):
+            return _from_arrays({"train": _triple(found, "train")}, name, reading)
+        parts = zip(("train", "test"), found, strict=True)
+        return _from_arrays({split: _triple(part, split) for split, part in parts}, name, reading)
 
 
-def _checked(found: Dataset, name: str, reading: Reading) -> Dataset:
-    """The data set; raises if a setting would have no effect on it."""
+def _check_idle(found: Dataset, reading: Reading) -> None:
+    """Raise if a setting would have no effect on a data set."""
     effective = replace(reading, owner="" if reading.owner == found.owner else reading.owner)
     idle = [x.name for x in fields(Reading) if getattr(effective, x.name) != getattr(DEFAULT, x.name)]
     if idle:
         raise DataError(
-            f"{name}: the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and "
-            "let the function make the data so"
+            f"the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and let the "
+            "function make the data so"
         )
-    return found
 
 
-def _from_hub(value: Any) -> bool:
+def _is_hub(value: Any) -> bool:
     return hasattr(value, "with_format")
 
 
@@ -77,96 +77,94 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray)
 
 
-def _pair(part: Any, source: str) -> list[NDArray[Any]]:
+def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
     """Inputs, targets and perhaps owners of one split."""
     if hasattr(part, "tensors"):  # a TensorDataset
         part = part.tensors
-    if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(_is_array(array) for array in part):
-        return [np.asarray(array) for array in part]
+    if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(map(_is_array, part)):
+        return {key: np.asarray(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
     if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
-        raise DataError(f"{source}: {type(part).__name__} is none of: {FORMS}")
+        raise DataError(f"{split}: {type(part).__name__} is none of: {FORMS}")
     rows = [part[i] for i in range(len(part))]
     odd = next((row for row in rows if not isinstance(row, tuple | list) or len(row) != 2), None)
     if odd is not None or not rows:
-        raise DataError(f"{source}: an example must be a pair (input, target), got {type(odd).__name__}")
+        raise DataError(f"{split}: an example must be a pair (input, target), got {type(odd).__name__}")
     try:
-        return [_stacked([row[i] for row in rows], source) for i in (0, 1)]
+        return {key: _stack([row[i] for row in rows], split) for i, key in enumerate(("inputs", "targets"))}
     except ValueError as error:
-        raise DataError(f"{source}: all inputs must have one shape ({error})") from None
+        raise DataError(f"{split}: all inputs must have one shape ({error})") from None
 
 
-def _stacked(values: list[Any], source: str) -> NDArray[Any]:
+def _stack(values: list[Any], split: str) -> NDArray[Any]:
     """Inputs or targets as one array; pictures of Pillow are grey if all of them are, else in colour."""
     if not all(hasattr(value, "getbands") for value in values):
         return np.stack([np.asarray(value) for value in values])
     for number, picture in enumerate(values):
-        check_depth(picture, f"{source}: picture {number}")
+        check_depth(picture, f"{split}: picture {number}")
     channels = 1 if all(map(is_grey, values)) else 3
     arrays = [np.asarray(picture.convert(MODES[channels])) for picture in values]
     return np.stack(arrays if channels == 1 else [array.transpose(2, 0, 1) for array in arrays])
 
 
-def _from_pairs(splits: dict[str, list[NDArray[Any]]], name: str, reading: Reading) -> Dataset:
+def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading: Reading) -> Dataset:
     """Arrays with their kind: by the shape and the type of the inputs."""
     for setting in ("target", "inputs", "side"):
         if getattr(reading, setting):
-            raise DataError(f"{name}: {setting} is a setting of tables and image files, not of arrays; leave it out")
+            raise DataError(f"{setting} is a setting of tables and image files, not of arrays; leave it out")
     if reading.owner:
         raise DataError(
-            f"{name}: arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), "
-            "leave out owner and use the partition natural"
+            f"arrays have no column {reading.owner!r}; return the owners as (inputs, targets, owners), leave out "
+            "owner and use the partition natural"
         )
-    arrays: Arrays = {}
-    for split, pair in splits.items():
-        inputs, targets, *owners = pair
-        if any(len(inputs) != len(other) for other in (targets, *owners)):
-            lengths = ", ".join(str(len(array)) for array in pair)
-            raise DataError(f"{name}: {split} must have as many inputs as targets, got {lengths}")
-        if not len(inputs):
-            raise DataError(f"{name}: {split} has no examples; give some, or no test set")
-        arrays[f"{split}-inputs"] = _inputs(inputs, name)
+    arrays: dict[str, NDArray[Any]] = {}
+    for split, own in splits.items():
+        check_lengths(own, split)
+        arrays[f"{split}-inputs"] = _inputs(own["inputs"])
         try:
-            arrays[f"{split}-targets"] = _numbers(targets, reading.classes)
+            arrays[f"{split}-targets"] = _numbers(own["targets"], reading.classes)
         except (ValueError, TypeError) as error:
-            raise DataError(f"{name}: targets of {split} must be numbers or texts ({error}); convert them") from None
-        if owners:
-            arrays[f"{split}-owners"] = owners[0]
-    _check(arrays, name)
-    owned = {split: arrays[key] for split in splits if (key := f"{split}-owners") in arrays}
-    if owned:
-        put(arrays, "owners", owned, np.unique(joined(owned, "owners", name), return_inverse=True)[1])
-    classes, found = 0, {split: arrays[f"{split}-targets"] for split in splits}
-    if found["train"].dtype.kind != "f":
-        numbers, classes = class_numbers(found, "targets", reading.classes, name)
-        put(arrays, "targets", found, numbers)
+            raise DataError(f"targets of {split} must be numbers or texts ({error}); convert them") from None
+        if "owners" in own:
+            arrays[f"{split}-owners"] = own["owners"]
+    _check(arrays)
+    owners, targets = (
+        {split: arrays[f"{split}-{part}"] for split in splits if f"{split}-{part}" in arrays}
+        for part in ("owners", "targets")
+    )
+    if owners:
+        arrays |= {f"{split}-owners": own for split, own in number_owners(owners, "owners").items()}
+    classes = 0
+    if targets["train"].dtype.kind != "f":
+        numbers, classes = number_classes(targets, "targets", reading.classes)
+        arrays |= {f"{split}-targets": own for split, own in numbers.items()}
     if "test" not in splits:
-        arrays = hold_out(arrays, reading.test, name)
+        arrays = hold_out(arrays, reading.test)
     train = arrays["train-inputs"]
-    if train.dtype == np.uint8 and train.ndim == 4:
-        return dataset(name, name, arrays, Made("image", classes, *channel_statistics(train)), "", "")
+    if train.ndim == 4:
+        return About("image", classes, *channel_statistics(train)).dataset(name, arrays)
     if train.dtype.kind == "f":
-        return dataset(name, name, arrays, Made("table", classes, [], []), "", "")
+        return About("table", classes).dataset(name, arrays)
     symbols = 1 + max(int(arrays[f"{split}-inputs"].max()) for split in ("train", "test"))
-    return replace(dataset(name, name, arrays, Made("text", classes, [], []), "", ""), symbols=symbols)
+    return About("text", classes).dataset(name, arrays, symbols=symbols)
 
 
-def _check(arrays: Arrays, name: str) -> None:
+def _check(arrays: Arrays) -> None:
     """Raise if numbers are not finite, tokens are negative, or train and test differ in shape or type."""
     for key, array in arrays.items():
         split, _, part = key.partition("-")
-        if part != "owners" and array.dtype.kind == "f" and not np.isfinite(array).all():
+        if part == "owners":
+            continue
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise DataError(f"{name}: {part} of {split} are not finite in example {row}; fill or drop such examples")
+            raise DataError(f"{part} of {split} are not finite in example {row}; fill or drop such examples")
         if part == "inputs" and array.dtype == np.int64 and array.min() < 0:
-            raise DataError(
-                f"{name}: tokens must be 0 or more, got {array.min()} in {split}; rows of numbers must be floats"
-            )
-        first = arrays.get(f"train-{part}", array)
+            raise DataError(f"tokens must be 0 or more, got {array.min()} in {split}; rows of numbers must be floats")
+        first = arrays[f"train-{part}"]
         kinds = [x.dtype.kind if x.dtype.kind not in "US" else "text" for x in (first, array)]
-        if part != "owners" and (array.shape[1:] != first.shape[1:] or kinds[0] != kinds[1]):
+        if array.shape[1:] != first.shape[1:] or kinds[0] != kinds[1]:
             raise DataError(
-                f"{name}: {part} must be alike in train and test, got {first.dtype} {list(first.shape)} and "
-                f"{array.dtype} {list(array.shape)}; convert one of them"
+                f"{part} must be alike in train and test, got {first.dtype} {list(first.shape)} and {array.dtype} "
+                f"{list(array.shape)}; convert one of them"
             )
 
 
@@ -183,7 +181,7 @@ def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
     return targets.astype(np.int64)
 
 
-def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
+def _inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     """Images as bytes (examples, channels, height, width), rows as float32, tokens as int64."""
     images = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.dtype == np.uint8)
     if images:
@@ -191,11 +189,11 @@ def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
         if inputs.dtype.kind == "f":
             if not 0 <= inputs.min() <= inputs.max() <= 1:
                 span = f"{inputs.min():.3g} to {inputs.max():.3g}"
-                raise DataError(f"{name}: images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
+                raise DataError(f"images must be bytes or numbers from 0 to 1, got {span}; leave out Normalize")
             inputs = np.rint(255 * inputs)
         elif inputs.dtype != np.uint8 and inputs.size and not 0 <= inputs.min() <= inputs.max() <= 255:
             span = f"{inputs.min()} to {inputs.max()}"
-            raise DataError(f"{name}: images of whole numbers must be in 0 to 255, got {span}; scale them to 0 to 1")
+            raise DataError(f"images of whole numbers must be in 0 to 255, got {span}; scale them to 0 to 1")
         if inputs.shape[1] not in (1, 3) and inputs.shape[3] in (1, 3):
             inputs = inputs.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(inputs.astype(np.uint8))
@@ -204,7 +202,7 @@ def _inputs(inputs: NDArray[Any], name: str) -> NDArray[Any]:
     if inputs.ndim == 2 and inputs.dtype.kind == "f":
         return inputs.astype(np.float32)
     raise DataError(
-        f"{name}: inputs must be images (examples, channels, height, width), rows of numbers or tokens (examples, "
+        f"inputs must be images (examples, channels, height, width), rows of numbers or tokens (examples, "
         f"length), got {inputs.dtype} of shape {list(inputs.shape)}"
     )
 
@@ -272,13 +270,13 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     path = found.root.resolve()
     entry = cache.entry(f"own-{path.stem}", found.named(), VERSION, str(path), reading)
 
-    def read() -> tuple[cache.Arrays, str]:
-        arrays, made = make(found.read(), reading, name)
-        return arrays, json.dumps({"made": asdict(made), "sha256": found.sha256()})
+    def read() -> tuple[Arrays, str]:
+        arrays, about = make_arrays(found.read(), reading, name)
+        return arrays, json.dumps({"made": asdict(about), "sha256": found.sha256()})
 
     arrays, note = cache.read_or_make(entry, read, keep)
-    about = json.loads(note)
-    return dataset(name, path.name, arrays, Made(**about["made"]), reading.owner, about["sha256"])
+    known = json.loads(note)
+    return About(**known["made"]).dataset(name, arrays, path.name, owner=reading.owner, sha256=known["sha256"])
 
 
 def _reading(name: str, arguments: Mapping[str, Any]) -> Reading:

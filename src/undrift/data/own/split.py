@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undrift.core.model.random import derive
-from undrift.data.arrays.dataset import DataError
+from undrift.data.arrays.dataset import Arrays, DataError, cut
 from undrift.data.partitions.schemes import ranks
 
-Arrays = dict[str, NDArray[Any]]
 
-
-def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
+def hold_out(arrays: Arrays, share: float) -> dict[str, NDArray[Any]]:
     """Split a test set off: the same share of every owner and class, drawn at random, the same every time.
 
     An owner, a class and their common examples each have the share up to rounding; where owners and classes cannot both
@@ -21,7 +19,6 @@ def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
     Args:
         arrays: "train-inputs", "train-targets" and perhaps "train-owners".
         share: how much of it, between 0 and 1.
-        source: what to call the data in errors.
     """
     targets, owners = arrays["train-targets"], arrays.get("train-owners")
     count = len(targets)
@@ -35,10 +32,8 @@ def hold_out(arrays: Arrays, share: float, source: str) -> Arrays:
         test = np.zeros(count, bool)
         test[order] = np.diff(np.floor(np.arange(count + 1) * share + 0.5)) > 0
     if not test.any() or test.all():
-        raise DataError(f"{source}: {count} examples are too few to hold out a test set of {share:g}; give test=0.5")
-    parts = [key.removeprefix("train-") for key in arrays]
-    masks = {"train": ~test, "test": test}
-    return {f"{split}-{part}": arrays[f"train-{part}"][mask] for split, mask in masks.items() for part in parts}
+        raise DataError(f"{count} examples are too few to hold out a test set of {share:g}; give test=0.5")
+    return cut(arrays, ~test, test)
 
 
 def _balanced(

@@ -82,7 +82,7 @@ def read_archive(path: Path) -> dict[str, Columns]:
     if "train" not in splits:
         raise DataError(f"{path}: it has no training set; name its arrays train_inputs and train_targets")
     for split, found in splits.items():
-        _check_lengths(found, f"{path}: {split}")
+        check_lengths(found, f"{path}: {split}")
     spread = {split: _spread(arrays) for split, arrays in splits.items()}
     wanted, *others = ({name for name in own if not name.startswith("owners")} for own in spread.values())
     if any(own != wanted for own in others):
@@ -91,12 +91,19 @@ def read_archive(path: Path) -> dict[str, Columns]:
     return spread
 
 
-def _check_lengths(arrays: Mapping[str, Any], source: str) -> None:
-    """Raise unless every array of a split has the same number of examples."""
+def check_lengths(arrays: Mapping[str, Any], source: str) -> None:
+    """Raise unless every array of a split has the same number of examples, and some.
+
+    Args:
+        arrays: inputs, targets and perhaps owners.
+        source: what to call the split in errors.
+    """
     lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1 or not all(lengths.values()):
+    if len(set(lengths.values())) > 1:
         found = ", ".join(f"{count} {name}" for name, count in lengths.items())
-        raise DataError(f"{source} must have as many inputs as targets and owners, and some, got {found}")
+        raise DataError(f"{source} must have as many inputs as targets and owners, got {found}")
+    if not all(lengths.values()):
+        raise DataError(f"{source} has no examples; give some, or no test set")
 
 
 def _spread(arrays: dict[str, Any]) -> Columns:
@@ -119,28 +126,16 @@ def columns(table: Any) -> Columns:
     Args:
         table: the table.
     """
-    arrow = need("pyarrow")
-    types = arrow.types
-    found: dict[str, Any] = {}
+    arrow, found = need("pyarrow"), dict[str, Any]()
     for name in table.column_names:
         column = table.column(name)
-        kind = column.type
-        if types.is_dictionary(kind):
-            column, kind = column.cast(kind.value_type), kind.value_type
-        if is_encoded(column):
-            found[name] = column
-        elif types.is_decimal(kind):
-            found[name] = _masked(column.cast("float64"), 0.0)
-        elif types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-            found[name] = _masked(column, False if types.is_boolean(kind) else 0)
-        elif types.is_string(kind) or types.is_large_string(kind):
-            found[name] = _masked(column, "")
-        elif str(kind) == "string_view":  # which few functions of Arrow take
-            found[name] = _masked(arrow.chunked_array([arrow.array(column.to_pylist(), "string")]), "")
-        elif types.is_null(kind):
-            found[name] = _masked(column.cast("float64"), 0.0)
-        else:
-            found[name] = np.empty(len(column), dtype=object)  # dates, lists: neither inputs nor targets
+        if arrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if str(column.type) == "string_view":  # which few functions of Arrow take
+            column = arrow.chunked_array([arrow.array(column.to_pylist(), "string")])
+        elif arrow.types.is_decimal(column.type) or arrow.types.is_null(column.type):
+            column = column.cast("float64")
+        found[name] = column if is_encoded(column) else _array(column, arrow.types)
     return found
 
 
@@ -158,10 +153,14 @@ def is_encoded(column: Any) -> bool:
     )
 
 
-def _masked(column: Any, filler: Any) -> NDArray[Any]:
+def _array(column: Any, types: Any) -> NDArray[Any]:
     """A column as an array, masked where values are missing."""
-    filled = column.fill_null(filler) if column.null_count else column
-    array: NDArray[Any] = np.asarray(filled.to_numpy(), dtype=str) if filler == "" else filled.to_numpy()
+    kind = column.type
+    text, boolean = types.is_string(kind) or types.is_large_string(kind), types.is_boolean(kind)
+    if not (text or boolean or types.is_integer(kind) or types.is_floating(kind)):
+        return np.empty(len(column), dtype=object)  # dates, lists: neither inputs nor targets
+    filled = column.fill_null("" if text else False if boolean else 0) if column.null_count else column
+    array: NDArray[Any] = np.asarray(filled.to_numpy(), dtype=str) if text else filled.to_numpy()
     return np.ma.MaskedArray(array, column.is_null().to_numpy()) if column.null_count else array
 
 
@@ -186,10 +185,6 @@ def _csv(path: Path, delimiter: str = ",") -> Any:
     return table.rename_columns([name.strip() for name in table.column_names])
 
 
-def _parquet(path: Path) -> Any:
-    return need("pyarrow.parquet").read_table(path)
-
-
 def _arrow(path: Path) -> Any:
     """An IPC file, which Feather's second version is, or a stream, as the `datasets` library writes it."""
     ipc, invalid = need("pyarrow.ipc"), need("pyarrow").ArrowInvalid
@@ -204,7 +199,7 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     ".csv": _csv,
     ".csv.gz": _csv,
     ".tsv": lambda path: _csv(path, "\t"),
-    ".parquet": _parquet,
+    ".parquet": lambda path: need("pyarrow.parquet").read_table(path),
     ".arrow": _arrow,
     ".feather": _arrow,
 }

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from undrift.core.model.random import derive
 from undrift.data.arrays import cache
-from undrift.data.arrays.dataset import Split
+from undrift.data.arrays.dataset import Arrays, Split
 from undrift.data.distortion.kinds import KINDS, STANDARD, check_images, kind_name
 from undrift.data.distortion.tools import Images, to_bytes
 from undrift.data.partitions.draw import Partition
@@ -179,7 +179,7 @@ class CorruptTests:
         shape = tuple(self.clean.inputs.shape)
         entry = cache.entry(f"corrupt-{kind}-{self.severity}", (), VERSION, FIXED, shape, self._digest)
 
-        def make() -> tuple[cache.Arrays, str]:
+        def make() -> tuple[Arrays, str]:
             keys = sample_keys(FIXED, np.arange(len(self.clean)), f"test {kind}")
             return {"images": corrupt(self.clean.inputs.numpy(), kind, keys, self.severity)}, ""
 
