@@ -28,7 +28,7 @@ from undrift.core.model.random import generator
 from undrift.core.records.types import Local
 from undrift.core.server import step as server
 from undrift.core.tasks.tensor_task import TensorTask
-from undrift.engine.worker.worker import keep_memory
+from undrift.engine.worker.device import keep_memory
 from undrift.models import CNN5, resnet, resnet18
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, int, int]] = {

@@ -11,6 +11,7 @@ from undrift.blocks import lap_d
 from undrift.engine.worker import device as engine_device
 from undrift.engine.worker.device import (
     Memory,
+    WorkerPlace,
     check_name,
     kind_of,
     memory,
@@ -22,7 +23,7 @@ from undrift.engine.worker.device import (
     use_deterministic,
 )
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import check_kind, check_shares, choose, probe_visit
+from undrift.engine.worker.worker_plan import check_shares, choose, probe_visit
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 
@@ -101,20 +102,20 @@ def test_names_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_shares_that_cannot_work_are_refused(given: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_shares(*given)
+        check_shares("Pool", *given)
 
 
 def test_shares_and_devices_that_work() -> None:
     for workers, share, there in ((3, 0.3333, 1), (4, 0.5, 2), (2, 1.0, 2), (5, 0.0, 0)):
-        check_shares(workers, share, there)
+        check_shares("Pool", workers, share, there)
     for name, share in (("cpu", 0.0), ("mps", 0.0), ("cuda", 0.5)):
-        check_kind(name, share)
+        WorkerPlace(device=name).check_share(share)
     with pytest.raises(ValueError, match=r"device cuda:1: Ray gives .*; write device cuda .* CUDA_VISIBLE_DEVICES=1"):
-        check_kind("cuda:1", 1.0)
+        WorkerPlace(device="cuda:1").check_share(None)
     with pytest.raises(ValueError, match=r"device cuda: the workers have no GPU; give each a share, gpus=0.5"):
-        check_kind("cuda", 0.0)
+        WorkerPlace(device="cuda").check_share(0.0)
     with pytest.raises(ValueError, match=r"gpus=0.5: the run is on device cpu, .*; set device to cuda, or leave"):
-        check_kind("cpu", 0.5)
+        WorkerPlace(device="cpu").check_share(0.5)
 
 
 def test_deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

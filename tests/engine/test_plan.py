@@ -40,7 +40,7 @@ def test_on_other_devices_there_are_no_fractions() -> None:
 def test_a_number_that_is_given_is_checked() -> None:
     probe = Probe("cuda", 0, 5, 1.0, 5 * GB)
     assert plan_workers(probe, 24 * GB, workers=3) == Plan("cuda", 3, 0.3333, "as given")
-    assert plan_workers(probe, 24 * GB, workers=4, devices=2).row()["gpus"] == 0.5
+    assert plan_workers(probe, 24 * GB, workers=4, devices=2).gpus == 0.5
     with pytest.raises(ValueError, match=r"5 workers on one device need 27.5 GB .* free: set workers to 3"):
         plan_workers(probe, 24 * GB, workers=5)
     with pytest.raises(ValueError, match=r"a worker needs 5.5 GB and 4.0 GB are free: stop other programs"):

@@ -64,7 +64,7 @@ def examine_run(file: Path, device: str | None, as_json: bool) -> None:
     cohort = expected_cohort(setup.config, setup.task.population)
     plan, probe = choose(replace(setup.job, device=where), cohort, processors())
     if as_json:
-        typer.echo(json.dumps({"probe": asdict(probe), "plan": plan.row()}, indent=2))
+        typer.echo(json.dumps({"probe": asdict(probe), "plan": asdict(plan)}, indent=2))
         return
     size = "unknown" if probe.bytes is None else f"{probe.bytes / 1e6:.0f} MB"
     console = open_console()

@@ -27,7 +27,7 @@ from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial
-from undrift.engine.worker.worker_plan import check_kind, check_shares
+from undrift.engine.worker.worker_plan import check_shares
 
 _RUN = "simulation"  # a run's name matters only on real nodes: here the state folder is given
 _START = 600.0  # seconds Flower's workers may take to start and import torch on a busy machine
@@ -65,11 +65,7 @@ class FlowerBackend(DiskBackend):
         workers = whole_number("FlowerBackend: workers", workers, 1)
         if not 0 < deadline < float("inf"):
             raise ValueError(f"FlowerBackend: deadline must be a positive number of seconds, got {deadline}")
-        if gpus:
-            try:
-                check_shares(workers, gpus, torch.cuda.device_count())
-            except ValueError as error:
-                raise ValueError(f"FlowerBackend: {error}") from None
+        check_shares("FlowerBackend", workers, gpus, torch.cuda.device_count())
         self.workers, self.deadline, self.gpus = workers, deadline, gpus
         self._requests: Queue[_Request | None] = Queue()
         self._stopped = threading.Event()
@@ -82,10 +78,7 @@ class FlowerBackend(DiskBackend):
             raise ValueError(
                 f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
-        try:
-            check_kind(job.device, self.gpus)
-        except ValueError as error:
-            raise ValueError(f"FlowerBackend: {error}") from None
+        job.check_share(self.gpus, "FlowerBackend: ")
         super().open(job)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:

@@ -25,7 +25,6 @@ from undrift.engine.worker.device import kind_of
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import check_kind
 
 _NEW = 0.5  # weight of the newest visit of a client in its mean
 _MEMORY = 100_000  # clients whose times are kept
@@ -155,11 +154,7 @@ class RayBackend(DiskBackend):
 
     def open(self, job: Job) -> None:
         """Accept the job, if the workers can train on its device."""
-        own = float(kind_of(job.device) == "cuda")
-        try:
-            check_kind(job.device, own if self._given is None else self._given.gpus)
-        except ValueError as error:
-            raise ValueError(f"RayBackend: {error}") from None
+        job.check_share(None if self._given is None else self._given.gpus, "RayBackend: ")
         super().open(job)
 
     @property

@@ -130,10 +130,7 @@ class Pool:
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
         workers, threads = whole_number("Pool: workers", workers, 1), whole_number("Pool: threads", threads, 1)
         processors, there = resources(address)
-        try:
-            check_shares(workers, gpus, there)
-        except ValueError as error:
-            raise ValueError(f"Pool: {error}") from None
+        check_shares("Pool", workers, gpus, there)
         self.gpus = gpus
         self.here = address is None and count_nodes() == 1
         actor: Any = ray.remote(_Actor)

@@ -74,7 +74,7 @@ class Simulation:
         resident: the largest share of the device's free memory for a copy of the task's data; 0 moves every batch.
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
         keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
-            is yours. See `undrift.engine.worker.worker`.
+            is yours. See `undrift.engine.worker.device`.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -116,10 +116,10 @@ class Simulation:
             self.seed,
             self.bound,
             self.depth,
-            self.device,
-            self.resident,
-            self.deterministic,
-            self.keep_memory,
+            device=self.device,
+            resident=self.resident,
+            deterministic=self.deterministic,
+            keep_memory=self.keep_memory,
         )
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)

@@ -1,24 +1,91 @@
-"""Devices of this machine: their names, what `auto` stands for, their memory, and deterministic kernels.
+"""Where workers train: the devices of this machine, their memory, and what a worker's process is set to.
 
 `UNDRIFT_DEVICE_MODULE` names a module that registers a PyTorch backend from outside PyTorch; it is imported here and in
 every worker before a device is used.
 """
 
+import ctypes
 import os
+import platform
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 
+from undrift.core.records.place import Place, place_of
 from undrift.util.system import Memory, host_memory, resident_peak
 
 MODULE = "UNDRIFT_DEVICE_MODULE"
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 NAMES = ("auto", "cpu", "cuda", "cuda:1", "mps")
 """The names that help and errors list."""
+
+VARIABLE = "UNDRIFT_KEEP_MEMORY"
+"""The environment variable that decides for all workers whether they keep freed memory: "0" or "1"."""
+
+KEPT = 1 << 30
+"""Free bytes at the end of the heap that a process keeps."""
+
+LARGEST = 32 << 20
+"""Blocks up to this size come from the heap, the most that glibc allows; larger ones are mapped one by one."""
+
+_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+
+_keeping = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPlace:
+    """Where a worker trains, and how it uses the device and its process; a `Job` has these fields.
+
+    Args:
+        device: the device, as "cuda" or "cuda:1"; with Ray, a worker's "cuda" is the GPU that Ray gives it.
+        resident: the largest share of the device's free memory for a copy of the task's data: see `Place`.
+        deterministic: choose deterministic kernels: see `use_deterministic`.
+        keep_memory: keep the memory that is freed: see `keep_memory`.
+    """
+
+    device: str = "cpu"
+    resident: float = 0.5
+    deterministic: bool = False
+    keep_memory: bool = True
+
+    def open(self) -> Place:
+        """Prepare this process for a worker and return the device as a place to train."""
+        if self.deterministic:
+            use_deterministic()
+        if wants_memory(self.keep_memory):
+            keep_memory()
+        plug_in()
+        return place_of(self.device, self.resident)
+
+    def check_share(self, gpus: float | None, where: str = "") -> None:
+        """Raise if workers that Ray places cannot train on this device with their share of a GPU.
+
+        Args:
+            gpus: each worker's share of a GPU, 0 for none; None gives it one if the device is a GPU.
+            where: what begins the message of an error, such as "Pool: ".
+        """
+        kind, _, number = self.device.partition(":")
+        if kind == "cuda" and number:
+            raise ValueError(
+                f"{where}device {self.device}: Ray gives every worker its GPU; write device cuda and start with "
+                f"CUDA_VISIBLE_DEVICES={number}"
+            )
+        if kind == "cuda" and gpus == 0:
+            raise ValueError(
+                f"{where}device cuda: the workers have no GPU; give each a share, gpus=0.5 for two workers on one"
+            )
+        if kind != "cuda" and gpus:
+            raise ValueError(
+                f"{where}gpus={gpus:g}: the run is on device {self.device}, so that its workers would occupy GPUs "
+                "without using them; set device to cuda, or leave gpus out"
+            )
 
 
 class KnownDevice(NamedTuple):
@@ -197,6 +264,34 @@ def use_deterministic(on: bool = True) -> None:
     torch.backends.cudnn.deterministic = on
     if on:
         torch.backends.cudnn.benchmark = False
+
+
+def wants_memory(setting: bool) -> bool:
+    """Whether workers keep freed memory: by the environment variable, or if that is not set by the setting.
+
+    Args:
+        setting: `keep_memory` of the job.
+    """
+    found = os.environ.get(VARIABLE, "").strip()
+    if found not in ("", "0", "1"):
+        raise ValueError(f"{VARIABLE} must be 0, to leave the memory allocator alone, or 1, got {found!r}")
+    return setting if not found else found == "1"
+
+
+def keep_memory() -> bool:
+    """Make this process keep the memory that it frees; returns whether its C library, as glibc, can do that."""
+    global _keeping
+    if _keeping:
+        return True
+    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
+        return False
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    set_option.argtypes, set_option.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
+    _keeping = bool(set_option(_MAP, LARGEST)) and bool(set_option(_TRIM, KEPT))
+    return _keeping
 
 
 def _count(kind: str) -> int:

@@ -3,10 +3,6 @@
 The same worker runs in this process, in a Ray actor and on a Flower node.
 """
 
-import ctypes
-import os
-import platform
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +21,7 @@ from undrift.core.model.flat_model import Bound, Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.precision import autocast
 from undrift.core.model.random import generator, seeded
-from undrift.core.records.place import Place, home, place_of
+from undrift.core.records.place import Place, home
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.server.gate import Gate
@@ -33,51 +29,9 @@ from undrift.core.server.step import opened, send
 from undrift.core.tasks.task import CountsLabels, Placed, ReadsOnce, Task
 from undrift.engine.stores.object_store import open_store
 from undrift.engine.stores.store import MemoryStore, Store, StoreError
-from undrift.engine.worker.device import plug_in, use_deterministic
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial, TrainedClient
 from undrift.util.steps import tell, warn
-
-VARIABLE = "UNDRIFT_KEEP_MEMORY"
-"""The environment variable that decides for all workers: "0" leaves the allocator alone, "1" does not."""
-
-KEPT = 1 << 30
-"""Free bytes at the end of the heap that a process keeps."""
-
-LARGEST = 32 << 20
-"""Blocks up to this size come from the heap, the most that glibc allows; larger ones are mapped one by one."""
-
-_TRIM, _MAP = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
-
-_done = False
-
-
-def wants_memory(setting: bool) -> bool:
-    """Whether workers keep freed memory: as the environment variable says, or else as the setting.
-
-    Args:
-        setting: of the job.
-    """
-    found = os.environ.get(VARIABLE, "").strip()
-    if found not in ("", "0", "1"):
-        raise ValueError(f"{VARIABLE} must be 0, to leave the memory allocator alone, or 1, got {found!r}")
-    return setting if not found else found == "1"
-
-
-def keep_memory() -> bool:
-    """Let this process keep the memory that it frees; whether its C library can do that, as glibc can."""
-    global _done
-    if _done:
-        return True
-    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
-        return False
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return False
-    set_option.argtypes, set_option.restype = [ctypes.c_int, ctypes.c_int], ctypes.c_int
-    _done = bool(set_option(_MAP, LARGEST)) and bool(set_option(_TRIM, KEPT))
-    return _done
 
 
 class Host(Protocol):
@@ -171,14 +125,9 @@ class Worker:
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
-        if job.deterministic:
-            use_deterministic()
-        if wants_memory(job.keep_memory):
-            keep_memory()
-        plug_in()
         self.job = job
         self.store = MemoryStore() if store is None else store
-        self.place = place_of(job.device, job.resident)
+        self.place = job.open()
         self.model = bind(self.place.to(to_train(job.task.model())))
         self._modes = [(part, part.training) for part in self.model.module.modules()]
         self.task = job.task.placed(self.place) if isinstance(job.task, Placed) and not self.place.host else job.task

@@ -1,10 +1,9 @@
 """How many workers share a machine's devices, from one visit's measured memory and time."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import floor
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -58,10 +57,6 @@ class Plan:
     workers: int
     gpus: float = 0.0
     reason: str = "as given"
-
-    def row(self) -> dict[str, Any]:
-        """The plan as an object for JSON."""
-        return asdict(self)
 
 
 def plan_workers(
@@ -118,47 +113,28 @@ def plan_workers(
     return Plan(probe.device, count, _share(kind, -(-count // devices)), reason)
 
 
-def check_shares(workers: int, gpus: float, there: int) -> None:
+def check_shares(where: str, workers: int, gpus: float, there: int) -> None:
     """Raise if workers with a share of a GPU each cannot all be placed.
 
     Args:
+        where: what is being set, for errors.
         workers: how many.
         gpus: each worker's share of a GPU; 0 for none.
         there: how many GPUs there are.
     """
     if not 0 <= gpus <= 1:
-        raise ValueError(f"gpus must be a worker's share of one GPU, from 0 to 1, got {gpus}: a worker trains on one")
+        raise ValueError(
+            f"{where}: gpus must be a worker's share of one GPU, from 0 to 1, got {gpus}: a worker trains on one"
+        )
     if gpus == 0:
         return
     if not there:
-        raise ValueError(f"gpus={gpus:g}: Ray has no GPU here; leave gpus out, or check CUDA_VISIBLE_DEVICES")
+        raise ValueError(f"{where}: gpus={gpus:g}: Ray has no GPU here; leave gpus out, or check CUDA_VISIBLE_DEVICES")
     each = floor(1 / gpus + 1e-9)
     if workers > each * there:
         raise ValueError(
-            f"{workers} workers with gpus={gpus:g} need {-(-workers // each)} GPUs and Ray has {there}: set workers to "
-            f"{each * there} or fewer, or gpus to {_share('cuda', -(-workers // there)):g} or less"
-        )
-
-
-def check_kind(device: str, gpus: float) -> None:
-    """Raise if workers that Ray places cannot train on a device with their share of a GPU.
-
-    Args:
-        device: the run's device.
-        gpus: each worker's share of a GPU; 0 for none.
-    """
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and number:
-        raise ValueError(
-            f"device {device}: Ray gives every worker its GPU; write device cuda and start with "
-            f"CUDA_VISIBLE_DEVICES={number}"
-        )
-    if kind == "cuda" and not gpus:
-        raise ValueError("device cuda: the workers have no GPU; give each a share, gpus=0.5 for two workers on one")
-    if kind != "cuda" and gpus:
-        raise ValueError(
-            f"gpus={gpus:g}: the run is on device {device}, so that its workers would occupy GPUs without using them; "
-            "set device to cuda, or leave gpus out"
+            f"{where}: {workers} workers with gpus={gpus:g} need {-(-workers // each)} GPUs and Ray has {there}: "
+            f"set workers to {each * there} or fewer, or gpus to {_share('cuda', -(-workers // there)):g} or less"
         )
 
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 from pydantic import AfterValidator, Field, field_validator
 
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
-from undrift.engine.worker.device import check_name, kind_of, resolve, title
+from undrift.engine.worker.device import WorkerPlace, check_name, kind_of, resolve, title
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import Plan, Probe, check_kind, choose
+from undrift.engine.worker.worker_plan import Plan, Probe, choose
 from undrift.runs.settings.schema import ConfigError, Strict
 from undrift.util.storage.files import write
 
@@ -58,8 +58,7 @@ def settled(engine: EngineConfig) -> EngineConfig:
         if engine.name == "local" and engine.gpus is not None:
             raise ValueError(f"gpus={engine.gpus:g}: the local engine has one worker on one device; set name to ray")
         if engine.name != "local":
-            own = float(kind_of(device) == "cuda")
-            check_kind(device, own if engine.gpus is None else engine.gpus)
+            WorkerPlace(device=device).check_share(engine.gpus)
         if engine.states is not None:
             _check_states(engine.states, engine.name)
     except ValueError as error:
@@ -172,7 +171,7 @@ def engine_record(engine: EngineConfig, plan: Plan, probe: Probe | None) -> dict
         "title": title(engine.device),
         "deterministic": engine.deterministic,
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "plan": plan.row(),
+        "plan": asdict(plan),
         "probe": None if probe is None else asdict(probe),
     }
 
