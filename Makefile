@@ -4,8 +4,8 @@ PYTHON ?= python
 .PHONY: benchmark precision scale peers fuzz audit sbom results studies
 
 install:  ## install the package for development; torch first, so that nothing upgrades it
-	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,onnx,examples,docs]' -c constraints.txt
+	$(PYTHON) -m pip install torch==2.13.0 -c packaging/constraints.txt
+	$(PYTHON) -m pip install -e '.[dev,ray,flower,data,plots,tensorboard,vision,analysis,report,onnx,examples,docs]' -c packaging/constraints.txt
 
 check: lint types test  ## everything that must pass before a commit
 
@@ -114,8 +114,8 @@ figures:  ## the pictures of docs/figures, from code and from their committed nu
 LOCAL = test,data,plots,report,analysis
 
 install-local:  ## what the local engine and its tests need, on any system
-	$(PYTHON) -m pip install torch==2.13.0 -c constraints.txt
-	$(PYTHON) -m pip install -e '.[$(LOCAL)]' -c constraints.txt
+	$(PYTHON) -m pip install torch==2.13.0 -c packaging/constraints.txt
+	$(PYTHON) -m pip install -e '.[$(LOCAL)]' -c packaging/constraints.txt
 
 install-oldest:  ## the same, with the oldest versions that pyproject.toml allows
 	$(PYTHON) -m pip install -e '.[$(LOCAL)]' -c .github/constraints-oldest.txt

@@ -38,8 +38,8 @@ def problems(tag: str) -> list[str]:
         found.append(f"CHANGELOG.md has no section {now}")
     if f"\nversion: {now}\n" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8"):
         found.append(f"CITATION.cff is not of version {now}")
-    if f'version: "{now}"' not in (ROOT / "recipe/recipe.yaml").read_text(encoding="utf-8"):
-        found.append(f"recipe/recipe.yaml is not of version {now}")
+    if f'version: "{now}"' not in (ROOT / "packaging/recipe.yaml").read_text(encoding="utf-8"):
+        found.append(f"packaging/recipe.yaml is not of version {now}")
     return found
 
 
@@ -104,7 +104,7 @@ def installed() -> None:
         python, undrift = scripts / "python", scripts / "undrift"
         Path(folder, "first.toml").write_text(FIRST, encoding="utf-8")
         for words in (
-            [python, "-m", "pip", "install", "-q", f"{wheel}[report]", "-c", ROOT / "constraints.txt"],
+            [python, "-m", "pip", "install", "-q", f"{wheel}[report]", "-c", ROOT / "packaging" / "constraints.txt"],
             [python, "-W", "error", "-c", "import undrift; print(undrift.__version__)"],
             [undrift, "doctor"],
             [undrift, "demo", "--out", "demo"],

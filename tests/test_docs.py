@@ -73,3 +73,14 @@ def test_the_page_of_run_files_has_every_setting() -> None:
     assert set(missing) == {" arguments", " local", " engine", " output"}, (
         "the tables themselves; arguments in a comment"
     )
+
+
+def test_the_page_of_packages_has_all_of_them() -> None:
+    package = ROOT / "src" / "undrift"
+    page = (ROOT / "docs" / "concepts" / "packages.md").read_text()
+    rows = {row[1]: row[0] for row in re.finditer(r"^\| `(\w+)` \|.*$", page, flags=re.MULTILINE)}
+    tops = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert set(rows) == tops
+    for path in package.glob("*/**/__init__.py"):
+        top, *inner = path.parent.relative_to(package).parts
+        assert all(f"`{name}`" in rows[top] for name in inner), path.parent

@@ -102,7 +102,7 @@ def test_the_oldest_versions_are_the_lower_bounds(release: ModuleType) -> None:
 
 
 def test_the_recipe_needs_what_the_package_needs() -> None:
-    found = read(ROOT / "recipe" / "recipe.yaml")
+    found = read(ROOT / "packaging" / "recipe.yaml")
     run = {text.replace(" ", "").lower() for text in found["requirements"]["run"]}
     wanted = {text.lower().replace("torch>", "pytorch>") for text in PROJECT["dependencies"]}
     assert run == wanted | {f"python{PROJECT['requires-python']}"}
@@ -111,13 +111,13 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
 
 
 def test_the_image_is_built_from_the_wheel_and_runs_as_a_user() -> None:
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
     words = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "LABEL", "ENV", "USER", "ENTRYPOINT", "CMD"}
     assert {line[0] for line in lines} == words
     last = len(lines) - 1 - [line[0] for line in lines][::-1].index("USER")
     assert lines[last][1] == "undrift" and all(line[0] != "RUN" for line in lines[last:])
-    sent = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()[1:]
+    sent = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()[1:]
     copied = next(rest for word, rest in lines if word == "COPY").split()[:-1]
     assert sent == ["*", *(f"!{name}" for name in copied)]
     assert '"${wheel}[${EXTRAS}]"' in text and ["ARG", "EXTRAS=all"] in lines

@@ -202,6 +202,18 @@ def test_cards_have_no_words_to_avoid() -> None:
     assert not found, "see AVOID for what to write instead, in the method's docstring:\n" + "\n".join(found)
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_have_plain_words(page: Path) -> None:
+    """Prose only: code, names in it, addresses and quotations may have any word."""
+    text = re.sub(r"^```.*?^```|<!--.*?-->", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)|\"[^\"\n]*\"", "", text)
+    found = [match[0] for match in PATTERN.finditer(text)]
+    assert not found, f"{page.name}: {found}; see AVOID for what to write instead"
+
+
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
 def test_help_reads_well_at_80_columns(words: tuple[str, ...]) -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, [*words, "--help"])

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+CONSTRAINTS = Path(__file__).parents[2] / "packaging" / "constraints.txt"
 PACKAGES = {
     "pfl": ["pfl"],
     "flower": ["flwr[simulation]"],

@@ -17,7 +17,7 @@ class Net(nn.Sequential):
 
 
 def task() -> TensorTask:
-    """The column "age" says whose row it is; every fifth row is held out, for all and for its own client."""
+    """The column "age" names the client of a row; every fifth row is held out, for all and for its own client."""
     x, y = load_diabetes(scaled=False, return_X_y=True)
     decade, held_out = np.clip(x[:, 0] // 10, 2, 7), np.arange(len(x)) % 5 == 0
     x, y = (x - x.mean(0)) / x.std(0), ((y - y.mean()) / y.std())[:, None]

@@ -51,7 +51,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_readme_names_what_the_run_needs() -> None:
-    assert "pip install '.[flower]' -c constraints.txt" in COMMANDS
+    assert "pip install '.[flower]' -c packaging/constraints.txt" in COMMANDS
     assert "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1" in COMMANDS and "exit code 608" in README
     assert f"num-rounds = {ROUNDS}" in (ROOT / "examples" / "flower_app" / "after" / "pyproject.toml").read_text()
 

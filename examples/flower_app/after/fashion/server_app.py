@@ -13,7 +13,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train as the run's configuration says, and print the accuracy after every round."""
+    """Train by the run's configuration, and print the accuracy after every round."""
     config = context.run_config
     nodes, rounds = int(config["num-nodes"]), int(config["num-rounds"])
     lr, epochs, size = float(config["lr"]), int(config["epochs"]), int(config["batch-size"])
