@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from undrift.runs.folder.judge import config_judged_by
+from undrift.runs.folder.judge import config_column
 from undrift.runs.settings.config import Config
 from undrift.studies.grid import flat
 from undrift.studies.rows import ROWS, Entry, row_in
@@ -75,7 +75,7 @@ def personal_rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     first: dict[str, Mapping[str, Any]] = {}
     for line in lines:
         first.setdefault(line["label"], line["config"])
-    return {label: config_judged_by(Config.build(config)).personal for label, config in first.items()}
+    return {label: config_column(Config.build(config)).personal for label, config in first.items()}
 
 
 def judged_text(lines: Iterable[Mapping[str, Any]]) -> str:

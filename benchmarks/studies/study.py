@@ -34,10 +34,10 @@ from row_texts import row_within
 from shared import read_lines
 from undrift.data.partitions.skew import DataSkew, measure_skew
 from undrift.runs.folder.files import read_summary
-from undrift.runs.loop.run import finished
+from undrift.runs.loop.run import is_finished
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
-from undrift.runs.settings.schema import merged
+from undrift.runs.settings.schema import merge_settings
 from undrift.runs.setup.prepare import prepare
 from undrift.studies.compare import Comparison, compare
 from undrift.studies.results_sheet import Trial
@@ -108,11 +108,11 @@ def study_row(
     name, label = out.name, row.get("label", row["method"])
     part = values.get("settings", {}).get(setting, {})
     found = committed(name).get("settings", {}).get(setting, {}).get("rows", {})
-    rows = merged(part.get("rows", {}), found)
+    rows = merge_settings(part.get("rows", {}), found)
     if budget and label not in found:
         own = row_within(row, part)
-        rate = tuned_rate(merged(values["base"], part), budget, own, out / "tuning" / setting)
-        rows = merged(rows, {label: {"local": {"lr": rate}}})
+        rate = tuned_rate(merge_settings(values["base"], part), budget, own, out / "tuning" / setting)
+        rows = merge_settings(rows, {label: {"local": {"lr": rate}}})
     whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows} if rows else part}}
     comparison = Comparison.build(whole, name)
     done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
@@ -174,7 +174,7 @@ def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any]
             "grid": {"lr": budget.get("rows", {}).get(label, budget["lr"])},
             "by": "best",
             "widenings": budget["widenings"],
-            "base": merged(merged(base, own), trial),
+            "base": merge_settings(merge_settings(base, own), trial),
         }
         tune(Tuning.build(search, f"{out.name}/{label}"), folder)
     choice: float = json.loads((folder / "tune.json").read_text())["choice"]["lr"]
@@ -195,7 +195,7 @@ def collect(comparison: Comparison, out: Path, name: str) -> None:
     trials = comparison.trials()
     for trial in trials:
         key = trial.setting, trial.label, trial.config.seed
-        if key not in lines and finished(trial.config, out / trial.name):
+        if key not in lines and is_finished(trial.config, out / trial.name):
             lines[key] = line(trial, out / trial.name, skew_of(trials[0].config))
     RESULTS.mkdir(parents=True, exist_ok=True)
     write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")

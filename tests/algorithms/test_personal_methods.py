@@ -25,7 +25,7 @@ from undrift.models import MODELS, build, head, resnet
 from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.loop.run import start
 from undrift.runs.settings.config import Config
-from undrift.runs.setup.open_simulation import engine
+from undrift.runs.setup.open_simulation import open_simulation
 from undrift.runs.setup.prepare import prepare
 from undrift.testing import Clinic, Quadratics
 
@@ -246,7 +246,7 @@ def test_every_clients_own_model_is_measured(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("tiny")
 def test_a_lost_state_gives_no_number_and_states_elsewhere_are_found(tmp_path: Path) -> None:
     ready = prepare(settings("ditto"))
-    with engine(ready, tmp_path) as simulation:
+    with open_simulation(ready, tmp_path) as simulation:
         state = simulation.run(2)
         measure = Measure(ready, simulation)
         result = measure.personal(state)

@@ -22,7 +22,7 @@ from undrift.cli.results.status import describe
 from undrift.deploying.live_status import STATUS, LiveStatus
 from undrift.runs.folder.audit import Audit
 from undrift.runs.folder.files import RunFolder
-from undrift.runs.loop.stall import stop_recorded
+from undrift.runs.loop.stall import record_stop
 from undrift.runs.settings.config import Config
 
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (-?[0-9.e+-]+|NaN|[+-]Inf)')
@@ -146,7 +146,7 @@ def test_a_run_that_is_no_deployment(tmp_path: Path) -> None:
 def test_a_run_that_stopped_says_why(error: BaseException, said: str, tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", Config(rounds=3)) as run:
         run.audit.write("begin", round=0)
-        with suppress(ValueError, KeyboardInterrupt), stop_recorded(run.audit.path):
+        with suppress(ValueError, KeyboardInterrupt), record_stop(run.audit.path):
             raise error
     assert said in status(tmp_path / "run").stdout and "died" not in status(tmp_path / "run").stdout
     with RunFolder.open(tmp_path / "run") as run:

@@ -26,7 +26,7 @@ from undrift.engine.stores.object_store import ObjectStore, check_url, download_
 from undrift.engine.stores.store import DiskStore, StoreError
 from undrift.runs import Config, resume, start
 from undrift.runs.reading.open_checkpoint import open_state
-from undrift.runs.settings.engine import EngineConfig, settled
+from undrift.runs.settings.engine import EngineConfig, resolve_engine
 from undrift.runs.settings.schema import ConfigError
 from undrift.testing import Clinic, fingerprint
 
@@ -220,4 +220,4 @@ def test_the_best_round_takes_its_states_along(tiny: Path, tmp_path: Path) -> No
 )
 def test_settings_that_cannot_work_are_refused(engine: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        settled(EngineConfig(**engine))
+        resolve_engine(EngineConfig(**engine))

@@ -9,7 +9,7 @@ from undrift.compose.presets import resolve
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale
-from undrift.runs.folder.judge import config_judged_by
+from undrift.runs.folder.judge import config_column
 from undrift.studies.results_sheet import Trial
 
 PAPER = paper("fedfsa")
@@ -26,7 +26,7 @@ def trials(key: str, scale: Scale = "paper") -> dict[tuple[str, str], Trial]:
 @pytest.mark.parametrize("key", PAPER.items)
 def test_every_row_is_judged_by_personal_models_on_held_out_data(key: str, scale: Scale) -> None:
     for trial in trials(key, scale).values():
-        assert config_judged_by(trial.config) == "personal_accuracy"
+        assert config_column(trial.config) == "personal_accuracy"
         assert trial.config.holdout == 0.3
         assert trial.config.partition.startswith(("classes:", "dirichlet-client:")), "equal sizes"
         expected = 10 if key in TUNED else 0

@@ -31,7 +31,7 @@ from undrift.papers.page import page
 from undrift.papers.runner import Scale
 from undrift.runs import Config, ConfigError
 from undrift.runs.settings.named_arguments import parts
-from undrift.runs.settings.schema import checked
+from undrift.runs.settings.schema import validate
 
 ROOT = Path(__file__).parents[2]
 ITEMS = [(name, key) for name in papers() for key in paper(name).items]
@@ -77,7 +77,7 @@ def tiny() -> Paper:
         "items": {"table4": item, "figure2": {"number": "Figure 2", "about": "curves", "runs": "table4"}},
         "published": {"table4": {"skewed": {"fedavg": 60.0, "fedsam": [64.0, 1.0]}}},
     }
-    return checked(Paper, values, "tiny")
+    return validate(Paper, values, "tiny")
 
 
 def test_an_item_is_named_by_its_file_or_its_number(tiny: Paper) -> None:
@@ -101,7 +101,7 @@ def test_small_scale_is_what_the_file_says(tiny: Paper) -> None:
 
 def test_an_item_has_runs_of_its_own_or_those_of_another() -> None:
     with pytest.raises(ConfigError, match="either \\[comparison\\] or runs"):
-        checked(Item, {"number": "Table 1", "about": "nothing"}, "table1.toml")
+        validate(Item, {"number": "Table 1", "about": "nothing"}, "table1.toml")
 
 
 def test_a_client_that_is_the_test_set_is_not_counted() -> None:
@@ -150,7 +150,7 @@ def cost(target: float | str | None, rounds: float | None, share: float | None, 
 def costs_beside(tiny: Paper, fedavg: dict[str, float], fedsam: dict[str, float]) -> list[ResultLine]:
     """Measured costs of two rows beside published ones."""
     published = {"table4": {"skewed": {"fedavg": fedavg, "fedsam": fedsam}}}
-    whole = checked(Paper, {**tiny.model_dump(), "published": published}, "tiny")
+    whole = validate(Paper, {**tiny.model_dump(), "published": published}, "tiny")
     spent = {
         "fedavg": [
             cost(0.5, 50.0, 0.5, 2),
@@ -208,7 +208,7 @@ def test_measures_and_their_targets() -> None:
             split_measure(text)
     values = {"name": "x", "title": "X", "published": {"table1": {"all": {"fedavg": {"turns": 3}}}}}
     with pytest.raises(ConfigError, match=r"'turns' is not a measure; write accuracy, .*, as in rounds@0\.7"):
-        checked(Paper, values, "x/published.toml")
+        validate(Paper, values, "x/published.toml")
 
 
 def test_one_seed_has_no_interval() -> None:
@@ -275,7 +275,7 @@ def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path
     assert not table["failures"]
     assert "| skewed | fedsam |" in (tmp_path / "runs" / "tiny-table4.md").read_text()
     published = {"skewed": {"fedavg": {"rounds@0.05": 3, "cost@baseline": 1.0, "seconds": 9.0}}}
-    whole = checked(Paper, {**tiny.model_dump(), "published": {"table4": published}}, "tiny")
+    whole = validate(Paper, {**tiny.model_dump(), "published": {"table4": published}}, "tiny")
     spent = {line.measure: line for line in beside(whole, whole.items["table4"], table) if line.label == "fedavg"}
     assert (spent["rounds to 5 %"].ours, spent["rounds to 5 %"].published, spent["rounds to 5 %"].seeds) == (1.0, 3, 2)
     assert 0.5 <= (spent["traffic to the baseline's best, the baseline's run = 1"].ours or 0) <= 1
@@ -292,7 +292,7 @@ def test_a_part_that_cannot_start_leaves_the_others_their_figures(tmp_path: Path
     compared = {"seeds": [0], "base": base, "settings": parts, "methods": [{"method": "fedavg"}]}
     drawn = [{"kind": "accuracy"}, {"kind": "accuracy", "settings": ["missing"]}]
     item = {"number": "Table 1", "about": "two parts", "comparison": compared, "figures": drawn}
-    whole = checked(Paper, {"name": "tiny", "title": "Tiny", "items": {"table1": item}}, "tiny")
+    whole = validate(Paper, {"name": "tiny", "title": "Tiny", "items": {"table1": item}}, "tiny")
     _, figures, table = perform(whole, whole.items["table1"], tmp_path / "runs")
     assert {path.suffix for path in figures} == {".png", ".pdf"}
     assert [failure["run"] for failure in table["failures"]] == ["missing/fedavg/seed-0"]

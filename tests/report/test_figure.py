@@ -14,7 +14,7 @@ from undrift.report.draw.description import Line
 from undrift.runs import Config, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.reading import open_checkpoint as look
-from undrift.runs.reading.open_checkpoint import place
+from undrift.runs.reading.open_checkpoint import lens_file
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -53,9 +53,9 @@ def test_bands_of_every_round_that_was_kept(runs: list[Path], tmp_path: Path) ->
     ]
     by_round = parts["fedsam, distance of pairs"].marks
     assert [line.label for line in by_round] == ["round 1", "round 2", "round 3"]
-    first = json.loads(place(runs[0], 1).read_text())
+    first = json.loads(lens_file(runs[0], 1).read_text())
     assert by_round[0].y == first["spectrum"]["gradient"]["overall"]["distance"]
-    assert json.loads(place(runs[0]).read_text())["round"] == 3
+    assert json.loads(lens_file(runs[0]).read_text())["round"] == 3
 
 
 def test_what_has_been_seen_is_not_measured_again(
@@ -122,7 +122,7 @@ def test_heterogeneity_of_every_round_that_was_kept(runs: list[Path], tmp_path: 
     labels = [f"{name}{after}" for name in ("fedsam", "fedfft(r=0.1)") for after in ("", ", after high_pass(r={})")]
     assert [line.label for line in lines] == [text.format(r) for text, r in zip(labels, (0, 0.05, 0, 0.1), strict=True)]
     assert [list(line.x) for line in lines] == [[1, 2, 3]] * 4
-    first = json.loads(place(runs[0], 1).read_text())["heterogeneity"]
+    first = json.loads(lens_file(runs[0], 1).read_text())["heterogeneity"]
     assert lines[0].y[0] == first["whole"]["between"] >= lines[1].y[0] == first["kept"]["between"]
     part = next(part for part in sections(collect(runs)) if part.key == "heterogeneity")
     assert len(part.tables[0].rows) == 6 and not part.missing
@@ -140,7 +140,7 @@ def test_what_was_measured_during_a_run_is_drawn(tmp_path: Path, monkeypatch: py
 def test_a_kept_round_is_drawn_instead_of_the_last(runs: list[Path], tmp_path: Path) -> None:
     paths = draw_kind("variance", runs, tmp_path, clients=4, round=1)
     assert [path.name for path in paths] == [f"variance-perturbation-round-1.{end}" for end in ("png", "pdf")]
-    first = json.loads(place(runs[0], 1).read_text())
+    first = json.loads(lens_file(runs[0], 1).read_text())
     assert first["round"] == 1 and "spectrum" in first
     material = single._at(collect(runs), 1)
     assert [run.lens["round"] for run in material.runs] == [1, 1]
@@ -177,7 +177,7 @@ def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
 @pytest.mark.sweep(every=0)
 def test_clients_and_the_global_model_in_one_map(runs: list[Path], tmp_path: Path) -> None:
     assert drawn("joint", runs, tmp_path) == ["joint"]
-    joint = json.loads(place(runs[0]).read_text())["joint"]
+    joint = json.loads(lens_file(runs[0]).read_text())["joint"]
     rows = len(joint["points"])
     assert rows == len(joint["labels"]) == len(joint["models"]) and joint["models"].count(-1) == rows // 5
     assert joint["apart"] > 0 and 0 < joint["separation"] < 1
@@ -234,6 +234,6 @@ def test_what_a_look_lacks_is_measured_as_the_rest_of_it_was(tmp_path: Path) -> 
     folder = start(Config.build({**RUN, "rounds": 1}), tmp_path / "run").folder
     before = look.look(folder, clients=3, seed=5, parts=["divergence"])
     draw_kind("cka", [folder], tmp_path / "figures", clients=4, seed=0)
-    after = json.loads(place(folder).read_text())
+    after = json.loads(lens_file(folder).read_text())
     assert {"divergence", "alignment"} <= set(after)
     assert (after["clients"], after["asked"]) == (before["clients"], before["asked"])

@@ -10,7 +10,7 @@ import pytest
 
 from support.report import write_run
 from undrift.report import collect, index_rows, render, render_index, sections, sweep_figure
-from undrift.runs.folder.judge import best, lost_round
+from undrift.runs.folder.judge import lost_round, run_summary
 from undrift.studies.compare import Comparison
 from undrift.studies.tune import score
 
@@ -38,7 +38,7 @@ def rows(folder: Path, values: list[float | None], **more: Any) -> None:
         row.clear()
         row.update(order)
     path.write_text("".join(json.dumps(row) + "\n" for row in found))
-    summary = {**best(found, "mae"), "traffic": 1.0, "sha256": "ab" * 32}
+    summary = {**run_summary(found, "mae"), "traffic": 1.0, "sha256": "ab" * 32}
     (folder / "summary.json").write_text(json.dumps(summary))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from undrift.runs import Config, ConfigError
-from undrift.runs.loop.dry_run import CLIENTS, COHORT, EXAMPLES, dry_run, shrunk
+from undrift.runs.loop.dry_run import CLIENTS, COHORT, EXAMPLES, dry_run, shrink
 
 
 @pytest.mark.quick
@@ -28,7 +28,7 @@ def test_trains_and_evaluates_one_round(settings: dict[str, object], monkeypatch
 
 
 def test_the_partition_is_the_run_s_and_clients_are_few_and_small() -> None:
-    setup = shrunk(Config.build({"data": "cifar100", "partition": "dirichlet:0.1", "clients": 500, "cohort": 50}))
+    setup = shrink(Config.build({"data": "cifar100", "partition": "dirichlet:0.1", "clients": 500, "cohort": 50}))
     assert len(setup.partition.clients) == 500
     assert setup.config.cohort == COHORT
     assert setup.task.population == CLIENTS

@@ -16,11 +16,11 @@ from undrift.runs.folder.files import RunError
 from undrift.runs.settings.engine import (
     EngineConfig,
     Workers,
+    device_change,
     engine_record,
-    other_device,
-    plan_of,
-    settled,
-    warn_other,
+    plan_workers,
+    resolve_engine,
+    warn_device_change,
 )
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.prepare import prepare
@@ -54,27 +54,27 @@ def test_a_run_records_its_device_and_another_kind_is_noticed(tiny, tmp_path: Pa
 
 
 def test_settings_that_cannot_work_are_refused_by_name() -> None:
-    assert settled(EngineConfig(device="auto")).device == "cpu"
+    assert resolve_engine(EngineConfig(device="auto")).device == "cpu"
     with pytest.raises(ConfigError, match=r"engine: gpus=0.5: the local engine has one worker on one device"):
-        settled(EngineConfig(gpus=0.5))
+        resolve_engine(EngineConfig(gpus=0.5))
     with pytest.raises(ConfigError, match=r"engine: gpus=0.5: the run is on device pretend"):
-        settled(EngineConfig(name="ray", device="pretend", gpus=0.5))
+        resolve_engine(EngineConfig(name="ray", device="pretend", gpus=0.5))
     with pytest.raises(ConfigError, match=r"no device is named 'gpu'; write auto, cpu, cuda"):
         Config.build({"engine": {"device": "gpu"}})
     with pytest.raises(ConfigError, match=r"engine.workers"):
         Config.build({"engine": {"workers": "many"}})
     before = EngineConfig(device="cuda", deterministic=True)
-    assert other_device(before, EngineConfig(device="cuda:1", deterministic=True)) is None
+    assert device_change(before, EngineConfig(device="cuda:1", deterministic=True)) is None
     assert "with deterministic kernels and would continue without" in str(
-        other_device(before, EngineConfig(device="cuda"))
+        device_change(before, EngineConfig(device="cuda"))
     )
 
 
 def test_workers_are_chosen_or_as_given(tiny) -> None:  # noqa: F811
     setup = prepare(Config.build(RUN))
-    chosen, probe = plan_of(EngineConfig(name="flower", workers="auto"), setup.job, 4)
+    chosen, probe = plan_workers(EngineConfig(name="flower", workers="auto"), setup.job, 4)
     assert probe is not None and 1 <= chosen.workers <= 4
-    given, none = plan_of(EngineConfig(name="ray", workers=3), setup.job, 4)
+    given, none = plan_workers(EngineConfig(name="ray", workers=3), setup.job, 4)
     assert (given.workers, given.gpus, given.reason, none) == (3, 0.0, "as given", None)
     record = engine_record(EngineConfig(name="flower"), chosen, probe)
     assert record["probe"]["client"] == probe.client and record["title"] == "cpu"
@@ -110,6 +110,6 @@ def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with plainly("resume"), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning("the run moved", UserWarning, "file.py", 1)
-        warn_other("runs/a", "it was trained on cuda and would continue on cpu")
+        warn_device_change("runs/a", "it was trained on cuda and would continue on cpu")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "undrift resume: the run moved" and lines[1].startswith("undrift resume: runs/a: it was trained")

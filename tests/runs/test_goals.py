@@ -8,7 +8,14 @@ import pytest
 from undrift import make
 from undrift.core.local.settings import Local
 from undrift.runs import Config, ConfigError
-from undrift.runs.folder.judge import best, config_judged_by, evaluated, judge_of, judged_by, rounds_to
+from undrift.runs.folder.judge import (
+    config_column,
+    evaluated_columns,
+    judging_column,
+    result_column,
+    rounds_to,
+    run_summary,
+)
 from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.settings.goals import Column, GoalText
 from undrift.runs.settings.targets import read_targets
@@ -30,7 +37,7 @@ SPENT = {"rounds": 3, "gradients": 15, "seconds": 3.0, "bytes": 6}
 
 
 def test_less_is_better() -> None:
-    summary = best(ROWS, "mae")
+    summary = run_summary(ROWS, "mae")
     assert (summary["judged_by"], summary["direction"], summary["best"], summary["best_round"]) == (
         "mae",
         "min",
@@ -39,23 +46,23 @@ def test_less_is_better() -> None:
     )
     assert (summary["mae"], summary["client_mae"], "best_accuracy" in summary) == (0.3, 0.6, False)
     assert (rounds_to(ROWS, 0.3, "mae"), rounds_to(ROWS, 0.1, "mae")) == (2, None)
-    assert rounds_to(ROWS, 0.5, Column("mae", "max")) == 1 and best(ROWS, Column("mae", "max"))["best"] == 0.5
+    assert rounds_to(ROWS, 0.5, Column("mae", "max")) == 1 and run_summary(ROWS, Column("mae", "max"))["best"] == 0.5
     assert score(ROWS, "best", "mae") == -0.4 and score(ROWS, "last", "mae") == -0.6
-    assert evaluated(ROWS[0]) == ["test_loss", "mae", "client_mae"]
+    assert evaluated_columns(ROWS[0]) == ["test_loss", "mae", "client_mae"]
 
 
 def test_a_direction_that_the_name_does_not_tell_is_written_down() -> None:
     column = Column("error_free", "max")
-    found = best([{**row, "error_free": row["mae"]} for row in ROWS], column)
-    assert (found["direction"], found["best"], judge_of(found).direction) == ("max", 0.5, "max")
-    assert "direction" not in best([{**row, "accuracy": row["mae"]} for row in ROWS])
+    found = run_summary([{**row, "error_free": row["mae"]} for row in ROWS], column)
+    assert (found["direction"], found["best"], result_column(found).direction) == ("max", 0.5, "max")
+    assert "direction" not in run_summary([{**row, "accuracy": row["mae"]} for row in ROWS])
     (row,) = summarise({"fedavg": {0: {**found, "curve": [], "spent": SPENT}}}, "fedavg")
-    assert judge_of(row).direction == "max"
+    assert result_column(row).direction == "max"
 
 
 def test_runs_judged_by_different_metrics_have_no_difference() -> None:
     shares = [{**row, "accuracy": 1 - row["mae"]} for row in ROWS]
-    runs = {name: {0: {**best(shares, name), "curve": [], "spent": SPENT}} for name in ("accuracy", "mae")}
+    runs = {name: {0: {**run_summary(shares, name), "curve": [], "spent": SPENT}} for name in ("accuracy", "mae")}
     ours, theirs = summarise(runs, "accuracy")
     assert "last_difference" not in theirs and (ours["last"], theirs["last"]) == (0.7, 0.3)
 
@@ -80,9 +87,9 @@ def test_a_column_is_a_text_that_survives() -> None:
     ],
 )
 def test_goals(goal: str | None, method: str, column: str, direction: str) -> None:
-    found = config_judged_by(Config.build({"method": method, "goal": goal}))
+    found = config_column(Config.build({"method": method, "goal": goal}))
     assert (found, found.direction) == (column, direction)
-    assert judged_by(make(method), Local(), goal) == column
+    assert judging_column(make(method), Local(), goal) == column
     if goal:
         text = str(GoalText.parse(goal))
         assert str(GoalText.parse(text)) == text
@@ -119,7 +126,7 @@ def test_tables_of_other_metrics() -> None:
         its = rows(values)
         spent = {"rounds": 3, "gradients": 15, "seconds": 3.0, "bytes": 6}
         targets = read_targets([0.3, "baseline"], free=True)
-        return {**best(its, "mae"), "curve": curve(its, "mae"), "spent": spent, "targets": targets}
+        return {**run_summary(its, "mae"), "curve": curve(its, "mae"), "spent": spent, "targets": targets}
 
     runs = {
         "fedavg": {s: result([0.5, 0.4 + s / 10, 0.4]) for s in (0, 1)},

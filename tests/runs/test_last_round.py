@@ -11,7 +11,7 @@ from undrift.runs import Config, resume, start
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError
 from undrift.runs.folder.verify import verify
-from undrift.runs.loop.commit import judged_again
+from undrift.runs.loop.commit import judge_again
 from undrift.util.storage.metrics import Metrics
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -93,5 +93,5 @@ def test_a_run_that_has_ended_is_judged_by_the_goal_and_target_of_the_call(tmp_p
     assert "best_accuracy" not in new and new["target"] == max(losses) and new["sha256"] == json.loads(before)["sha256"]
     assert new["rounds_to_target"] == 1
     with pytest.raises(RunError, match="did not measure mae, by which its settings judge it now"):
-        judged_again(folder, settings(goal="mae"))
+        judge_again(folder, settings(goal="mae"))
     assert (folder / "summary.json").read_bytes() == before

@@ -11,10 +11,10 @@ from support.runs import RUN, tiny, tiny_data, write_tiny_fashion  # noqa: F401 
 from support.vision import torchvision  # noqa: F401  a fixture
 from undrift.cli import app
 from undrift.runs import Config, ConfigError, resume, start
-from undrift.runs.loop.run import finished
+from undrift.runs.loop.run import is_finished
 from undrift.runs.reading.open_checkpoint import look
 from undrift.runs.settings.named_arguments import parts
-from undrift.runs.settings.schema import merged
+from undrift.runs.settings.schema import merge_settings
 from undrift.runs.setup.prepare import prepare
 from undrift.studies.compare import Comparison
 from undrift.studies.tune import Tuning
@@ -48,7 +48,7 @@ def test_every_form_gives_one_text(tmp_path: Path) -> None:
         Config.build({"model": VIT}),
         Config.build({"model": "vit-tiny(patch=16, image=224)"}),
         Config.build({"model": {"name": "vit-tiny(patch=8)", "patch": 16, "image": 224}}),
-        Config.build(merged({"model": "vit-tiny"}, {"model": {"image": 224, "patch": 16}})),
+        Config.build(merge_settings({"model": "vit-tiny"}, {"model": {"image": 224, "patch": 16}})),
     ]
     assert {config.model for config in configs} == {"vit-tiny(image=224, patch=16)"}
     (tmp_path / "b.toml").write_text(configs[0].toml())
@@ -58,9 +58,9 @@ def test_every_form_gives_one_text(tmp_path: Path) -> None:
 
 
 def test_a_name_replaces_arguments_and_a_table_adds_them() -> None:
-    assert merged({"model": VIT}, {"model": "cnn"}) == {"model": "cnn"}
-    assert merged({"model": VIT}, {"model": {"patch": 8}}) == {"model": {**VIT, "patch": 8}}
-    assert merged({"model": VIT}, {"model": None}) == {"model": VIT}
+    assert merge_settings({"model": VIT}, {"model": "cnn"}) == {"model": "cnn"}
+    assert merge_settings({"model": VIT}, {"model": {"patch": 8}}) == {"model": {**VIT, "patch": 8}}
+    assert merge_settings({"model": VIT}, {"model": None}) == {"model": VIT}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_run_with_arguments_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = start(config, tmp_path / "whole")
     start(config.model_copy(update={"rounds": 1}), tmp_path / "cut")
     assert resume(tmp_path / "cut", rounds=2).sha256 == whole.sha256
-    assert finished(config, tmp_path / "whole")
+    assert is_finished(config, tmp_path / "whole")
     stored = Config.read(tmp_path / "whole" / "config.toml")
     assert (stored.model, stored.data, stored.augment) == (config.model, config.data, CHANGED["augment"])
     assert start(Config.build({**CHANGED, "augment": "flip+crop"}), tmp_path / "other").sha256 != whole.sha256

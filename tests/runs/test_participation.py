@@ -16,8 +16,8 @@ from undrift.core.model.random import bernoulli_size
 from undrift.data import DataTask
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.files import RunError
-from undrift.runs.loop.run import finished
-from undrift.runs.setup.open_simulation import engine
+from undrift.runs.loop.run import is_finished
+from undrift.runs.setup.open_simulation import open_simulation
 from undrift.runs.setup.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -38,9 +38,9 @@ def test_a_ratio_is_the_same_run_as_its_number(tmp_path: Path) -> None:
     assert ratio.sha256 == number.sha256 and ratio.summary["identity"] == number.summary["identity"]
     assert Config.read(ratio.folder / "config.toml").cohort == 2
     assert [row["clients"] for row in rows(ratio.folder)] == [2, 2]
-    assert finished(settings(cohort=0.25), number.folder) and finished(settings(cohort=0.2), number.folder)
+    assert is_finished(settings(cohort=0.25), number.folder) and is_finished(settings(cohort=0.2), number.folder)
     with pytest.raises(RunError, match=r"cohort: 2 there, 4 given"):
-        finished(settings(cohort=0.5), number.folder)
+        is_finished(settings(cohort=0.5), number.folder)
 
 
 def test_each_client_takes_part_with_a_probability(tmp_path: Path) -> None:
@@ -52,13 +52,13 @@ def test_each_client_takes_part_with_a_probability(tmp_path: Path) -> None:
     assert result.cohort is None and result.probability == 0.3
     short = start(settings(probability=0.3, rounds=2), tmp_path / "short")
     assert resume(short.folder, rounds=4).sha256 == outcome.sha256
-    assert finished(config, outcome.folder)
+    assert is_finished(config, outcome.folder)
     with pytest.raises(RunError, match=r"probability: 0.3 there, 0.4 given"):
-        finished(settings(probability=0.4), outcome.folder)
+        is_finished(settings(probability=0.4), outcome.folder)
     with pytest.raises(RunError, match=r"probability: 0.3 there, None given"):
-        finished(settings(), outcome.folder)
+        is_finished(settings(), outcome.folder)
     with pytest.raises(RunError, match=r"cohort: None there, 4 given"):
-        finished(settings(cohort=4), outcome.folder)
+        is_finished(settings(cohort=4), outcome.folder)
 
 
 def test_the_command_line(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_failure_is_rejected_or_ends_the_run(failures: str, tmp_path: Path) ->
     ready = prepare(settings(cohort=1.0, failures=failures))
     task = ready.task
     faulty = Faulty(task.dataset, task.clients, task.make, seed=task.seed)
-    with engine(replace(ready, task=faulty), tmp_path) as simulation:
+    with open_simulation(replace(ready, task=faulty), tmp_path) as simulation:
         assert isinstance(simulation, Simulation) and simulation.failures == failures
         if failures == "raise":
             with pytest.raises(ClientError, match="client 0 is broken"):

@@ -17,8 +17,8 @@ from undrift.cli import app
 from undrift.data import Dataset, Split
 from undrift.runs import Config, ConfigError, resume, start
 from undrift.runs.folder.files import RunError
-from undrift.runs.folder.provenance import check_references, code, file, keep, used
-from undrift.runs.setup.choose_model import default_model, maker
+from undrift.runs.folder.provenance import check_references, code_records, file_record, find_references, keep_references
+from undrift.runs.setup.choose_model import default_model, model_maker
 from undrift.runs.setup.prepare import prepare
 from undrift.studies import compare
 from undrift.studies.compare import Comparison
@@ -92,7 +92,7 @@ def test_plug_ins_files_and_data_are_recorded(plugged: Path, tmp_path: Path) -> 
     Path("clients.json").write_text("[[0], [1]]")
     values = {"method": "fedpull + momentum:shrink", "model": "their-net", "partition": "file:clients.json"}
     config = Config.build(values).model_copy(update={"data": "their_parts:nothing"})
-    found = used(config, SimpleNamespace(sha256="abc"))
+    found = find_references(config, SimpleNamespace(sha256="abc"))
     assert {(one.setting, one.text, one.kind) for one in found} == {
         ("method", "their_parts:fedpull", "code"),
         ("method", "their_parts:Pull", "code"),
@@ -102,22 +102,22 @@ def test_plug_ins_files_and_data_are_recorded(plugged: Path, tmp_path: Path) -> 
         ("data", "their_parts:nothing", "data"),
         ("partition", "clients.json", "file"),
     }
-    keep(tmp_path, found)
-    keep(tmp_path, found)
+    keep_references(tmp_path, found)
+    keep_references(tmp_path, found)
     check_references(tmp_path)
-    other = used(config, SimpleNamespace(sha256="abd"))
+    other = find_references(config, SimpleNamespace(sha256="abd"))
     with pytest.raises(RunError, match="data: their_parts:nothing: it has changed; restore it or start a new run"):
-        keep(tmp_path, other)
+        keep_references(tmp_path, other)
     Path("clients.json").write_text("[[1], [0]]")
     with pytest.raises(RunError, match=r"partition: clients.json: the file has changed or is missing"):
         check_references(tmp_path)
 
 
 def test_records_of_other_settings() -> None:
-    assert code("task", "undrift.core:TensorTask") == [] and code("task", 3) == []
-    (one,) = code("task", Result)  # the defining module, not one that imports it
+    assert code_records("task", "undrift.core:TensorTask") == [] and code_records("task", 3) == []
+    (one,) = code_records("task", Result)  # the defining module, not one that imports it
     assert one.text == f"{Result.__module__}:Result" and len(one.sha256 or "") == 64
-    assert file("weights", "missing.safetensors").sha256 is None
+    assert file_record("weights", "missing.safetensors").sha256 is None
 
 
 def test_every_setting_that_may_name_code_or_a_file(own_code: Path, tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_every_setting_that_may_name_code_or_a_file(own_code: Path, tmp_path: Pa
         "epochs": "their_parts:half",
     }
     config = Config.build({**RUN, "local": local, "availability": f"file:{tmp_path / 'trace.json'}"})
-    found = [(one.setting, one.text, one.kind) for one in used(config)]
-    assert used(Config.build({**RUN, "partition": "column:site"})) == []  # a scheme, not code
+    found = [(one.setting, one.text, one.kind) for one in find_references(config)]
+    assert find_references(Config.build({**RUN, "partition": "column:site"})) == []  # a scheme, not code
     assert found == [
         ("availability", str(tmp_path / "trace.json"), "file"),
         ("local.epochs", "their_parts:half", "code"),
@@ -175,9 +175,9 @@ def test_tables_get_a_perceptron() -> None:
     numbers = Split(rows, torch.zeros(6, 2))
     regression = Dataset("numbers", "table", numbers, numbers, 0, (), (), "Numbers")
     assert default_model(regression, make("fedavg")) == "mlp"
-    assert maker("mlp(width=5)", regression)()(rows).shape == (6, 2)
+    assert model_maker("mlp(width=5)", regression)()(rows).shape == (6, 2)
     one = Split(rows, torch.zeros(6))
-    assert maker("mlp", Dataset("one", "table", one, one, 0, (), (), "One"))()(rows).shape == (6, 1)
+    assert model_maker("mlp", Dataset("one", "table", one, one, 0, (), (), "One"))()(rows).shape == (6, 1)
     classes = Split(rows, torch.zeros(6, dtype=torch.int64))
     kinds = Dataset("kinds", "table", classes, classes, 4, (), (), "Kinds")
-    assert maker("their_parts:Regressor", kinds)()(rows).shape == (6, 4)
+    assert model_maker("their_parts:Regressor", kinds)()(rows).shape == (6, 4)

@@ -13,7 +13,7 @@ from undrift.cli import app
 from undrift.cli.training.run import settings as settings_of
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.files import RunError
-from undrift.runs.loop.stall import StalledError, idle_rounds, stalled
+from undrift.runs.loop.stall import StalledError, idle_rounds, stall_error
 from undrift.studies import Comparison, compare
 from undrift.studies.tune import Tuning, tune
 from undrift.util.storage.metrics import Metrics
@@ -89,7 +89,7 @@ def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Pa
     ],
 )
 def test_the_advice_fits_the_reason(reason: str, advice: str, tmp_path: Path) -> None:
-    text = str(stalled(tmp_path, [reason], 3))
+    text = str(stall_error(tmp_path, [reason], 3))
     assert f"({reason})" in text and advice in text
 
 

@@ -16,7 +16,7 @@ from undrift.runs import ConfigError
 from undrift.runs.folder.files import RunError, RunLockedError
 from undrift.runs.loop import run as runs
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.schema import merged
+from undrift.runs.settings.schema import merge_settings
 from undrift.studies.compare import Comparison, compare
 from undrift.studies.run_result import result
 from undrift.studies.statistics import paired, to_markdown
@@ -147,7 +147,7 @@ def test_interrupted_is_uninterrupted(done: tuple[Path, dict[str, Any]], tmp_pat
 
 def test_more_rounds_go_on_and_fewer_are_cut(tmp_path: Path, started: list[str]) -> None:
     methods = FILE["methods"][:1]
-    longer = Comparison.build(merged(ONE, {"methods": methods, "base": {"rounds": 3}}))
+    longer = Comparison.build(merge_settings(ONE, {"methods": methods, "base": {"rounds": 3}}))
     compare(Comparison.build({**ONE, "methods": methods}), tmp_path)
     compare(longer, tmp_path)
     assert started == ["fedavg/seed-0"] * 2 and len(hashes(tmp_path)) == 1
@@ -176,7 +176,7 @@ def test_one_failing_run_leaves_the_others(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_folder_of_other_settings_is_refused(done: tuple[Path, dict[str, Any]], started: list[str]) -> None:
     """Nothing is written: the files of the finished comparison stay as they are."""
-    other = built(base=merged(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})
+    other = built(base=merge_settings(FILE["base"], {"local": {"lr": 0.05}, "model": "cnn"}), settings={"plain": {}})
     out = done[0].parent / "out"
     files = {name: (out / name).read_bytes() for name in ("compare.toml", "table.json", "table.md")}
     with pytest.raises(RunError) as refused:

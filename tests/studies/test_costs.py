@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from undrift.runs.folder.judge import PERSONAL, best
+from undrift.runs.folder.judge import PERSONAL, run_summary
 from undrift.runs.settings.targets import Target, read_targets
 from undrift.studies.cost_to_target import amount, cost_cells, cost_note, costs, curve, reached_text
 from undrift.studies.statistics import cells, summarise, to_markdown, views
@@ -21,7 +21,7 @@ def rows(*accuracies: float | None, gradients: int = 10, up: int = 100, seconds:
 
 def run(its: list[dict[str, Any]], *targets: Any) -> dict[str, Any]:
     """A result, as of a run's folder."""
-    summary = best(its)
+    summary = run_summary(its)
     spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     spent["bytes"] = summary["bytes_up"] + summary["bytes_down"]
     return {**summary, "targets": read_targets(list(targets)), "curve": curve(its), "spent": spent}

@@ -18,17 +18,17 @@ from undrift.cli import app
 from undrift.cli.progress import RunProgress
 from undrift.core.local.settings import Local
 from undrift.runs import Config, start
-from undrift.runs.folder.judge import best, config_judged_by, judged_by, measured, rounds_to, run_judged_by
+from undrift.runs.folder.judge import config_column, judging_column, measured_rows, rounds_to, run_column, run_summary
 from undrift.runs.loop.metrics_row import POINTS, TUNED_POINTS, Measure, personal_every
-from undrift.runs.settings.schema import merged
-from undrift.runs.setup.open_simulation import engine
+from undrift.runs.settings.schema import merge_settings
+from undrift.runs.setup.open_simulation import open_simulation
 from undrift.runs.setup.prepare import prepare
 from undrift.studies.compare import Comparison, compare
 from undrift.studies.run_result import result
 from undrift.studies.statistics import MIXED, cells, judging_note, summarise, to_markdown
 from undrift.studies.tune import Tuning, tune
 
-SKEWED: dict[str, Any] = merged(RUN, {"partition": "dirichlet:0.3,min_size=10", "rounds": 3})
+SKEWED: dict[str, Any] = merge_settings(RUN, {"partition": "dirichlet:0.3,min_size=10", "rounds": 3})
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -48,9 +48,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_one_place_says_by_what_a_run_is_judged(method: str, local: dict[str, Any], column: str) -> None:
-    assert config_judged_by(Config.build({"method": method, "local": local})) == column
+    assert config_column(Config.build({"method": method, "local": local})) == column
     if method in ("fedavg", "fedper"):
-        assert judged_by(make(method), Local(**local)) == column
+        assert judging_column(make(method), Local(**local)) == column
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ for row in ROWS:
 
 
 def test_best_and_rounds_to_a_target_are_of_the_judged_column() -> None:
-    ours, theirs = best(ROWS, "personal_accuracy"), best(ROWS)
+    ours, theirs = run_summary(ROWS, "personal_accuracy"), run_summary(ROWS)
     assert (ours["judged_by"], ours["best_accuracy"], ours["best_round"]) == ("personal_accuracy", 0.8, 2)
     assert (theirs["judged_by"], theirs["best_accuracy"], theirs["best_round"]) == ("accuracy", 0.5, 1)
     for summary in (ours, theirs):  # the last of each, whichever of them judges
@@ -96,18 +96,20 @@ def test_best_and_rounds_to_a_target_are_of_the_judged_column() -> None:
         assert (summary["seconds"], summary["evaluate_seconds"], summary["personal_seconds"]) == (4.0, 12.0, 3.0)
     assert rounds_to(ROWS, 0.4) == 1 and rounds_to(ROWS, 0.6) is None
     assert rounds_to(ROWS, 0.4, "personal_accuracy") == 2 and rounds_to(ROWS, None, "personal_accuracy") is None
-    assert "best_accuracy" not in best(ROWS[:1], "personal_accuracy") and "personal_seconds" not in best(ROWS[:1])
-    assert [row["round"] for row in measured(ROWS, "accuracy")] == [1, 2, 3]
+    assert "best_accuracy" not in run_summary(ROWS[:1], "personal_accuracy") and "personal_seconds" not in run_summary(
+        ROWS[:1]
+    )
+    assert [row["round"] for row in measured_rows(ROWS, "accuracy")] == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("tiny")
 def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
     """By hand: each client's model, tuned without the held-out examples, on those of its own."""
     config = Config.build(
-        merged(SKEWED, {"method": "fedavg-ft", "arguments": {"epochs": 1}, "holdout": 0.2, "rounds": 1})
+        merge_settings(SKEWED, {"method": "fedavg-ft", "arguments": {"epochs": 1}, "holdout": 0.2, "rounds": 1})
     )
     setup = prepare(config)
-    with engine(setup, tmp_path) as simulation:
+    with open_simulation(setup, tmp_path) as simulation:
         state = simulation.run(1)
         measure, by_hand = Measure(setup, simulation), []
         task, train = setup.task, setup.task.dataset.train
@@ -128,7 +130,7 @@ def test_held_out_examples_judge_personal_models(tmp_path: Path) -> None:
 def test_measuring_changes_no_bit_and_its_cost_is_shown(method: str, tmp_path: Path) -> None:
     hashes = set()
     for every in (None, 0):
-        config = Config.build(merged(SKEWED, {"method": method, "output": {"personal_every": every}}))
+        config = Config.build(merge_settings(SKEWED, {"method": method, "output": {"personal_every": every}}))
         outcome = start(config, tmp_path / str(every))
         rows, seldom = rows_of(outcome.folder), every == 0
         assert ["personal_accuracy" in row for row in rows] == [not seldom, not seldom, True]
@@ -157,7 +159,7 @@ def done(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, di
     """A comparison of a global and a personal method, and its table."""
     out = tmp_path_factory.mktemp("judged") / "out"
     methods = [{"method": "fedavg"}, {"method": "fedper"}]
-    base = merged(SKEWED, {"target": 0.5})
+    base = merge_settings(SKEWED, {"target": 0.5})
     return out, compare(Comparison.build({"name": "toys", "seeds": [0, 1], "base": base, "methods": methods}), out)
 
 
@@ -193,11 +195,11 @@ def test_a_run_of_an_earlier_version_is_judged_by_accuracy(done: tuple[Path, dic
     new = done[0] / "fedper/seed-0"
     config = Config.read(new / "config.toml")
     (tmp_path / "metrics.jsonl").write_text((new / "metrics.jsonl").read_text())
-    assert run_judged_by(tmp_path, config) == "personal_accuracy", "without a summary the settings say it"
+    assert run_column(tmp_path, config) == "personal_accuracy", "without a summary the settings say it"
     summary = json.loads((new / "summary.json").read_text())
     assert summary.pop("judged_by") == "personal_accuracy"
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert run_judged_by(tmp_path, config) == "accuracy"
+    assert run_column(tmp_path, config) == "accuracy"
     old = result(tmp_path, config)
     assert old["best_accuracy"] == max(row["accuracy"] for row in rows_of(tmp_path))
     (row,) = summarise({"fedper": {0: old, 1: result(new, config)}}, "fedper")
@@ -218,7 +220,7 @@ def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, 
     assert f"({summary['personal_seconds']:.0f} s for personal models)" in lines[3]
     lines = runner.invoke(app, ["resume", str(done[0] / "fedavg/seed-0")]).stdout.splitlines()
     assert lines[0].startswith("accuracy ") and "personal" not in "".join(lines)
-    (tmp_path / "base.toml").write_text(Config.build(merged(SKEWED, {"rounds": 1})).toml())
+    (tmp_path / "base.toml").write_text(Config.build(merge_settings(SKEWED, {"rounds": 1})).toml())
     flags = [
         "--grid",
         "lr=0.1,0.2",

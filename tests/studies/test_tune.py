@@ -15,7 +15,7 @@ from undrift.core.local.settings import Local
 from undrift.runs import Config, ConfigError
 from undrift.runs.folder.files import RunError
 from undrift.runs.loop.stall import StalledError
-from undrift.runs.settings.schema import merged
+from undrift.runs.settings.schema import merge_settings
 from undrift.studies.tune import RefusedError, Tuning, diverged, score, search, step, tune
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -103,7 +103,7 @@ def test_a_run_without_clients_has_not_diverged() -> None:
 
 
 def tuning(**changes: Any) -> Tuning:
-    base = merged(RUN, {"rounds": 1, **changes.pop("base", {})})
+    base = merge_settings(RUN, {"rounds": 1, **changes.pop("base", {})})
     return Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 1]}, "widenings": 1, "base": base, **changes})
 
 

@@ -66,11 +66,11 @@ def tiny(tiny_data: Path) -> Iterator[Path]:
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The last two names of the folders of runs that are started or gone on with from now on."""
     found: list[str] = []
-    go: Callable[..., Any] = runs._go
+    go: Callable[..., Any] = runs._train
 
     def counted(run: Any, *rest: Any) -> Any:
         found.append("/".join(run.path.parts[-2:]))
         return go(run, *rest)
 
-    monkeypatch.setattr(runs, "_go", counted)
+    monkeypatch.setattr(runs, "_train", counted)
     return found

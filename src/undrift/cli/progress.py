@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from undrift.runs.folder.judge import GLOBAL, config_judged_by, run_judged_by
+from undrift.runs.folder.judge import GLOBAL, config_column, run_column
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.studies.results_sheet import Trial
@@ -100,5 +100,5 @@ def judged_in(folder: Path | None, config: Config) -> Column:
     """
     path = None if folder is None else folder / "config.toml"
     if folder is None or path is None or not path.is_file():
-        return config_judged_by(config)
-    return run_judged_by(folder, Config.read(path))
+        return config_column(config)
+    return run_column(folder, Config.read(path))

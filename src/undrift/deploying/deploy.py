@@ -41,10 +41,10 @@ from undrift.runs.folder.files import (
     read_summary,
     reading,
 )
-from undrift.runs.folder.provenance import keep, used
+from undrift.runs.folder.provenance import find_references, keep_references
 from undrift.runs.loop.commit import commit, finish, reopen
 from undrift.runs.loop.metrics_row import Measure
-from undrift.runs.loop.run import check_rounds, finished
+from undrift.runs.loop.run import check_rounds, is_finished
 from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.quarantine import past_rejections
@@ -188,7 +188,7 @@ def deploy(
     )
     strategy()  # raises here if the options do not fit, before a folder is made
     path = Path(folder)
-    if finished(config, path):
+    if is_finished(config, path):
         _log.info("%s has ended: nothing to train", path)
         return Outcome(path, read_summary(path) or {}, trained=False)
     check_rounds(path, config.rounds)
@@ -213,7 +213,7 @@ def _train(
     """Train until the last round."""
     config, task = setup.config, setup.task
     same_task(run.path, central_record(task, config.subject))
-    keep(run.path, used(config))
+    keep_references(run.path, find_references(config))
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     name = _named(run, options)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from undrift.core.tasks.evaluation import Goal
 from undrift.core.tasks.task import Evaluates, Task
 from undrift.engine.round.evaluate import Evaluate, Evaluator
-from undrift.runs.setup.custom_tasks import called
+from undrift.runs.setup.custom_tasks import task_name
 
 
 class Central:
@@ -73,7 +73,7 @@ def central(model: nn.Module | Task, population: int | None, test: Evaluate | No
         raise ValueError("deploy: give the number of clients on all nodes, population=12, or a task")
     if count < 1:
         raise ValueError(f"deploy: population must be 1 or more, the number of all clients, got {count}")
-    name = type(module).__name__ if own is None else called(own)
+    name = type(module).__name__ if own is None else task_name(own)
     evaluated: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}  # noqa: E731
     if callable(test):
         evaluated = Evaluator(own or Central(module, count, evaluated, name), test)

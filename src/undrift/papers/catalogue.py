@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from undrift.runs.settings.schema import ConfigError, Strict, checked, merged, read_toml
+from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.settings.targets import read_targets
 from undrift.studies.rows import ROWS
 from undrift.util.naming.names import suggest
@@ -172,7 +172,7 @@ class Paper(Strict):
             scale: "paper", or "small" for the documented reduction.
         """
         owner = self.items[item.runs] if item.runs else item
-        whole = merged({"base": self.base, "name": f"{self.name}, {owner.number}"}, owner.comparison)
+        whole = merge_settings({"base": self.base, "name": f"{self.name}, {owner.number}"}, owner.comparison)
         return whole if scale == "paper" else _reduced(whole, self.small, owner.small)
 
 
@@ -196,14 +196,14 @@ def paper(name: str) -> Paper:
     if name not in papers():
         raise ConfigError(f"no paper is named {name!r}; {suggest(name, papers())}")
     folder = ROOT / name
-    loaded = checked(Paper, {"name": name, **read_toml(folder / "paper.toml")}, f"{name}/paper.toml")
+    loaded = validate(Paper, {"name": name, **read_toml(folder / "paper.toml")}, f"{name}/paper.toml")
     published = read_toml(folder / "published.toml")
     items = {
-        path.stem: checked(Item, read_toml(path), f"{name}/{path.name}")
+        path.stem: validate(Item, read_toml(path), f"{name}/{path.name}")
         for path in sorted(folder.glob("*.toml"), key=_order)
         if path.stem not in ("paper", "published")
     }
-    return checked(Paper, {**loaded.model_dump(), "items": items, "published": published}, f"{name}/published.toml")
+    return validate(Paper, {**loaded.model_dump(), "items": items, "published": published}, f"{name}/published.toml")
 
 
 def _order(path: Path) -> tuple[str, int, str]:
@@ -214,10 +214,10 @@ def _order(path: Path) -> tuple[str, int, str]:
 
 def _reduced(whole: Mapping[str, Any], shared: Mapping[str, Any], small: Small) -> dict[str, Any]:
     """A comparison at small scale: reduced settings, fewer parts, rows and seeds."""
-    base = merged(merged(whole["base"], shared), small.base)
+    base = merge_settings(merge_settings(whole["base"], shared), small.base)
     rows = [row for row in whole["methods"] if not small.methods or _label(row) in small.methods]
     settings = {
-        name: _of_rows(merged(values, small.parts.get(name, {})), [_label(row) for row in rows])
+        name: _of_rows(merge_settings(values, small.parts.get(name, {})), [_label(row) for row in rows])
         for name, values in whole.get("settings", {}).items()
         if not small.settings or name in small.settings
     }

@@ -17,7 +17,7 @@ from undrift.data.partitions.draw import parse
 from undrift.data.partitions.natural import Natural
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts
-from undrift.runs.setup.choose_model import default_model, maker
+from undrift.runs.setup.choose_model import default_model, model_maker
 from undrift.runs.setup.prepare import CLIENTS, cohort_size
 from undrift.studies.compare import Comparison
 from undrift.util.storage.files import write
@@ -115,7 +115,7 @@ def _measured(config: Config) -> float | None:
     name, arguments = parts(config.data)
     data = stand_in(name, _BATCH, arguments.get("resize", 0))
     try:
-        model = maker(config.model or default_model(data, config.algorithm()), data)()
+        model = model_maker(config.model or default_model(data, config.algorithm()), data)()
     except ImportError:
         return None
     inputs = data.train.inputs if data.kind == "text" else torch.zeros(_BATCH, *data.shape)

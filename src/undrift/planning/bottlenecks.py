@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from undrift.planning.round_cost import MethodSize, RoundCost, RoundSize
-from undrift.runs.settings.engine import processors
+from undrift.runs.settings.engine import count_processors
 from undrift.util.system import host_memory
 
 
@@ -45,7 +45,7 @@ class Pressure:
 
 def this_machine() -> Limits:
     """What there is here; the disk is that of the working directory."""
-    return Limits(float(host_memory().total), float(shutil.disk_usage(Path.cwd()).free), processors())
+    return Limits(float(host_memory().total), float(shutil.disk_usage(Path.cwd()).free), count_processors())
 
 
 def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limits) -> list[Pressure]:

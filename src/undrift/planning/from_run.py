@@ -13,7 +13,7 @@ from undrift.planning.calibrate import one_thread
 from undrift.planning.machine import DEFAULTS, Constants
 from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import processors
+from undrift.runs.settings.engine import count_processors
 from undrift.runs.setup.prepare import expected_cohort, prepare
 
 _LOOK = 1000  # clients whose examples are counted
@@ -88,7 +88,7 @@ def run_size(config: Config, constants: Constants = DEFAULTS, **changed: Any) ->
     setup = prepare(config)
     config = setup.config
     job = replace(setup.job, device=resolve(config.engine.device))
-    workers = processors() if config.engine.workers == "auto" else config.engine.workers
+    workers = count_processors() if config.engine.workers == "auto" else config.engine.workers
     size, method = job_size(
         job,
         cohort=expected_cohort(config, setup.task.population),

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from undrift.data.arrays import cache
-from undrift.runs.settings.schema import Strict, checked
+from undrift.runs.settings.schema import Strict, validate
 from undrift.util.storage.files import write
 
 Seconds = Annotated[float, Field(ge=0)]
@@ -139,7 +139,7 @@ def load_constants(file: Path | None = None) -> Constants | None:
     if not file.is_file():
         return None
     try:
-        return checked(Constants, json.loads(file.read_text(encoding="utf-8")), "")
+        return validate(Constants, json.loads(file.read_text(encoding="utf-8")), "")
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(
             f"{file} cannot be used ({error}): write it again with undrift doctor --measure, or delete it"

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from undrift.report.collect import collect, comparison_of
 from undrift.report.loaded import ReportError, from_here
 from undrift.report.page import asset, fill, page_mode, write_page
-from undrift.runs.folder.judge import GLOBAL, best, config_judged_by, lost_round
+from undrift.runs.folder.judge import GLOBAL, config_column, lost_round, run_summary
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.util.storage.files import write
@@ -200,7 +200,7 @@ def _summary(folder: Path) -> Mapping[str, Any]:
     except ValueError:
         raise ValueError("summary.json: not valid JSON") from None
     except FileNotFoundError:
-        return best(Metrics(folder / "metrics.jsonl").rows(), config_judged_by(Config.read(folder / "config.toml")))
+        return run_summary(Metrics(folder / "metrics.jsonl").rows(), config_column(Config.read(folder / "config.toml")))
 
 
 def _last_row(folder: Path, rounds: int) -> Mapping[str, Any]:

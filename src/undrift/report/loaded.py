@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from undrift.runs.folder.files import read_summary
-from undrift.runs.folder.judge import run_judged_by
-from undrift.runs.reading.open_checkpoint import place
+from undrift.runs.folder.judge import run_column
+from undrift.runs.reading.open_checkpoint import lens_file
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.targets import Target
@@ -59,12 +59,12 @@ class LoadedRun:
     @cached_property
     def judged_by(self) -> Column:
         """The column of the rows by which it is judged."""
-        return run_judged_by(self.folder, self.config)
+        return run_column(self.folder, self.config)
 
     @cached_property
     def lens(self) -> Any:
         """The measurements at the end, or after its round; None if there are none."""
-        found = self.read(str(place(Path(), self.round)))
+        found = self.read(str(lens_file(Path(), self.round)))
         return found if found and found["round"] <= self.config.rounds else None
 
     @cached_property

@@ -12,7 +12,7 @@ from undrift.report.loaded import LoadedRun, Material, ReportError
 from undrift.report.sections import sections
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.reading.best_round import BEST, Round, chosen_round
-from undrift.runs.reading.open_checkpoint import look, place
+from undrift.runs.reading.open_checkpoint import lens_file, look
 from undrift.util.naming.names import suggest
 
 
@@ -95,7 +95,7 @@ def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
         return
     rounds = kept_rounds(run.folder / "checkpoints")[:-1] if wanted.rounds else []
     for round in [*rounds, run.round]:
-        before = run.read(str(place(Path(), round))) or {}
+        before = run.read(str(lens_file(Path(), round))) or {}
         if wanted.part not in before:
             asked = {"seed": seed, **before.get("asked", {})}
             look(

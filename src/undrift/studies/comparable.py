@@ -9,7 +9,7 @@ from pathlib import Path
 
 from undrift.models import KINDS
 from undrift.runs.folder.files import RunError, same_data, same_init
-from undrift.runs.folder.provenance import same_references, used
+from undrift.runs.folder.provenance import find_references, same_references
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.initial_weights import describe_init
 from undrift.runs.settings.schema import ConfigError
@@ -79,7 +79,7 @@ def check_shared(runs: Mapping[str, Config], out: Path, setup: Setup) -> None:
     """
     config, dataset = setup.config, getattr(setup.task, "dataset", None)
     check_alike({name: given for name, given in runs.items() if given.seed == config.seed}, out, setup)
-    data = [one for one in used(config, dataset) if one.kind == "data"]
+    data = [one for one in find_references(config, dataset) if one.kind == "data"]
     record = task_record(setup.task, config.subject) if runs and setup.partition is None else None
     begun = describe_init(getattr(setup.task, "make", None), config.init)
     for name, given in runs.items():

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from undrift.runs.loop.run import complete
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import Workers
-from undrift.runs.settings.schema import LISTED, ConfigError, Strict, checked, merged, read_toml
+from undrift.runs.settings.schema import LISTED, ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.settings.targets import split_targets
 from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
 from undrift.studies.comparable import check_alike, check_default_model, check_shared
@@ -124,7 +124,7 @@ class Comparison(Strict):
             source: what to call it in errors.
             check: whether data sets, models and files that it names must be there: not if its runs are only read.
         """
-        comparison = checked(cls, expand(values, source), source)
+        comparison = validate(cls, expand(values, source), source)
         comparison.trials(source=source, check=check)
         return comparison
 
@@ -153,7 +153,9 @@ class Comparison(Strict):
     ) -> "Trial":
         """A run, with validated settings."""
         part = {key: value for key, value in self.settings.get(setting, {}).items() if key != ROWS}
-        values = merged(merged(merged(self.base, part), {**entry.values(), "seed": seed}), given)
+        values = merge_settings(
+            merge_settings(merge_settings(self.base, part), {**entry.values(), "seed": seed}), given
+        )
         where = f"{source}: {setting}/{entry.label}" if setting else f"{source}: {entry.label}"
         try:
             values["target"], relative = split_targets(values.get("target"))

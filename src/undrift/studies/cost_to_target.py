@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from undrift.runs.folder.judge import GLOBAL, judge_of, measured
+from undrift.runs.folder.judge import GLOBAL, measured_rows, result_column
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.targets import Target
 
@@ -31,7 +31,7 @@ def curve(rows: Sequence[Mapping[str, Any]], judged_by: str = GLOBAL) -> list[Sp
     for row in rows:
         new = (1, row["gradients"], row["bytes_up"] + row["bytes_down"], row["seconds"])
         total = {name: total[name] + x for name, x in zip(RESOURCES, new, strict=True)}
-        points += [{kind: row[judged_by], **total} for row in measured([row], judged_by)]
+        points += [{kind: row[judged_by], **total} for row in measured_rows([row], judged_by)]
     return points
 
 
@@ -78,19 +78,19 @@ def _reached(runs: Mapping[int, Any], wanted: Mapping[int, float | None]) -> dic
     there = {
         seed: [x for x in runs[seed].get("curve", ()) if judge.reaches(x[judge.kind], goal)]
         for seed, goal in goals.items()
-        for judge in [judge_of(runs[seed])]
+        for judge in [result_column(runs[seed])]
     }
     return {seed: points[0] for seed, points in there.items() if points}
 
 
 def best_of(result: Mapping[str, Any]) -> float | None:
     """The best value of that column; None if it was never measured."""
-    return result.get(judge_of(result).best_key)
+    return result.get(result_column(result).best_key)
 
 
 def _kind(runs: Mapping[int, Any]) -> str:
     """What the numbers to reach are: an accuracy, or the value of another metric."""
-    return "accuracy" if all(judge_of(run).percent for run in runs.values()) else "value"
+    return "accuracy" if all(result_column(run).percent for run in runs.values()) else "value"
 
 
 def _whole(runs: Mapping[int, Any]) -> dict[int, Spent]:

@@ -11,7 +11,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from undrift.runs.settings.schema import ConfigError, merged
+from undrift.runs.settings.schema import ConfigError, merge_settings
 
 GRID = "grid"
 """The key."""
@@ -58,7 +58,7 @@ def _with_grid(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         DeprecationWarning,
         stacklevel=2,
     )
-    return merged(entry, {GRID: {"arguments": lists}})
+    return merge_settings(entry, {GRID: {"arguments": lists}})
 
 
 def _settings(settings: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def variants(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
         names = short if len(set(short)) == len(short) else [key.replace(".", "-") for key in lists]
         for chosen in product(*lists.values()):
             parts = [f"{key}-{value_name(value)}" for key, value in zip(names, chosen, strict=True)]
-            values = reduce(merged, map(_nested, lists, chosen), own)
+            values = reduce(merge_settings, map(_nested, lists, chosen), own)
             yield "-".join(filter(None, [name, *parts])), values
 
 

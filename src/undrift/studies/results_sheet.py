@@ -8,7 +8,7 @@ from traceback import format_exc
 from typing import Any
 
 from undrift.runs.folder.files import RunError, RunLockedError
-from undrift.runs.loop.run import finished
+from undrift.runs.loop.run import is_finished
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.targets import Target
 from undrift.studies.run_result import result
@@ -79,7 +79,7 @@ class Sheet:
         for trial in trials:
             with self.recording(trial):
                 try:
-                    if finished(trial.config, self.out / trial.name):
+                    if is_finished(trial.config, self.out / trial.name):
                         ended.append(trial)
                 except RunError as error:
                     others.append(str(error))

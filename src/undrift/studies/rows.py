@@ -7,7 +7,7 @@ from pydantic import Field
 
 from undrift.runs.settings.config import Scalar
 from undrift.runs.settings.named_arguments import NamedOrNone
-from undrift.runs.settings.schema import Strict, checked, merged
+from undrift.runs.settings.schema import Strict, merge_settings, validate
 from undrift.studies.grid import GRID
 from undrift.util.naming.names import suggest
 
@@ -54,7 +54,9 @@ def row_in(entry: Entry, setting: Mapping[str, Any], place: str = "settings") ->
         {'rho': 0.5}
     """
     given = setting.get(ROWS, {}).get(entry.label, {})
-    return checked(Entry, merged(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}") if given else entry
+    return (
+        validate(Entry, merge_settings(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}") if given else entry
+    )
 
 
 def check_rows(setting: Mapping[str, Any], labels: Iterable[str], place: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from undrift.runs.folder.files import read_summary
-from undrift.runs.folder.judge import best, judged_rows, lost_round, rounds_to
+from undrift.runs.folder.judge import judged_rows, lost_round, rounds_to, run_summary
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.targets import Target, read_targets
 from undrift.studies.cost_to_target import curve
@@ -21,7 +21,7 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
     """
     rows, column = judged_rows(folder, config)
     rows = rows[: config.rounds]
-    summary = best(rows, column)
+    summary = run_summary(rows, column)
     target = config.target[0] if isinstance(config.target, tuple) else config.target
     spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     return {

@@ -7,7 +7,7 @@ from math import isfinite, isnan, nan, sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
-from undrift.runs.folder.judge import GLOBAL, judge_of
+from undrift.runs.folder.judge import GLOBAL, result_column
 from undrift.runs.settings.goals import Column
 from undrift.studies.cost_to_target import cost_cells, cost_note, costs, reached_text
 from undrift.util.display.tables import markdown
@@ -20,7 +20,7 @@ MIXED = "mixed"
 
 def judging_note(rows: Sequence[Row]) -> str:
     """What the numbers of a table mean if some of its methods are personal or not judged by accuracy; else empty."""
-    columns = {judge_of(row) for row in rows}
+    columns = {result_column(row) for row in rows}
     others = sorted({column.metric for column in columns if not column.percent and column != MIXED})
     note = " ".join(
         f"{name.words.capitalize()}: {'lower' if name.minimised else 'higher'} is better, of the global model on the "
@@ -180,7 +180,7 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
 
 def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
     """The row of a method, without numbers that no run has."""
-    columns = {judge_of(run) for run in own.values()}
+    columns = {result_column(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
     judge = columns.pop() if len(columns) == 1 else Column(MIXED)
     row |= {"judged_by": judge, **judge.stated}
@@ -197,7 +197,9 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     lost = {seed: run["lost"] for seed, run in sorted(own.items()) if run.get("lost")}
     row |= {"lost": lost} if lost else {}
     alike = {
-        seed: run for seed, run in theirs.items() if seed in own and judge_of(run).metric == judge_of(own[seed]).metric
+        seed: run
+        for seed, run in theirs.items()
+        if seed in own and result_column(run).metric == result_column(own[seed]).metric
     }
     for name in ("last", "best"):
         gap = paired(_judged(own, name), _judged(alike, name))
@@ -209,7 +211,7 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
 
 def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
     """Seed -> the best or the last of the column by which its run is judged; nan if its last evaluation has none."""
-    judges = {seed: judge_of(run) for seed, run in sorted(runs.items())}
+    judges = {seed: result_column(run) for seed, run in sorted(runs.items())}
     keys = {seed: judge.best_key if name == "best" else judge for seed, judge in judges.items()}
     lost = {seed: nan for seed, run in runs.items() if name == "last" and run.get("lost")}
     return {seed: runs[seed][key] for seed, key in keys.items() if _has(runs[seed], key)} | lost
@@ -260,7 +262,7 @@ def _markdown(view: TableView) -> str:
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """Headings, and functions that give a row's text in each column; empty if it has no value."""
     baseline = rows[0]["baseline"] if rows else ""
-    judges = [judge_of(row) for row in rows]
+    judges = [result_column(row) for row in rows]
     several, unit = any(judge != GLOBAL for judge in judges), " %" if all(map(_shares, judges)) else ""
     return [
         ("setting", lambda row: str(row.get("setting", ""))),
@@ -278,7 +280,7 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         (f"clients{unit}", lambda row: _accuracy(row, "client")),
         (f"worst tenth{unit}", lambda row: _accuracy(row, "worst_tenth")),
         (f"global{unit}", lambda row: _accuracy(row, "global")),
-        (f"personal{unit}", lambda row: "" if judge_of(row).personal else _accuracy(row, "personal")),
+        (f"personal{unit}", lambda row: "" if result_column(row).personal else _accuracy(row, "personal")),
         (f"personal worst tenth{unit}", lambda row: _accuracy(row, "personal_worst_tenth")),
     ]
 
@@ -294,7 +296,7 @@ def _shares(judge: Column) -> bool:
 
 def _judge(row: Row) -> str:
     """By what a row is judged: the model, and the metric if it is not the accuracy."""
-    judge = judge_of(row)
+    judge = result_column(row)
     if judge == MIXED:
         return MIXED
     model = "personal" if judge.personal else "global"
@@ -308,7 +310,7 @@ def _accuracy(row: Row, name: str) -> str:
     if row.get(name) is None:
         return ""
     deviation = row[f"{name}_std"]
-    if not _shares(judge_of(row)):
+    if not _shares(result_column(row)):
         return f"{row[name]:.4g}" + ("" if deviation is None else f" ± {deviation:.2g}")
     return f"{row[name]:.2%}".rstrip("%") + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
@@ -318,7 +320,7 @@ def _difference(row: Row, name: str) -> str:
     if f"{name}_difference" not in row:
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    if not _shares(judge_of(row)):
+    if not _shares(result_column(row)):
         interval = "-" if low is None else f"[{low:+.3g}, {high:+.3g}]"
         return f"{row[f'{name}_difference']:+.3g} {interval}"
     interval = "-" if low is None else f"[{100 * low:+.2f}, {100 * high:+.2f}]"

@@ -21,14 +21,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from undrift.runs.folder.files import RunError
-from undrift.runs.folder.judge import GLOBAL, judged_rows, lost_round, measured
+from undrift.runs.folder.judge import GLOBAL, judged_rows, lost_round, measured_rows
 from undrift.runs.loop.run import complete
 from undrift.runs.loop.stall import StalledError
 from undrift.runs.settings.config import Config, Scalar
 from undrift.runs.settings.engine import Workers
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.per_client import Axes
-from undrift.runs.settings.schema import ConfigError, Strict, checked, merged, read_toml
+from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.setup.prepare import Setup, prepare, variant
 from undrift.studies.comparable import check_alike, check_shared
 from undrift.util.steps import tell_trial
@@ -49,11 +49,11 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
     if diverged(rows):
         return float("nan")
     judge, own = Column(judged_by), f"client_{judged_by}"
-    column = own if not judge.personal and measured(rows, own) else judge
+    column = own if not judge.personal and measured_rows(rows, own) else judge
     sign = -1.0 if judge.minimised else 1.0
     if by == "last" and lost_round(rows, column) is not None:
         return float("nan")
-    scores = [sign * float(row[column]) for row in measured(rows, column)]
+    scores = [sign * float(row[column]) for row in measured_rows(rows, column)]
     return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
 
 
@@ -120,7 +120,7 @@ class Tuning(Strict):
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "tune") -> "Tuning":
         """A search from a mapping; raises `ConfigError` if any point of the grid has invalid settings."""
-        tuning = checked(cls, values, source)
+        tuning = validate(cls, values, source)
         for point in product(*tuning.grid.values()):
             tuning.config(point, source)
         return tuning
@@ -131,7 +131,7 @@ class Tuning(Strict):
         local = {"lr": own.pop("lr")} if "lr" in own else {}
         given = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
         seeded = {} if seed is None else {"seed": seed}
-        config = Config.build(merged(self.base, {**given, **seeded}), source)
+        config = Config.build(merge_settings(self.base, {**given, **seeded}), source)
         if 0 < config.holdout < LEAST:
             raise ConfigError(f"{source}: holdout: trials are scored on it: {LEAST} at least, got {config.holdout}")
         if config.task is not None:  # which has data of its own to score trials on

@@ -11,7 +11,7 @@ from undrift.cli.tables import open_console
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.worker_plan import choose
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import processors
+from undrift.runs.settings.engine import count_processors
 from undrift.runs.setup.prepare import expected_cohort, prepare
 from undrift.testing import check_device
 from undrift.testing.device import MethodCheck
@@ -62,7 +62,7 @@ def examine_run(file: Path, device: str | None, as_json: bool) -> None:
     setup = prepare(Config.read(file / "config.toml" if file.is_dir() else file))
     where = resolve(device or setup.config.engine.device)
     cohort = expected_cohort(setup.config, setup.task.population)
-    plan, probe = choose(replace(setup.job, device=where), cohort, processors())
+    plan, probe = choose(replace(setup.job, device=where), cohort, count_processors())
     if as_json:
         typer.echo(json.dumps({"probe": asdict(probe), "plan": asdict(plan)}, indent=2))
         return

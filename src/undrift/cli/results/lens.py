@@ -45,7 +45,7 @@ def look_at_run(
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError
     from undrift.runs.reading.best_round import parse_round
-    from undrift.runs.reading.open_checkpoint import look, place
+    from undrift.runs.reading.open_checkpoint import lens_file, look
 
     with reported("lens", RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
@@ -63,4 +63,4 @@ def look_at_run(
         typer.echo(json.dumps(measurements, indent=1))
     else:
         show_measurements(measurements)
-        typer.echo(place(folder, measurements["round"] if round else None))
+        typer.echo(lens_file(folder, measurements["round"] if round else None))

@@ -42,11 +42,11 @@ def compare_methods(
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_comparison
     from undrift.runs.folder.files import RunError
-    from undrift.runs.settings.schema import merged, read_toml
+    from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.compare import Comparison, compare
 
     with reported("compare", RunError):
-        values = merged(_based(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
+        values = merge_settings(_based(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = placed(engine, workers, device, gpus, deterministic)
@@ -115,7 +115,7 @@ def tune_method(
     from undrift.cli.tables import show_grid
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError
-    from undrift.runs.settings.schema import merged, read_toml
+    from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.tune import Tuning, tune
 
     with reported("tune", RunError, CheckpointError):
@@ -125,12 +125,14 @@ def tune_method(
         chosen = settings(setting or [])
         if "method" in chosen:
             raise ValueError(f"--set method={chosen['method']}: it comes from {what}, the first argument; leave it out")
-        base = merged(merged(read_toml(config) if config else {}, given), chosen)
+        base = merge_settings(merge_settings(read_toml(config) if config else {}, given), chosen)
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
         base.pop("method", None)
         engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
-        tuning = Tuning.build(_based(merged(values, {**fixed, "base": merged(base, engines)}), preset, precision), what)
+        tuning = Tuning.build(
+            _based(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision), what
+        )
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
         check_workers(workers, first.engine.name)
@@ -144,14 +146,14 @@ def tune_method(
 
 def _based(values: dict[str, Any], preset: str | None, precision: str | None) -> dict[str, Any]:
     """A comparison or a tuning with the preset and the precision of flags in its base."""
-    from undrift.runs.settings.schema import merged
+    from undrift.runs.settings.schema import merge_settings
 
     base = values.get("base", {})
     if not isinstance(base, dict):
         return values
     return {
         **values,
-        "base": merged(with_preset(base, preset), {"local": {"precision": precision}} if precision else {}),
+        "base": merge_settings(with_preset(base, preset), {"local": {"precision": precision}} if precision else {}),
     }
 
 

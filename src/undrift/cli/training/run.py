@@ -143,11 +143,11 @@ def run(
     from undrift.runs import Config, start
     from undrift.runs.folder.checkpoint import CheckpointError
     from undrift.runs.folder.files import RunError
-    from undrift.runs.settings.schema import merged, read_toml
+    from undrift.runs.settings.schema import merge_settings, read_toml
 
     with reported("run", RunError, CheckpointError):
         values = with_preset(read_toml(config) if config else {}, preset)
-        built = Config.build(merged(merged(values, given), settings(setting or [])), str(config or ""))
+        built = Config.build(merge_settings(merge_settings(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
         check_workers(workers, built.engine.name)
         with stoppable(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
@@ -208,7 +208,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
     method; an argument with the name of such a key is written `arguments.key`.
     """
     from undrift.runs.settings.config import Config
-    from undrift.runs.settings.schema import merged
+    from undrift.runs.settings.schema import merge_settings
 
     out: dict[str, Any] = {}
     for text in texts:
@@ -217,7 +217,7 @@ def settings(texts: list[str]) -> dict[str, Any]:
             raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
         table, _, name = key.rpartition(".")
         own = not table and name in (*Config.model_fields, *Config.shorthands)
-        out = merged(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
+        out = merge_settings(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
     return out
 
 
@@ -246,7 +246,7 @@ def _free(root: Path, name: str) -> Path:
 def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     """Print the result in a few lines, first the metric by which the run is judged; or as JSON."""
     from undrift.runs.folder.files import read_init
-    from undrift.runs.folder.judge import GLOBAL, judge_of
+    from undrift.runs.folder.judge import GLOBAL, result_column
     from undrift.runs.folder.verify import head_of
     from undrift.studies.cost_to_target import best_of
 
@@ -257,7 +257,7 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     if (begun := read_init(outcome.folder)) is not None:
         left = f"; from the seed: {', '.join(begun['left'])}" if begun["left"] else ""
         typer.echo(f"started from {begun['init']}: {begun['taken']} of {begun['tensors']} tensors{left}")
-    judge, top = judge_of(summary), best_of(summary)
+    judge, top = result_column(summary), best_of(summary)
     best = "" if top is None else f" (best {judge.text(top)} in round {summary['best_round']})"
     metric, personal = judge.metric, f"personal_{judge.metric}"
     if personal in summary:

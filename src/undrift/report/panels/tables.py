@@ -6,7 +6,7 @@ from statistics import fmean
 
 from undrift.report.draw.description import Table
 from undrift.report.loaded import Group, Material
-from undrift.runs.folder.judge import judge_of
+from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
 from undrift.studies.cost_to_target import amount, best_of, cost_cells, cost_note, costs
 from undrift.studies.statistics import LEVEL, Row, cells, judging_note, lost_notes, summarise
@@ -40,7 +40,7 @@ def _leaders(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[in
         for places in kinds.values() if name in ("best", "last") else ():
             known = [n for n in places if name in rows[n]]
             if len(known) > 1:
-                judge = judge_of(rows[known[0]])
+                judge = result_column(rows[known[0]])
                 values = [rows[n][name] for n in known]
                 top = min(values) if judge.minimised else max(values)
                 found |= {(n, column) for n in known if rows[n][name] == top}
@@ -75,7 +75,7 @@ def targets(groups: Sequence[Group]) -> tuple[Target, ...]:
     """What to reach: the runs' own targets or, without any, the highest whole percent that all of them reach."""
     results = [run.result for group in groups for run in group.runs]
     own = dict.fromkeys(target for result in results for target in result["targets"])
-    if own or not all(judge_of(result).percent for result in results):
+    if own or not all(result_column(result).percent for result in results):
         return tuple(own)
     common = floor(100 * min(best_of(result) or 0.0 for result in results) + 1e-9) / 100  # 100 * 0.58 is below 58
     return (Target(common),) if common else ()

@@ -12,7 +12,7 @@ from undrift.report.draw.assemble import over_seeds
 from undrift.report.draw.description import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
 from undrift.report.loaded import Group, LoadedRun, Material
 from undrift.report.panels.partition import partition_figure, thin
-from undrift.runs.folder.judge import GLOBAL, PERSONAL, evaluated
+from undrift.runs.folder.judge import GLOBAL, PERSONAL, evaluated_columns
 from undrift.runs.settings.goals import Column
 
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ def judged_labels(judges: frozenset[Column]) -> tuple[str, str]:
 
 def _others(group: Group) -> list[Column]:
     """The metrics of the global model that were measured besides the judged one, in order."""
-    names = dict.fromkeys(name for run in group.runs for row in run.rows for name in evaluated(row))
+    names = dict.fromkeys(name for run in group.runs for row in run.rows for name in evaluated_columns(row))
     known = {group.judged_by.metric, "accuracy", "clean_accuracy", "test_loss"}
     return [Column(name) for name in names if name not in known and not name.startswith(("client_", "accuracy/"))]
 

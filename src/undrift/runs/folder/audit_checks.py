@@ -71,9 +71,9 @@ def check_rows(folder: Path, log: Log) -> int:
         data = read(path) if path.exists() else b""
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
-    sealed, last, limit = _committed(log)
+    sealed, last, limit = _last_commit(log)
     if sealed:
-        start = next((start for one in sealed if (start := _sealed(data, one)) is not None), None)
+        start = next((start for one in sealed if (start := _sealed_rows(data, one)) is not None), None)
         if start is None:
             what = "rows are missing" if len(data) < sealed[0]["bytes"] else "rows were changed"
             raise AuditError(f"{path}: {what} that {log.path.name} has committed; {RESTORE}")
@@ -90,13 +90,13 @@ def check_rows(folder: Path, log: Log) -> int:
     return data.count(b"\n")
 
 
-def _sealed(data: bytes, seal: dict[str, Any]) -> bytes | None:
+def _sealed_rows(data: bytes, seal: dict[str, Any]) -> bytes | None:
     """The rows that a seal is of; None if they are others."""
     start = data[: seal["bytes"]]
     return start if sha256(start).hexdigest() == seal["sha256"] else None
 
 
-def _committed(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
+def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
     """What the last commit says of the rows, the last round that was ever committed, and how many may follow it.
 
     A last round that was measured after its commit has the rows of either event: a kill may come between.

@@ -26,7 +26,7 @@ _FIRST = ("accuracy", "clean_accuracy", "test_loss", "client_accuracy", "client_
 _TOTALS = ("seconds", "evaluate_seconds", "bytes_down", "bytes_up", "gradients")
 
 
-def judged_by(algorithm: Algorithm, local: Local, goal: str | None = None) -> Column:
+def judging_column(algorithm: Algorithm, local: Local, goal: str | None = None) -> Column:
     """The column of the rows by which a method is judged: "personal_accuracy" if clients have models of their own.
 
     Args:
@@ -52,18 +52,18 @@ def has_personal(algorithm: Algorithm, local: Local) -> bool:
     return algorithm.personalized or algorithm.keeps_buffers(local)
 
 
-def config_judged_by(config: Config) -> Column:
+def config_column(config: Config) -> Column:
     """The same for the settings of a run."""
-    return judged_by(config.algorithm(), config.local, config.goal)
+    return judging_column(config.algorithm(), config.local, config.goal)
 
 
-def run_judged_by(folder: Path, config: Config) -> Column:
+def run_column(folder: Path, config: Config) -> Column:
     """The same for a run in a folder: by the goal of the settings; without one by what its summary says.
 
     Summaries without the key `judged_by` are of runs that were judged by the global model. A run whose clients have no
     tests was judged by the global model, although its method is personal.
     """
-    summary, wanted = read_summary(folder), config_judged_by(config)
+    summary, wanted = read_summary(folder), config_column(config)
     if summary is None:
         return wanted
     there = Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
@@ -80,10 +80,10 @@ def judged_rows(folder: Path, config: Config) -> tuple[list[Row], Column]:
 
     Args:
         folder: the run's.
-        config: the settings, as for `run_judged_by`.
+        config: the settings, as for `run_column`.
     """
     rows: list[Row] = [*Metrics(folder / "metrics.jsonl").rows()]
-    column = run_judged_by(folder, config)
+    column = run_column(folder, config)
     if rows and not any(column in row for row in rows):
         raise RunError(
             f"{folder}: the run did not measure {column}, by which its settings judge it now; set goal as it was, "
@@ -92,7 +92,7 @@ def judged_rows(folder: Path, config: Config) -> tuple[list[Row], Column]:
     return rows, column
 
 
-def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
+def run_summary(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     """The summary of a run's rows: the best by the given column, the last of all metrics, and totals.
 
     `idle_rounds`, if there are any, is the number of rounds without an accepted upload.
@@ -103,14 +103,14 @@ def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     """
     column = Column(judged_by)
     summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.stated}
-    judged = measured(rows, column)
+    judged = measured_rows(rows, column)
     if judged:
         top = (min if column.minimised else max)(judged, key=lambda row: row[column])
         summary |= {column.best_key: top[column], "best_round": top["round"]}
-    for row in measured(rows, column.metric)[-1:]:
-        others = [name for name in evaluated(row) if name not in _FIRST]
+    for row in measured_rows(rows, column.metric)[-1:]:
+        others = [name for name in evaluated_columns(row) if name not in _FIRST]
         summary |= {name: row[name] for name in (*_FIRST, *others) if name in row}
-    for row in measured(rows, PERSONAL_PREFIX + column.metric)[-1:]:
+    for row in measured_rows(rows, PERSONAL_PREFIX + column.metric)[-1:]:
         names = (PERSONAL_PREFIX + column.metric, "personal_worst_tenth")
         summary |= {name: row[name] for name in names if name in row}
     summary |= {name: sum(row[name] for row in rows) for name in _TOTALS if rows}
@@ -120,7 +120,7 @@ def best(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
     return summary | ({"idle_rounds": idle} if idle else {})
 
 
-def evaluated(row: Row) -> list[str]:
+def evaluated_columns(row: Row) -> list[str]:
     """The columns of a row that the evaluation of the global model gave: those between the two times."""
     names = list(row)
     if "seconds" not in row or "evaluate_seconds" not in row:
@@ -134,7 +134,7 @@ def rounds_to(rows: Sequence[Row], target: float | None, judged_by: str = GLOBAL
     if target is None:
         return None
     column = Column(judged_by)
-    return next((row["round"] for row in measured(rows, column) if column.reaches(row[column], target)), None)
+    return next((row["round"] for row in measured_rows(rows, column) if column.reaches(row[column], target)), None)
 
 
 def lost_round(rows: Sequence[Row], judged_by: str = GLOBAL) -> int | None:
@@ -150,14 +150,14 @@ def lost_round(rows: Sequence[Row], judged_by: str = GLOBAL) -> int | None:
     """
     mark = "personal_seconds" if Column(judged_by).personal else judged_by
     last = [row for row in rows if judged_by in row or mark in row][-1:]
-    return int(last[0]["round"]) if last and not measured(last, judged_by) else None
+    return int(last[0]["round"]) if last and not measured_rows(last, judged_by) else None
 
 
-def measured(rows: Sequence[Row], column: str) -> list[Row]:
+def measured_rows(rows: Sequence[Row], column: str) -> list[Row]:
     """The rows that have a number in a column."""
     return [row for row in rows if row.get(column) is not None and not isnan(row[column])]
 
 
-def judge_of(result: Mapping[str, Any]) -> Column:
+def result_column(result: Mapping[str, Any]) -> Column:
     """The column by which a run is judged, from its result."""
     return Column(result.get("judged_by", GLOBAL), result.get("direction"))

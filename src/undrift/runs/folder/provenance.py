@@ -47,7 +47,7 @@ class Recorded(NamedTuple):
     kind: Literal["code", "file", "data"]
 
 
-def code(setting: str, value: object) -> list[Recorded]:
+def code_records(setting: str, value: object) -> list[Recorded]:
     """The record of code; none for ours, and for what cannot be imported by name.
 
     Args:
@@ -57,18 +57,18 @@ def code(setting: str, value: object) -> list[Recorded]:
     reference = Reference.parse(value) if isinstance(value, str) else None
     found = value if reference is None else reference.resolve()
     defined = Reference.parse(f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}")
-    if defined is not None and not _names(defined, found):
+    if defined is not None and not _resolves_to(defined, found):
         defined = None
     own = [one for one in (reference, defined) if one is not None and one.module.partition(".")[0] != "undrift"]
     return [Recorded(setting, str(one), one.sha256(), "code") for one in dict.fromkeys(own)]
 
 
-def file(setting: str, path: str | Path) -> Recorded:
+def file_record(setting: str, path: str | Path) -> Recorded:
     """The record of a file."""
     return Recorded(setting, str(path), _hash(Path(path)), "file")
 
 
-def used(config: Config, dataset: Any = None) -> list[Recorded]:
+def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
     """What a run uses from outside the package.
 
     Args:
@@ -78,24 +78,24 @@ def used(config: Config, dataset: Any = None) -> list[Recorded]:
     found: list[Recorded] = []
     for term in map(read_term, split(config.method)):
         if term.reference is not None:
-            found += code("method", term.name)
+            found += code_records("method", term.name)
         elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
-            found += _plugged("method", METHODS, term.name) or _plugged("method", BLOCKS, term.name)
+            found += _plugin_records("method", METHODS, term.name) or _plugin_records("method", BLOCKS, term.name)
     for _, block in config.algorithm().slots():
-        found += code("method", type(block))
+        found += code_records("method", type(block))
     model, data = named(config.model or "")[0], named(config.data)[0]
     if model and model not in MODELS:
-        found += _plugged("model", MODEL_PLUGINS, model) or code("model", model)
+        found += _plugin_records("model", MODEL_PLUGINS, model) or code_records("model", model)
     if data not in SOURCES:
-        found += _plugged("data", DATA, data) or (code("data", data) if Reference.parse(data) else [])
+        found += _plugin_records("data", DATA, data) or (code_records("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
     for setting, text in _texts(config):
         name = named(text)[0]
         if name.startswith("file:"):
-            found.append(file(setting, re.split("[,#]", name.removeprefix("file:"))[0]))
+            found.append(file_record(setting, re.split("[,#]", name.removeprefix("file:"))[0]))
         elif Reference.parse(name) is not None:
-            found += code(setting, name)
+            found += code_records(setting, name)
     return list(dict.fromkeys(found))
 
 
@@ -118,12 +118,12 @@ def _texts(config: Config) -> Iterator[tuple[str, str]]:
             yield setting, term
 
 
-def keep(folder: Path, found: Iterable[Recorded]) -> None:
+def keep_references(folder: Path, found: Iterable[Recorded]) -> None:
     """Write what a run uses into its folder, or compare it with what the folder has; raises `RunError` if it differs.
 
     Args:
         folder: the run's folder.
-        found: of `used`, and of other settings as `code` and `file` return them.
+        found: of `find_references`, and of other settings as `code_records` and `file_record` return them.
     """
     new = list(found)
     if not (folder / FILE).is_file():
@@ -138,7 +138,7 @@ def same_references(folder: Path, found: Iterable[Recorded]) -> None:
 
     Args:
         folder: the run's folder.
-        found: as for `keep`.
+        found: as for `keep_references`.
     """
     before = {(one.setting, one.text, one.kind): one.sha256 for one in _read(folder)}
     for one in found:
@@ -172,13 +172,13 @@ def _read(folder: Path) -> list[Recorded]:
         return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
 
 
-def _plugged(setting: str, group: PluginGroup, name: str) -> list[Recorded]:
+def _plugin_records(setting: str, group: PluginGroup, name: str) -> list[Recorded]:
     """The record of a plug-in with a name; empty if there is none."""
     plugin = group.find(name)
-    return [] if plugin is None else code(setting, plugin.value)
+    return [] if plugin is None else code_records(setting, plugin.value)
 
 
-def _names(reference: Reference, value: object) -> bool:
+def _resolves_to(reference: Reference, value: object) -> bool:
     """Whether a reference resolves to a value."""
     try:
         return reference.module != "__main__" and reference.resolve() is value

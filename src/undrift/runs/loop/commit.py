@@ -12,8 +12,8 @@ from undrift.core.server.wire import fingerprint
 from undrift.engine.round.record import Record
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
 from undrift.runs.folder.files import RunFolder, as_json, read_summary
-from undrift.runs.folder.judge import Row, evaluated, judge_of, judged_rows, measured, rounds_to
-from undrift.runs.folder.judge import best as best_of
+from undrift.runs.folder.judge import Row, evaluated_columns, judged_rows, measured_rows, result_column, rounds_to
+from undrift.runs.folder.judge import run_summary as best_of
 from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.reading.saved_run import Outcome
@@ -72,7 +72,7 @@ def measure_last(run: RunFolder, measure: Measure, state: ServerState) -> None:
         state: the state after the last round.
     """
     row = next(reversed(run.metrics.rows()), {})
-    done = evaluated(row) and (not measure.has_personal or measured([row], measure.judged_by))
+    done = evaluated_columns(row) and (not measure.has_personal or measured_rows([row], measure.judged_by))
     if done or row.get("round") != state.round or "evaluate_seconds" not in row:
         return
     names = list(row)
@@ -112,7 +112,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
     return Outcome(run.path, summary)
 
 
-def judged_again(folder: Path, config: Config) -> dict[str, Any]:
+def judge_again(folder: Path, config: Config) -> dict[str, Any]:
     """The summary of a finished run by another goal or target, from its rows; summary.json stays as it is.
 
     Args:
@@ -120,7 +120,7 @@ def judged_again(folder: Path, config: Config) -> dict[str, Any]:
         config: the settings; a goal or a target that is None is that of the run.
     """
     summary, (rows, column) = read_summary(folder) or {}, judged_rows(folder, config)
-    rows, before = rows[: summary["rounds"]], judge_of(summary)
+    rows, before = rows[: summary["rounds"]], result_column(summary)
     if config.target is None and (column, column.direction) == (before, before.direction):
         return summary
     there = summary.get("target")

@@ -35,11 +35,11 @@ def dry_run(config: Config) -> Outcome:
         config: the settings of the run.
     """
     with TemporaryDirectory(prefix="undrift-dry-") as folder:
-        setup = shrunk(config)
+        setup = shrink(config)
         return start(setup.config, Path(folder) / "run", setup=setup)
 
 
-def shrunk(config: Config) -> Setup:
+def shrink(config: Config) -> Setup:
     """The run, ready to start: on stand-in data, for one round, with the first `CLIENTS` clients that have examples.
 
     Args:

@@ -17,7 +17,7 @@ from undrift.core.tasks.task import Evaluates, EvaluatesClients, Task
 from undrift.data import DataTask
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.folder.judge import GLOBAL, judged_by
+from undrift.runs.folder.judge import GLOBAL, judging_column
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.runs.setup.prepare import Setup
@@ -95,7 +95,7 @@ class Measure:
         self._load(state, state.params, state.buffers)
         task, module = self.setup.task, self.model.module
         if isinstance(task, DataTask) and task.classifies:
-            row, own = _classified(task, module)
+            row, own = _test_classifier(task, module)
             row |= {name: x for name, x in task.evaluate(module).items() if name not in row} if task.metrics else {}
             own = own if self.judged_by.metric == GLOBAL else self._own_scores()
         else:
@@ -136,7 +136,7 @@ class Measure:
     @property
     def judged_by(self) -> Column:
         """The column by which the run is judged."""
-        return judged_by(self.setup.algorithm, self.setup.local, self.setup.config.goal)
+        return judging_column(self.setup.algorithm, self.setup.local, self.setup.config.goal)
 
     @property
     def has_personal(self) -> bool:
@@ -198,7 +198,7 @@ def personal_every(config: Config, algorithm: Algorithm) -> int:
     return every * ceil(config.rounds / (points * every))
 
 
-def _classified(task: DataTask, module: nn.Module) -> tuple[dict[str, float], Tensor]:
+def _test_classifier(task: DataTask, module: nn.Module) -> tuple[dict[str, float], Tensor]:
     """Accuracy and loss of a classifier on the test set, and its accuracy on every client's own."""
     right, loss = task.correct(module)
     row = {"accuracy": float(right.double().mean()), "test_loss": loss}

@@ -22,19 +22,19 @@ from undrift.runs.folder.audit import audit_key, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
-from undrift.runs.folder.provenance import check_references, keep, used
-from undrift.runs.loop.commit import commit, finish, judged_again, reopen
+from undrift.runs.folder.provenance import check_references, find_references, keep_references
+from undrift.runs.loop.commit import commit, finish, judge_again, reopen
 from undrift.runs.loop.metrics_row import Measure
-from undrift.runs.loop.stall import check_stalled, idle_rounds, rejected_for, stalled, stop_recorded
+from undrift.runs.loop.stall import check_stalled, idle_rounds, record_stop, rejection_reasons, stall_error
 from undrift.runs.reading.best_round import BEST, KeepBest
 from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import other_device, settled, states_root, warn_other
+from undrift.runs.settings.engine import device_change, resolve_engine, states_root, warn_device_change
 from undrift.runs.settings.initial_weights import describe_init
 from undrift.runs.settings.quarantine import past_rejections
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.custom_tasks import named_config, same_task, task_record
-from undrift.runs.setup.open_simulation import engine, runs_behind
+from undrift.runs.setup.open_simulation import open_simulation, runs_behind
 from undrift.runs.setup.prepare import CLIENTS, Setup, cohort_size, environment, prepare
 from undrift.util.shell import as_argument
 from undrift.util.steps import tell_rounds
@@ -175,15 +175,15 @@ def start(
     config = named_config(task, settings) if config is None else config
     path = Path(folder)
     if resume and (path / "config.toml").is_file():
-        if made is not None and finished(config, path):
+        if made is not None and is_finished(config, path):
             same_task(path, task_record(made, config.subject))
-        return _again(config, path, partial(prepare, config, task=made), watch)
+        return _continue(config, path, partial(prepare, config, task=made), watch)
     check_free(path, python=named)
-    _settled(config)  # raises here if the device is missing, before data are loaded
+    _resolve_device(config)  # raises here if the device is missing, before data are loaded
     setup = prepare(config, task=made) if setup is None else setup
     with RunFolder.create(path, setup.config) as run:
         run.audit.write("start", config=setup.config.identity())
-        return _go(run, setup, watch)
+        return _train(run, setup, watch)
 
 
 def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = None, **changes: Any) -> Outcome:
@@ -209,24 +209,24 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
         check_rounds(folder, rounds)
-        why = other_device(run.config.engine, _settled(config).engine)
+        why = device_change(run.config.engine, _resolve_device(config).engine)
         if why is not None:
-            warn_other(folder, why)
+            warn_device_change(folder, why)
             run.audit.write("device", before=run.config.engine.device, now=config.engine.device, detail=why)
-        return _go(run, prepare(config, task=task), watch)
+        return _train(run, prepare(config, task=task), watch)
 
 
-def _again(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
+def _continue(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
     """Go on with a run that is in a folder, or return its result."""
-    ended = finished(config, folder)
+    ended = is_finished(config, folder)
     if ended:
         check_open(folder, read_log(folder / "audit.jsonl", audit_key()))
     else:
         complete(config, folder, ready, watch)
-    return Outcome(folder, judged_again(folder, config), trained=not ended)
+    return Outcome(folder, judge_again(folder, config), trained=not ended)
 
 
-def finished(config: Config, folder: Path) -> bool:
+def is_finished(config: Config, folder: Path) -> bool:
     """Whether a folder contains this run with all its rounds; raises for another run. Loads no data."""
     if not (folder / "config.toml").is_file():
         return False
@@ -251,7 +251,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         ready: returns what `prepare(config)` would; called only if there is something to run.
         watch: called with every row.
     """
-    if finished(config, folder):
+    if is_finished(config, folder):
         return
     check_rounds(folder, config.rounds)
     check_stalled(folder, config.output.patience)
@@ -260,13 +260,13 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
         start(config, folder, watch, setup)
         return
     with RunFolder.open(folder) as run:
-        why = other_device(run.config.engine, _settled(config).engine)
+        why = device_change(run.config.engine, _resolve_device(config).engine)
         if why is not None:
             raise RunError(
                 f"{folder}: {why}, so that its bits would not be those of an uninterrupted run; leave the device as it "
                 f"was, or accept it with: undrift resume {as_argument(folder)} --device {config.engine.device}"
             )
-        _go(run, setup, watch, True)
+        _train(run, setup, watch, True)
 
 
 def check_rounds(folder: Path, rounds: int) -> None:
@@ -281,9 +281,9 @@ def check_rounds(folder: Path, rounds: int) -> None:
         raise RunError(f"{folder} has {done} rounds already, {rounds} cannot take any back; give {done} or more")
 
 
-def _settled(config: Config) -> Config:
+def _resolve_device(config: Config) -> Config:
     """The settings with a device that exists."""
-    return config.model_copy(update={"engine": settled(config.engine)})
+    return config.model_copy(update={"engine": resolve_engine(config.engine)})
 
 
 def _check_same(folder: Path, there: Config, given: Config) -> None:
@@ -306,7 +306,7 @@ def _changes(there: Config, given: Config) -> list[str]:
     return differences
 
 
-def _go(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) -> Outcome:
+def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) -> Outcome:
     """Train until the last round.
 
     Args:
@@ -315,7 +315,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) 
         watch: called with every row.
         again: whether idle rounds before count for `patience`, as if the run had not stopped.
     """
-    config = _settled(setup.config)
+    config = _resolve_device(setup.config)
     setup = replace(setup, config=config)
     _check_same(run.path, run.config, config)  # before anything is written: defaults that were left out may differ
     torch.set_num_threads(1)
@@ -323,13 +323,13 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) 
         same_task(run.path, task_record(setup.task, config.subject))
     else:
         run.describe(setup.partition)
-    keep(run.path, used(config, getattr(setup.task, "dataset", None)))
+    keep_references(run.path, find_references(config, getattr(setup.task, "dataset", None)))
     run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))
     states_root(run.path / "clients", config.engine.states)  # raises before another place is written down
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
     noted = partial(run.note, "engine.json")
-    with stop_recorded(run.audit.path), engine(setup, run.path / "clients", noted) as simulation:
+    with record_stop(run.audit.path), open_simulation(setup, run.path / "clients", noted) as simulation:
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
@@ -367,7 +367,7 @@ def _go(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = False) 
                 watch(row)
             idle = 0 if record.visits else idle + 1
             if idle >= output.patience:
-                raise stalled(run.path, rejected_for(record), idle)
+                raise stall_error(run.path, rejection_reasons(record), idle)
 
         apart = runs_behind(config) and best is None
         with trackers(config.output.track, run.path, config) as track, Behind() as behind:

@@ -27,12 +27,12 @@ class StalledError(RunError):
     """No upload was accepted for many rounds, so the model did not change."""
 
 
-def rejected_for(record: Record) -> list[str]:
+def rejection_reasons(record: Record) -> list[str]:
     """The reasons for which uploads of a round were rejected."""
     return sorted({rejection.reason.name.lower() for rejection in record.rejections}) or [_ABSENT]
 
 
-def stalled(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
+def stall_error(folder: Path, reasons: Sequence[str], idle: int) -> StalledError:
     """The error of a run without progress.
 
     Args:
@@ -66,11 +66,11 @@ def check_stalled(folder: Path, patience: int) -> None:
     """
     idle = idle_rounds(Metrics(folder / "metrics.jsonl"))
     if idle >= patience:
-        raise stalled(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
+        raise stall_error(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
 
 
 @contextmanager
-def stop_recorded(log: Path) -> Iterator[None]:
+def record_stop(log: Path) -> Iterator[None]:
     """Write an event into the audit log if a run ends before its last round; `undrift status` shows it.
 
     The log is read again first: an interrupt may have come just after a line was written.

@@ -18,8 +18,8 @@ from undrift.engine.stores.object_store import download_states
 from undrift.engine.stores.store import copy_states
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError
-from undrift.runs.folder.judge import best as best_of
-from undrift.runs.folder.judge import measured, run_judged_by
+from undrift.runs.folder.judge import measured_rows, run_column
+from undrift.runs.folder.judge import run_summary as best_of
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import states_root
 from undrift.runs.settings.goals import Column
@@ -44,7 +44,7 @@ class KeepBest:
 
     def __init__(self, kept: Checkpoints, clients: Path, column: str, rows: Sequence[Mapping[str, Any]] = ()) -> None:
         self.kept, self.clients, self.column = kept, clients, Column(column)
-        before, done = measured(rows, column), rows[-1]["round"] if rows else 0
+        before, done = measured_rows(rows, column), rows[-1]["round"] if rows else 0
         self.so_far = (min if self.column.minimised else max)(before, key=lambda row: row[column], default=None)
         rounds = kept.rounds()
         there = next((row for row in before if row["round"] in rounds), None)
@@ -79,7 +79,7 @@ class KeepBest:
             row: the numbers of the round.
             save: saves the state with its event in the audit log; None saves it without.
         """
-        if not measured([row], self.column):
+        if not measured_rows([row], self.column):
             return False
         if self.top is not None and not self.column.better(row[self.column], self.top):
             return False
@@ -102,7 +102,7 @@ class KeepBest:
                 shutil.rmtree(folder)
 
 
-def homes(folder: Path, round: int | None) -> tuple[Path, Path]:
+def round_folders(folder: Path, round: int | None) -> tuple[Path, Path]:
     """Where a run has its checkpoint of a round, and where the clients' states of that round.
 
     Args:
@@ -132,8 +132,8 @@ def chosen_round(folder: Path, round: Round) -> int:
     config = Config.read(folder / "config.toml")
     if not rounds and not config.output.keep_best:
         raise RunError(f"{folder}: its best round was not kept; set output.keep_best = true in the run's file")
-    column, rows = run_judged_by(folder, config), Metrics(folder / "metrics.jsonl").rows()
-    found = {row["round"]: row[column] for row in measured(rows, column)}
+    column, rows = run_column(folder, config), Metrics(folder / "metrics.jsonl").rows()
+    found = {row["round"]: row[column] for row in measured_rows(rows, column)}
     if not found and not rounds:
         raise RunError(f"{folder}: no round has been evaluated yet; try it again after the first one")
     if rounds and rounds[-1] not in found:  # it is being written

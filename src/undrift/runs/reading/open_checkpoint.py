@@ -21,12 +21,12 @@ from undrift.observe.scene import Scene
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.folder.files import RunError, check_links, check_run, refuse_deployed, same_data, same_init
 from undrift.runs.folder.provenance import check_references
-from undrift.runs.reading.best_round import Round, chosen_round, homes
+from undrift.runs.reading.best_round import Round, chosen_round, round_folders
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import EngineConfig
 from undrift.runs.settings.initial_weights import describe_init
 from undrift.runs.setup.custom_tasks import same_task, task_record
-from undrift.runs.setup.open_simulation import engine
+from undrift.runs.setup.open_simulation import open_simulation
 from undrift.runs.setup.prepare import Setup, prepare
 
 
@@ -42,7 +42,7 @@ def look(
     round: Round | None = None,
     filter: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a run at its last or an earlier checkpoint, and return the content of the file that `place` names.
+    """Measure a run at its last or an earlier checkpoint, and return the content of the file that `lens_file` names.
 
     Measurements already in the file that were made with the same arguments are kept; others are replaced. A part that
     cannot be measured is skipped, and `skipped` says why. In `seconds`, the first part that needs the clients' vectors
@@ -67,10 +67,10 @@ def look(
     check_links(folder)
     number = None if round is None else chosen_round(folder, round)
     with open_scene(folder, seed, clients, examples, number) as scene:
-        return measure(scene, place(folder, number), parts, points=points, directions=directions, filter=filter)
+        return measure(scene, lens_file(folder, number), parts, points=points, directions=directions, filter=filter)
 
 
-def place(folder: Path, round: int | None = None) -> Path:
+def lens_file(folder: Path, round: int | None = None) -> Path:
     """The file with the measurements of a run: at its last checkpoint, or after an earlier round."""
     return folder / "lens.json" if round is None else folder / "lens" / f"{round:07d}.json"
 
@@ -121,8 +121,8 @@ def open_state(
     same_init(folder, describe_init(getattr(setup.task, "make", None), setup.config.init))
     # All engines store clients' states the same way, so this process can read them whichever engine the run used.
     config = setup.config.model_copy(update={"engine": EngineConfig()})
-    checkpoints, states = homes(folder, round)
-    with engine(replace(setup, config=config), states) as simulation:
+    checkpoints, states = round_folders(folder, round)
+    with open_simulation(replace(setup, config=config), states) as simulation:
         size = len(simulation.start().params)
         yield setup, simulation, _state(Checkpoints(checkpoints, setup.algorithm, size, config.identity()), round)
 

@@ -13,7 +13,7 @@ from undrift.core.tasks.task import Task
 from undrift.models.start import MODEL
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError, check_run, read_summary
-from undrift.runs.folder.judge import has_personal, run_judged_by
+from undrift.runs.folder.judge import has_personal, run_column
 from undrift.runs.reading.best_round import Round, chosen_round
 from undrift.runs.reading.open_checkpoint import open_state
 from undrift.runs.settings.config import Config
@@ -103,9 +103,7 @@ class SavedRun:
     def _state(self) -> str:
         """How far it is and how good, in a few words."""
         found, done = self.history.last(), len(self.history)
-        shown = [
-            f"{name} {rounded(found[name])}" for name in (run_judged_by(self.folder, self.config),) if name in found
-        ]
+        shown = [f"{name} {rounded(found[name])}" for name in (run_column(self.folder, self.config),) if name in found]
         return ", ".join([f"{done} of {self.config.rounds} rounds", *shown])
 
     def _repr_html_(self) -> str:
@@ -114,7 +112,7 @@ class SavedRun:
         source = ("data", "partition") if config.task is None else ("task",)
         names = ("method", *source, "clients", "cohort", "model", "init", "seed")
         settings = {name: getattr(config, name) for name in names}
-        best = run_judged_by(self.folder, config).best_key
+        best = run_column(self.folder, config).best_key
         wanted = (best, "best_round", "parameters", "seconds", "sha256")
         result = {name: summary[name] for name in wanted if name in summary}
         rows = {"rounds": f"{len(self.history)} of {config.rounds}", **settings, **self.history.last(), **result}

@@ -25,18 +25,18 @@ from undrift.engine.round.failures import Failures
 from undrift.engine.round.quarantine import Quarantine
 from undrift.observe.parts import read_filter
 from undrift.runs.settings.engine import EngineConfig
-from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, without_data
+from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, check_task, drop_data_settings
 from undrift.runs.settings.initial_weights import Frozen, Init
 from undrift.runs.settings.named_arguments import Named, NamedOrNone
 from undrift.runs.settings.per_client import Availability, Sampling, check_participation
-from undrift.runs.settings.schema import LISTED, Strict, checked, read_toml
+from undrift.runs.settings.schema import LISTED, Strict, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
 from undrift.util.naming.names import suggest
 
 Weights = Literal["paper", "examples", "uniform"]
 
 
-def reweighted(algorithm: Algorithm, weights: Weights) -> Algorithm:
+def replace_weights(algorithm: Algorithm, weights: Weights) -> Algorithm:
     """A method with other weights; raises if it has a rule of aggregation that is more than weights.
 
     Args:
@@ -148,7 +148,7 @@ class Config(Strict):
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
         rounds: rounds in all.
         seed: fixes everything random.
-        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them, see `reweighted`.
+        weights: "paper" keeps the method's own weights; "examples" and "uniform" override them, see `replace_weights`.
         augment: "none", "flip", "crop" or "flip+crop", with arguments as in "flip+crop(padding=8, probability=0.5)".
         holdout: fraction of every client's data that is held out for its own test.
         proxy: how many training examples, balanced over the classes, the server keeps as proxy data: for methods that
@@ -256,7 +256,7 @@ class Config(Strict):
     @classmethod
     def build(cls, values: Mapping[str, Any], source: str = "the settings") -> "Config":
         """A run from a mapping; raises a `ConfigError` that names every invalid key."""
-        return checked(cls, values, source)
+        return validate(cls, values, source)
 
     def algorithm(self) -> Algorithm:
         """The method, with the weights that `weights` selects."""
@@ -264,7 +264,7 @@ class Config(Strict):
             algorithm = parse(with_arguments(self.method, self.arguments))
         else:
             algorithm = make(self.method, preset=None, **self.arguments)
-        return reweighted(algorithm, self.weights)
+        return replace_weights(algorithm, self.weights)
 
     @property
     def _composed(self) -> bool:
@@ -281,7 +281,7 @@ class Config(Strict):
 
     def toml(self) -> str:
         """All settings as TOML, for `read`."""
-        return tomli_w.dumps(without_data(self.model_dump(exclude_none=True)))
+        return tomli_w.dumps(drop_data_settings(self.model_dump(exclude_none=True)))
 
     @property
     def subject(self) -> str:

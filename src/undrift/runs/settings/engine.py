@@ -47,7 +47,7 @@ class EngineConfig(Strict):
         raise ValueError(f'engine.workers must be a whole number from 1 to 4096, or "auto", got {str(value)[:80]!r}')
 
 
-def settled(engine: EngineConfig) -> EngineConfig:
+def resolve_engine(engine: EngineConfig) -> EngineConfig:
     """The settings with a device that exists in place of "auto"; raises if they cannot work here.
 
     Args:
@@ -98,7 +98,7 @@ def states_root(folder: Path, url: str | None) -> Path | str:
     return root
 
 
-def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | None]:
+def plan_workers(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | None]:
     """The workers of a run, and the visit that was measured if their number depends on one.
 
     Args:
@@ -112,7 +112,7 @@ def plan_of(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Probe | 
     shared = kind_of(engine.device) == "cuda" and engine.gpus is None
     if given is not None and not shared:
         return Plan(engine.device, given, engine.gpus or 0.0), None
-    count, gpus = processors(), None
+    count, gpus = count_processors(), None
     if engine.name == "ray":
         from undrift.engine.ray_backend.start import resources
 
@@ -176,7 +176,7 @@ def engine_record(engine: EngineConfig, plan: Plan, probe: Probe | None) -> dict
     }
 
 
-def other_device(before: EngineConfig, now: EngineConfig) -> str | None:
+def device_change(before: EngineConfig, now: EngineConfig) -> str | None:
     """Why a resumed run has other bits than an uninterrupted one; None if nothing changed that they depend on.
 
     Args:
@@ -190,12 +190,12 @@ def other_device(before: EngineConfig, now: EngineConfig) -> str | None:
     return None
 
 
-def warn_other(folder: object, why: str) -> None:
+def warn_device_change(folder: object, why: str) -> None:
     """Warn that a resumed run does not have the bits of an uninterrupted one.
 
     Args:
         folder: the run's folder.
-        why: what `other_device` returned.
+        why: what `device_change` returned.
     """
     warnings.warn(
         f"{folder}: {why}: the result is close to that of an uninterrupted run, but not equal bit for bit",
@@ -203,6 +203,6 @@ def warn_other(folder: object, why: str) -> None:
     )
 
 
-def processors() -> int:
+def count_processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

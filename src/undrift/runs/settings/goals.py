@@ -169,7 +169,7 @@ def check_task(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
             raise ValueError(f"{key}: the task {values['task']} has its own; leave out {key}, or task")
 
 
-def without_data(values: dict[str, Any]) -> dict[str, Any]:
+def drop_data_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Settings to write down: in a run on a task of one's own, without those of data sets."""
     return {key: x for key, x in values.items() if key not in _DATA_ONLY} if values.get("task") else values
 

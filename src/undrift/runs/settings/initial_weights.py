@@ -64,7 +64,7 @@ def check_init(init: str | None) -> None:
         raise ValueError(f"init: {error}") from None
 
 
-def begun(
+def with_initial_weights(
     make: Callable[[], nn.Module], init: str | None, frozen: tuple[str, ...] = (), seed: int = 0
 ) -> Callable[[], nn.Module]:
     """A `make` whose models start as a run's settings say.

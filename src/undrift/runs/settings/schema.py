@@ -38,7 +38,7 @@ class Strict(BaseModel):
 Model = TypeVar("Model", bound=Strict)
 
 
-def checked(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
+def validate(kind: type[Model], values: Mapping[str, Any], source: str) -> Model:
     """Validate a mapping with a pydantic model; its errors become one `ConfigError` that names every invalid key.
 
     Args:
@@ -84,7 +84,7 @@ def _minus_zero(value: Any) -> str:
     return ""
 
 
-def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings overridden, table by table, by those that are given; None overrides nothing.
 
     A table that overrides a text adds arguments to that name, as `--set model.patch=16` does to `model = "vit-tiny"`.
@@ -94,7 +94,7 @@ def merged(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
         if isinstance(value, Mapping):
             before = out.get(key)
             before = {"name": before} if isinstance(before, str) else before
-            inner = merged(before if isinstance(before, Mapping) else {}, value)
+            inner = merge_settings(before if isinstance(before, Mapping) else {}, value)
             if inner:
                 out[key] = inner
         elif value is not None:

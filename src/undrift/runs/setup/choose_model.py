@@ -34,7 +34,7 @@ def default_model(dataset: Dataset, algorithm: Algorithm) -> str:
     return "small-cnn" if dataset.shape[1] <= 28 else "cnn"
 
 
-def maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
+def model_maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     """A function that builds a model for a data set; it is sent to the workers, so it holds no data.
 
     Args:

@@ -67,10 +67,10 @@ def find_task(text: str) -> Task:
             raise ConfigError(f"task: {text} failed with {type(error).__name__}: {error}") from error
     elif arguments:
         raise ConfigError(f"task: {name} is a task, not a function, and takes no arguments; leave out {arguments}")
-    return check_given(found, f"task: {text}")
+    return require_task(found, f"task: {text}")
 
 
-def check_given(task: Any, what: str = "task") -> Task:
+def require_task(task: Any, what: str = "task") -> Task:
     """A task; raises if an object is none.
 
     Args:
@@ -87,7 +87,7 @@ def check_given(task: Any, what: str = "task") -> Task:
     return given
 
 
-def called(task: Task) -> str:
+def task_name(task: Task) -> str:
     """The name of a task made in Python: its own, or that of its class."""
     name = getattr(task, "name", "")
     text = name if isinstance(name, str) and name else type(task).__name__
@@ -111,7 +111,7 @@ def named_config(task: Task | str | None, settings: Mapping[str, Any]) -> Config
     if not isinstance(values.get("method", ""), str):
         raise ConfigError('method: a run records it as a text: write method="fedprox", with arguments={"mu": 0.1}')
     if task is not None:
-        values["task"] = task if isinstance(task, str) else called(task)
+        values["task"] = task if isinstance(task, str) else task_name(task)
     size = getattr(task, "batch_size", None)
     local = values.get("local", {})
     if size is not None and isinstance(local, Mapping) and "batch_size" not in local:
@@ -132,7 +132,7 @@ def abilities(task: Task) -> Abilities:
                 raise  # the user's own model: its traceback says where
             for frame in frames:
                 if frame.f_code is criterion_loss.__code__:
-                    outputs, targets = (_described(frame.f_locals[name]) for name in ("outputs", "targets"))
+                    outputs, targets = (_describe(frame.f_locals[name]) for name in ("outputs", "targets"))
                     raise ConfigError(
                         f"criterion: the first evaluation failed ({type(error).__name__}: {error}); does it take "
                         f"outputs and targets such as {outputs} and {targets}?"
@@ -149,12 +149,12 @@ def abilities(task: Task) -> Abilities:
     return Abilities(columns, own)
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     """A tensor by its dtype and shape; anything else by its class."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def judged(goal: str | None, task: Task, able: Abilities, personal: bool) -> str | None:
+def resolve_goal(goal: str | None, task: Task, able: Abilities, personal: bool) -> str | None:
     """The goal of a run, complete: that of its settings, of its task, or by what the task measures; None is accuracy.
 
     Args:

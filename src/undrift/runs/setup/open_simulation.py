@@ -8,7 +8,7 @@ from typing import Any
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.simulation import Simulation
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.engine import Workers, engine_record, plan_of, states_root
+from undrift.runs.settings.engine import Workers, engine_record, plan_workers, states_root
 from undrift.runs.setup.prepare import Setup, cohort_size, expected_cohort
 
 
@@ -24,7 +24,7 @@ def runs_behind(config: Config) -> bool:
 
 
 @contextmanager
-def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
+def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | None = None) -> Iterator[Simulation]:
     """The simulation of a run on the backend it names, closed at the end.
 
     Args:
@@ -35,7 +35,7 @@ def engine(setup: Setup, states: Path, note: Callable[[Any], None] | None = None
     config = setup.config
     size = cohort_size(config.cohort, setup.task.population)
     with ExitStack() as stack:
-        plan, probe = plan_of(config.engine, setup.job, expected_cohort(config, setup.task.population))
+        plan, probe = plan_workers(config.engine, setup.job, expected_cohort(config, setup.task.population))
         if note is not None:
             note(engine_record(config.engine, plan, probe))
         backend: Backend

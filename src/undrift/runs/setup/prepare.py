@@ -26,11 +26,11 @@ from undrift.engine.worker.job import Job
 from undrift.runs.folder.judge import has_personal
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import Workers
-from undrift.runs.settings.initial_weights import begun, check_init
+from undrift.runs.settings.initial_weights import check_init, with_initial_weights
 from undrift.runs.settings.named_arguments import check_name, parts
 from undrift.runs.settings.schema import ConfigError
-from undrift.runs.setup.choose_model import check_fit, check_kind, default_model, maker
-from undrift.runs.setup.custom_tasks import Abilities, abilities, check_given, find_task, judged
+from undrift.runs.setup.choose_model import check_fit, check_kind, default_model, model_maker
+from undrift.runs.setup.custom_tasks import Abilities, abilities, find_task, require_task, resolve_goal
 from undrift.util.steps import tell, warn
 
 EXAMPLES = 100
@@ -75,7 +75,7 @@ def default_clients(examples: int, most: int) -> int:
     return max(1, min(most, examples // EXAMPLES))
 
 
-def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+def draw_balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
     """The sorted indices of `count` examples, drawn evenly over the classes; those labelled -1 are not drawn."""
     draw, kinds = np.random.default_rng(derive(seed, "proxy")), np.unique(labels[labels >= 0])
     shares = [count // len(kinds) + (i < count % len(kinds)) for i in range(len(kinds))]
@@ -83,7 +83,7 @@ def balanced(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int
     return np.sort(np.concatenate(drawn)).astype(np.int64)
 
 
-def tested(dataset: Dataset, split: Partition) -> Dataset:
+def keep_drawn_owners(dataset: Dataset, split: Partition) -> Dataset:
     """The data without the test examples of owners that a natural partition left out."""
     train, test = dataset.train.owners, dataset.test.owners
     if train is None or test is None:
@@ -98,7 +98,7 @@ def tested(dataset: Dataset, split: Partition) -> Dataset:
     return replace(dataset, test=Split(dataset.test.inputs[kept], dataset.test.targets[kept], test[kept]))
 
 
-def tested_on(dataset: Dataset, owner: int) -> Dataset:
+def hold_out_owner(dataset: Dataset, owner: int) -> Dataset:
     """The data with all examples of one owner, of both splits, as the test set."""
     splits = (dataset.train, dataset.test)
     kept = [(split, split.owners == owner) for split in splits if split.owners is not None]
@@ -107,7 +107,7 @@ def tested_on(dataset: Dataset, owner: int) -> Dataset:
     return replace(dataset, test=Split(inputs, targets, torch.full((len(targets),), owner)))
 
 
-def shifted(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
+def corrupt_data(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
     """The data with corrupted training images, and the corrupted tests, if the partition asks for them."""
     shift = split.corruption
     if shift is None:
@@ -185,7 +185,7 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
         task: the task to use instead of the one that the settings name.
     """
     if config.task is not None:
-        return _of_task(config, find_task(config.task) if task is None else check_given(task))
+        return _prepare_task(config, find_task(config.task) if task is None else require_task(task))
     try:
         scheme = check_names(config)
         name, arguments = parts(config.data)
@@ -198,12 +198,12 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
         owned = natural(scheme)
         wanted = config.clients or (None if has_clients(scheme) else default_clients(len(labels), CLIENTS))
         split = partition(scheme, labels, clients=wanted, seed=config.seed, owners=owners)
-        config = _resolved(config, dataset, split)
+        config = _fill_defaults(config, dataset, split)
         make = _maker(config, dataset)
         check_kind(config, make, dataset)
         if owned is not None:
-            dataset = tested(dataset, split) if owned.test is None else tested_on(dataset, owned.test)
-        dataset, corruptions = shifted(dataset, split, config.seed)
+            dataset = keep_drawn_owners(dataset, split) if owned.test is None else hold_out_owner(dataset, owned.test)
+        dataset, corruptions = corrupt_data(dataset, split, config.seed)
         criterion = None if config.loss is None else find_loss(config.loss)
         metrics = named_metrics(config.metrics)
     except (ValueError, TypeError) as error:
@@ -211,7 +211,7 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
     known = split.labels
     if owned is not None and owned.test is not None:
         known = np.where(owners == owned.test, -1, known)  # the server must not have examples of the test set
-    reserved = balanced(known, config.proxy, config.seed)
+    reserved = draw_balanced(known, config.proxy, config.seed)
     clients = [np.setdiff1d(own, reserved) if len(reserved) else own for own in split.clients]
     if not any(map(len, clients)):
         raise ConfigError(f"proxy: {config.proxy} examples at the server leave none for clients; set a smaller one")
@@ -231,10 +231,10 @@ def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = 
     )
     check_fit(str(config.model), data_task)
     usual = data_task.classifies and not metrics and config.goal is None
-    return _judged(config, data_task, split, Abilities() if usual else abilities(data_task))
+    return _finish_setup(config, data_task, split, Abilities() if usual else abilities(data_task))
 
 
-def _of_task(config: Config, task: Task) -> Setup:
+def _prepare_task(config: Config, task: Task) -> Setup:
     """A run on a task of one's own."""
     if config.clients not in (None, task.population):
         raise ConfigError(f"clients: the task has {task.population}, got {config.clients}; leave it out")
@@ -247,13 +247,15 @@ def _of_task(config: Config, task: Task) -> Setup:
         raise ConfigError(f"task: {config.method} needs proxy data at the server: a method proxy() of the task")
     cohort = cohort_size(config.cohort, task.population) if config.probability is None else None
     config = Config.build(config.model_dump() | {"clients": task.population, "cohort": cohort})
-    return _judged(config, task, None, abilities(task))
+    return _finish_setup(config, task, None, abilities(task))
 
 
-def _judged(config: Config, task: Task, split: Partition | None, able: Abilities, pool: Workers | None = None) -> Setup:
+def _finish_setup(
+    config: Config, task: Task, split: Partition | None, able: Abilities, pool: Workers | None = None
+) -> Setup:
     """The run, with the goal by which it is judged."""
     algorithm, local = config.algorithm(), config.local
-    goal = judged(config.goal, task, able, has_personal(algorithm, local))
+    goal = resolve_goal(config.goal, task, able, has_personal(algorithm, local))
     return Setup(config.model_copy(update={"goal": goal}), algorithm, task, split, local, pool, able)
 
 
@@ -284,10 +286,10 @@ def variant(setup: Setup, config: Config) -> Setup:
         check_fit(str(config.model), task)
     if isinstance(task, DataTask) and config.algorithm().needs.model:
         check_kind(config, task.make, task.dataset)
-    return _judged(config, task, setup.partition, setup.able, setup.pool)
+    return _finish_setup(config, task, setup.partition, setup.able, setup.pool)
 
 
-def _resolved(config: Config, dataset: Dataset, split: Partition) -> Config:
+def _fill_defaults(config: Config, dataset: Dataset, split: Partition) -> Config:
     """The settings with all defaults that depend on the data filled in."""
     clients = len(split.clients)
     cohort = cohort_size(config.cohort, clients) if config.probability is None else None
@@ -331,7 +333,7 @@ def expected_cohort(config: Config, clients: int) -> int:
 
 def _maker(config: Config, dataset: Dataset) -> Callable[[], torch.nn.Module]:
     """A function that builds the model of a run, with its initial weights and its frozen parts."""
-    return begun(maker(str(config.model), dataset), config.init, config.frozen, config.seed)
+    return with_initial_weights(model_maker(str(config.model), dataset), config.init, config.frozen, config.seed)
 
 
 def environment() -> dict[str, str | int]:
