@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from undrift.cli.app import reported
+from undrift.cli.app import report_errors
 
 PRINTS = """
 from undrift.cli import app
@@ -62,9 +62,9 @@ def test_a_reader_that_leaves_gets_no_traceback() -> None:
 @FULL
 def test_errors_of_printing_are_not_those_of_a_command() -> None:
     full = Path("/dev/full").open("w")  # noqa: SIM115  closing it fails as well
-    with pytest.raises(OSError, match="No space left"), reported("demo"):
+    with pytest.raises(OSError, match="No space left"), report_errors("demo"):
         typer.echo("a line", file=full)
     with suppress(OSError):
         full.close()
-    with pytest.raises(typer.Exit), reported("demo"):
+    with pytest.raises(typer.Exit), report_errors("demo"):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from undrift.cli import app
-from undrift.cli.app import stoppable
+from undrift.cli.app import stop_cleanly
 from undrift.runs.settings.schema import read_toml
 
 RUN = ("run", "fedavg")
@@ -219,7 +219,7 @@ def test_a_bad_value_is_answered_in_one_line(arguments: tuple[str, ...], line: s
 
 @pytest.mark.parametrize(("stored", "line"), [(True, "resume with: undrift resume run"), (False, "nothing was stored")])
 def test_an_interrupted_command_names_what_can_be_resumed(stored: bool, line: str, folder: Path, capsys) -> None:
-    with pytest.raises(typer.Exit) as ended, stoppable("undrift resume run", folder / ("run" if stored else "new")):
+    with pytest.raises(typer.Exit) as ended, stop_cleanly("undrift resume run", folder / ("run" if stored else "new")):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130 and capsys.readouterr().err == f"stopped; {line}\n"
 

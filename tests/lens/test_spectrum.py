@@ -31,7 +31,7 @@ from undrift.lens import (
     gradient_drift,
     spread,
 )
-from undrift.lens.spectrum import band_energy, edges, kept, long_band_energy
+from undrift.lens.spectrum import band_energy, banded_tensors, edges, long_band_energy
 from undrift.observe.live import _divergence
 from undrift.testing import Clinic, Quadratics
 
@@ -234,11 +234,11 @@ def test_errors_name_the_rule_and_the_value() -> None:
     with pytest.raises(ValueError, match="gradient_drift: vectors must be"):
         gradient_drift([])
     with pytest.raises(ValueError, match="bands must be 1 or more, got 0"):
-        kept(LAYOUT, 0)
+        banded_tensors(LAYOUT, 0)
     with pytest.raises(ValueError, match="no tensor has the 78 elements that 40 bands need; the largest has 72: take"):
-        kept(LAYOUT, 40)
+        banded_tensors(LAYOUT, 40)
     with pytest.raises(ValueError, match="take a larger model, or in Python bands=37 or fewer"):
-        kept(LAYOUT, 40)
+        banded_tensors(LAYOUT, 40)
 
 
 def test_probe_gives_the_gradients_at_the_model() -> None:

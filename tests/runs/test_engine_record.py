@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from support.devices import needed
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift.cli import app
-from undrift.cli.app import plainly
+from undrift.cli.app import print_warnings
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.settings.engine import (
@@ -107,7 +107,7 @@ def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
 
 
 def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with plainly("resume"), warnings.catch_warnings():
+    with print_warnings("resume"), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning("the run moved", UserWarning, "file.py", 1)
         warn_device_change("runs/a", "it was trained on cuda and would continue on cpu")

@@ -21,7 +21,7 @@ from support.audit import chained, earlier, events, sealed
 from support.own_tasks import SETTINGS, Net, lines
 from undrift import TensorTask
 from undrift.cli import app
-from undrift.cli.app import reported
+from undrift.cli.app import report_errors
 from undrift.core.server import wire
 from undrift.core.server.wire import stored_fingerprint
 from undrift.runs import Verified, resume, start, verify
@@ -389,7 +389,7 @@ def test_an_event_is_a_line_and_every_rejection_has_one(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_command_line_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), reported("run"):
+    with pytest.raises(typer.Exit), report_errors("run"):
         raise AuditError("a client said\n\x1b[31mred\r\0")
     assert capsys.readouterr().err == "undrift run: a client said  [31mred  \n"
 

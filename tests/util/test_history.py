@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 
 from undrift import History
-from undrift.util.display.html import html_table, rounded
+from undrift.util.display.html import html_table, short_text
 
 ROWS = [{"round": 1, "clients": 2, "train_loss": 2.0, "seconds": 0.1}, {"round": 2, "clients": 2, "train_loss": 1.5}]
 
@@ -57,6 +57,6 @@ def test_tables_are_escaped_and_have_no_colours() -> None:
     shown = html_table(("a<b", "n"), [("<script>", 0.123456), (None, 3)], title="t", note="n&m")
     assert "<script>" not in shown and "&lt;script&gt;" in shown and "n&amp;m" in shown and "0.1235" in shown
     assert "#" not in shown and "currentColor" in shown
-    assert rounded(1e-7) == "1e-07"
+    assert short_text(1e-7) == "1e-07"
     many = History([{"round": n, "train_loss": 1.0} for n in range(1, 31)])._repr_html_()
     assert many.count("<tr>") == 1 + 10 and "the last 10 of 30 rounds" in many

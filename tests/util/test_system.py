@@ -12,7 +12,7 @@ import pytest
 from support.elsewhere import Kernel, _msvcrt
 from support.processes import environment
 from undrift.util.storage import files
-from undrift.util.system import Memory, host_memory, lock, locked, resident_peak
+from undrift.util.system import Memory, host_memory, is_locked, lock, resident_peak
 
 
 def opened(path: Path) -> int:
@@ -115,10 +115,10 @@ print("all ran")
 
 def test_whether_a_file_is_locked_is_seen_without_taking_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    assert not locked(path)
+    assert not is_locked(path)
     handle = os.open(path, os.O_RDWR | os.O_CREAT)
-    assert not locked(path)
+    assert not is_locked(path)
     lock(handle)
-    assert locked(path)
+    assert is_locked(path)
     os.close(handle)
-    assert not locked(path)
+    assert not is_locked(path)

@@ -136,7 +136,7 @@ def _undrift(
 
 
 @contextmanager
-def reported(command: str, *kinds: type[Exception]) -> Iterator[None]:
+def report_errors(command: str, *kinds: type[Exception]) -> Iterator[None]:
     """Print a user's error in one line and exit with code 2; any other error is a bug and shows its traceback.
 
     A traceback never shows the values of variables: they may be data.
@@ -174,7 +174,7 @@ def _own(error: BaseException) -> bool:
 
 
 @contextmanager
-def plainly(command: str) -> Iterator[None]:
+def print_warnings(command: str) -> Iterator[None]:
     """Print a warning to the user in one line, without the place in the code; other warnings as always."""
     usual = warnings.showwarning
 
@@ -192,7 +192,7 @@ def plainly(command: str) -> Iterator[None]:
 
 
 @contextmanager
-def stoppable(command: str, folder: Path | None = None) -> Iterator[None]:
+def stop_cleanly(command: str, folder: Path | None = None) -> Iterator[None]:
     """On an interrupt, print one line with the command that resumes, and exit with code 130.
 
     Args:

@@ -46,20 +46,20 @@ PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")
 def methods() -> list[str]:
     """The algorithms, ours, each of which is a file, and those of plug-ins."""
     found = (Path(__file__).parents[1] / "algorithms").glob("[!_]*.py")
-    return sorted(path.stem.replace("_", "-") for path in found) + _plugged("undrift.methods")
+    return sorted(path.stem.replace("_", "-") for path in found) + _plugin_names("undrift.methods")
 
 
 def models() -> list[str]:
     """The models, ours and those of plug-ins."""
-    return [*MODELS, *_plugged("undrift.models")]
+    return [*MODELS, *_plugin_names("undrift.models")]
 
 
 def data_sets() -> list[str]:
     """The data sets, ours and those of plug-ins."""
-    return [*DATA, *_plugged("undrift.data")]
+    return [*DATA, *_plugin_names("undrift.data")]
 
 
-def _plugged(group: str) -> list[str]:
+def _plugin_names(group: str) -> list[str]:
     """The names of plug-ins, which are not imported."""
     return [plugin.name for plugin in plugins(group)]
 
@@ -86,7 +86,7 @@ def check_spelling(method: str | None = None, data: str | None = None, model: st
             raise ValueError(f"{setting}{unknown_name(what, word, names)}")
 
 
-def completing(names: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
+def completion(names: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[str], list[str]]:
     """A function for `autocompletion=` that offers these names."""
 
     def complete(incomplete: str) -> list[str]:

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
-from undrift.cli.names import DEVICES, ENGINES, completing
+from undrift.cli.names import DEVICES, ENGINES, completion
 
 Engine = Annotated[
     str | None,
     typer.Option(
         help="Where clients are trained: local, ray or flower; it does not affect results.",
-        autocompletion=completing(ENGINES),
+        autocompletion=completion(ENGINES),
     ),
 ]
 Workers = Annotated[
@@ -18,7 +18,7 @@ Workers = Annotated[
 ]
 Device = Annotated[
     str | None,
-    typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; see undrift doctor.", autocompletion=completing(DEVICES)),
+    typer.Option(help="auto, cpu, cuda, cuda:1, mps, ...; see undrift doctor.", autocompletion=completion(DEVICES)),
 ]
 Gpus = Annotated[float | None, typer.Option(help="GPUs per worker: 0.25 puts four workers on each GPU.")]
 Deterministic = Annotated[
@@ -29,7 +29,7 @@ Deterministic = Annotated[
 ]
 
 
-def placed(
+def engine_settings(
     engine: str | None,
     workers: str | None,
     device: str | None,

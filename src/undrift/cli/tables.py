@@ -22,7 +22,7 @@ WIDE = 10_000
 
 
 def open_console() -> Console:
-    """Standard output: as wide as the terminal, or as COLUMNS says; anything else never wraps or cuts a line."""
+    """Standard output: as wide as the terminal, or as COLUMNS; anything else never wraps or cuts a line."""
     console = Console()
     return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDE)
 

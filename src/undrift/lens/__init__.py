@@ -2,7 +2,7 @@
 
 `client_vectors` computes clients' vectors at one model; `spread`, `consensus` and `filtering` analyse them by frequency
 band, `divergence_by_layer`, `client_drift` and `cosines` as a whole; `align` compares the features of clients' models.
-`removal_by_layer` says how much of each layer a filter removes, and of the variance between clients.
+`removal_by_layer` gives the share of each layer that a filter removes, and of the variance between clients.
 `heterogeneity` gives the norm of the gradient and its variance between and within clients.
 For many clients, `BandStream`, `SpreadStream` and `GramStream` take one vector at a time. `EmpiricalLoss` is the loss
 around a model, for `top`, `trace`, `sharpness` and `surface`.

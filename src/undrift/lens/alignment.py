@@ -58,14 +58,14 @@ def features(module: nn.Module, inputs: Tensor, layers: Sequence[str] = (), batc
                 last.clear()
                 module(chunk)
                 for name, outputs in seen.items():
-                    outputs.append(_found(module, name, last))
+                    outputs.append(_find_output(module, name, last))
     finally:
         for hook in hooks:
             hook.remove()
     return {name: torch.cat(batches).cpu() for name, batches in seen.items()}
 
 
-def _found(module: nn.Module, name: str, last: Mapping[str, Any]) -> Tensor:
+def _find_output(module: nn.Module, name: str, last: Mapping[str, Any]) -> Tensor:
     """What a layer gave in its last call; raises if it has none, or gives no tensor."""
     if name not in last:
         raise ValueError(f"features: {type(module).__name__} does not call its layer {name!r}; choose another")
@@ -84,14 +84,14 @@ def _listen(module: nn.Module, name: str, last: dict[str, Any]) -> list[Any]:
             raise ValueError(
                 f"features: {type(module).__name__} has no linear layer; pass the names of layers as `layers`"
             )
-        return [x.register_forward_pre_hook(lambda _, given: last.update({name: _pooled(given[0])})) for x in linear]
+        return [x.register_forward_pre_hook(lambda _, given: last.update({name: _pool(given[0])})) for x in linear]
     if name not in parts:
         known = ", ".join(filter(None, parts))
         raise ValueError(f"features: {type(module).__name__} has no layer {name!r}; it has {known}")
-    return [parts[name].register_forward_hook(lambda _, __, gave: last.update({name: _pooled(gave)}))]
+    return [parts[name].register_forward_hook(lambda _, __, gave: last.update({name: _pool(gave)}))]
 
 
-def _pooled(x: Any) -> Any:
+def _pool(x: Any) -> Any:
     """Features as one row per sample, copied, since the next layer may write in place; what is no tensor, as it is."""
     if not isinstance(x, Tensor):
         return x

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from undrift.blocks.spectral import Filter
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.lens.spectrum import FILTERED, PLAIN, Vectors, agreement, filtered, rows, share_of
+from undrift.lens.spectrum import FILTERED, PLAIN, Vectors, agreement, apply_filter, rows, share_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ def divergence_by_layer(vectors: Vectors, layout: Layout, *, filter: Filter | No
         seed: for filters that draw at random.
     """
     matrix = rows("divergence_by_layer", vectors, layout).double()
-    mean = filtered(filter, matrix.mean(dim=0), layout, -1, seed)
-    apart = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)]) - mean
+    mean = apply_filter(filter, matrix.mean(dim=0), layout, -1, seed)
+    apart = torch.stack([apply_filter(filter, v, layout, k, seed) for k, v in enumerate(matrix)]) - mean
     squares = torch.stack([x.square().sum(dim=1) for x in torch.split(apart, list(layout.sizes), dim=1)])
     return Divergence(
         layers=layout.names,
@@ -96,7 +96,7 @@ def filtering(vectors: Vectors, layout: Layout, filter: Filter, *, seed: int = 0
         seed: for filters that draw at random.
     """
     matrix = rows("filtering", vectors, layout, least=2).double()
-    keeps = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
+    keeps = torch.stack([apply_filter(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
     parts = {"whole": matrix, "kept": keeps, "removed": matrix - keeps}
     energy = {name: x.square().sum(dim=1).mean() for name, x in parts.items()}
     ratio = {name: share_of(x.mean(dim=0).square().sum(), energy[name]) for name, x in parts.items()}

@@ -119,13 +119,13 @@ def tsne(features: Tensor, *, perplexity: float = 30.0, seed: int = 0) -> Tensor
     except ImportError as error:
         raise ImportError("tsne needs scikit-learn: pip install 'undrift[analysis]'") from error
     made = manifold.TSNE(n_components=2, perplexity=perplexity, init="pca", random_state=seed)
-    points = _scaled(matrix.double())
+    points = _rescale(matrix.double())
     if not bool((points != points[0]).any()):  # no directions: scikit-learn would divide by zero
         return torch.zeros(len(points), 2)
     return torch.from_numpy(made.fit_transform(points.numpy()))
 
 
-def _scaled(matrix: Tensor) -> Tensor:
+def _rescale(matrix: Tensor) -> Tensor:
     """Rows with two columns at least, of a size that single precision holds; a map does not depend on the size."""
     apart = matrix - matrix.mean(dim=0)
     largest = float(apart.abs().max())

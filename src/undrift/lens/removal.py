@@ -7,7 +7,7 @@ from torch import Tensor
 
 from undrift.blocks.spectral import Filter
 from undrift.core.model.flat_model import Layout
-from undrift.lens.spectrum import Vectors, agreement, filtered, rows, share_of
+from undrift.lens.spectrum import Vectors, agreement, apply_filter, rows, share_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def removal_by_layer(vectors: Vectors, layout: Layout, filter: Filter, *, seed: 
         seed: for filters that draw at random.
     """
     matrix = rows("removal_by_layer", vectors, layout, least=2).double()
-    keeps = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
+    keeps = torch.stack([apply_filter(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
     whole, kept, removed = (_sums(x, layout) for x in (matrix, keeps, matrix - keeps))
     apart = tuple(energy - shared for energy, shared in (whole, kept, removed))
     return Removal(

@@ -16,7 +16,7 @@ from undrift.core.model.flat_model import Layout
 from undrift.core.model.random import derive
 from undrift.lens.alignment import normalise
 from undrift.lens.divergence import Divergence
-from undrift.lens.spectrum import FILTERED, PLAIN, Spread, edges, kept
+from undrift.lens.spectrum import FILTERED, PLAIN, Spread, banded_tensors, edges
 from undrift.lens.stream import CHUNK, Setting, Stream, slices
 
 
@@ -64,7 +64,7 @@ class SpreadStream(_SketchStream):
     def __init__(
         self, layout: Layout, *, bands: int = 10, filter: Filter | None = None, width: int = 8, seed: int = 0
     ) -> None:
-        self.kept = kept(layout, bands)
+        self.kept = banded_tensors(layout, bands)
         cuts = [pairwise(edges(layout.sizes[i], bands)) for i in self.kept]
         super().__init__(Setting(layout, bands, filter, width, seed), [2 * (b - a) for pairs in cuts for a, b in pairs])
 

@@ -54,7 +54,7 @@ def rows(name: str, vectors: Vectors, layout: Layout | None = None, least: int =
     return matrix.detach().cpu()
 
 
-def filtered(filter: Filter | None, v: Vector, layout: Layout, client: int, seed: int = 0) -> Vector:
+def apply_filter(filter: Filter | None, v: Vector, layout: Layout, client: int, seed: int = 0) -> Vector:
     """A client's vector after a filter; a random filter gets a generator of its own for every client."""
     return v if filter is None else filter(v, layout, generator(seed, 0, client, "lens"))
 
@@ -65,7 +65,7 @@ def edges(size: int, bands: int) -> list[int]:
     return [b * bins // bands for b in range(bands + 1)]
 
 
-def kept(layout: Layout, bands: int) -> list[int]:
+def banded_tensors(layout: Layout, bands: int) -> list[int]:
     """The positions in the layout of the tensors that have a bin for every band; the others are skipped."""
     if bands < 1:
         raise ValueError(f"bands must be 1 or more, got {bands}")
@@ -183,7 +183,7 @@ def spread(vectors: Vectors, layout: Layout, *, bands: int = 10, filter: Filter 
     matrix = rows("spread", vectors, layout, least=2)
     measures = [_spread(bins, size, bands) for _, bins, size in _spectra(matrix, layout, bands, filter, seed)]
     distance, deviation, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
-    names = tuple(layout.names[i] for i in kept(layout, bands))
+    names = tuple(layout.names[i] for i in banded_tensors(layout, bands))
     return Spread(names, distance, deviation, variance, PLAIN if filter is None else FILTERED)
 
 
@@ -242,7 +242,9 @@ def consensus(
         energy, shared = (band_energy(_square(x), size, bands)[1] for x in (bins, mean))
         measures.append((energy.mean(dim=0), shared, apart))
     energy, shared, variance = (torch.stack(list(values)) for values in zip(*measures, strict=True))
-    return BandConsensus(tuple(layout.names[i] for i in kept(layout, bands)), len(matrix), energy, shared, variance)
+    return BandConsensus(
+        tuple(layout.names[i] for i in banded_tensors(layout, bands)), len(matrix), energy, shared, variance
+    )
 
 
 def agreement(ratio: Tensor, clients: int) -> Tensor:
@@ -258,9 +260,9 @@ def _spectra(
 ) -> Iterator[tuple[int, Tensor, int]]:
     """The clients' spectra, one tensor after the other, in double precision."""
     if filter is not None:
-        matrix = torch.stack([filtered(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
+        matrix = torch.stack([apply_filter(filter, v, layout, k, seed) for k, v in enumerate(matrix)])
     pieces = torch.split(matrix, list(layout.sizes), dim=1)
-    for i in kept(layout, bands):
+    for i in banded_tensors(layout, bands):
         yield i, torch.fft.rfft(pieces[i].double()), layout.sizes[i]
 
 

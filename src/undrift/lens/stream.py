@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.blocks.spectral import Filter
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.lens.divergence import Drift
-from undrift.lens.spectrum import BandConsensus, edges, filtered, kept, long_band_energy
+from undrift.lens.spectrum import BandConsensus, apply_filter, banded_tensors, edges, long_band_energy
 
 CHUNK = 1 << 16  # elements that are copied in double precision at once
 
@@ -56,7 +56,7 @@ class Stream(ABC):
         """Add a client's vector."""
         self._refuse_twice(client)
         layout = self.setting.layout
-        pieces = layout.split(filtered(self.setting.filter, v.detach(), layout, client, self.setting.seed))
+        pieces = layout.split(apply_filter(self.setting.filter, v.detach(), layout, client, self.setting.seed))
         row = self.rows[client] = self._row(v.dtype)
         for i, piece in enumerate(pieces):
             self._put(row, i, piece.cpu().reshape(-1))
@@ -118,7 +118,7 @@ class BandStream(Stream):
 
     def __init__(self, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0) -> None:
         super().__init__(Setting(layout, bands, filter, 0, seed))
-        self.kept, self.parts = kept(layout, bands), slices(layout.sizes)
+        self.kept, self.parts = banded_tensors(layout, bands), slices(layout.sizes)
         # NumPy's zeros take memory only when first written, so a model may be made in between.
         self.total = torch.from_numpy(np.zeros(layout.size))
         self.sums = torch.zeros(2, len(self.kept), bands, dtype=torch.float64)

@@ -31,7 +31,7 @@ from undrift.core.server import step as server
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.worker.job import Job
 from undrift.lens.stream import CHUNK
-from undrift.lens.vectors import allow, bound_at, client_samples, gradients, standing
+from undrift.lens.vectors import check_measurable, client_samples, gradients, make_model, model_at
 
 PARTS = ("whole", "kept", "removed")
 """A gradient, what a filter keeps of it, and the rest."""
@@ -195,14 +195,14 @@ def heterogeneity(
         `whole` and, with a filter, `kept` and `removed`.
     """
     job = run if isinstance(run, Job) else run.job
-    allow(job, clients, "gradient", samples)
+    check_measurable(job, clients, "gradient", samples)
     sent = server.send(job.algorithm, state)
-    model = bound_at(job, sent.params) if model is None else model
+    model = make_model(job, sent.params) if model is None else model
     point = sent.params.to(model.w.device)
     size = job.local.batch_size
     samples = None if samples is None else max(samples, 2 * size)
     stream = HeterogeneityStream(model.layout, size, filter=filter, uniform=uniform, seed=seed)
-    with standing(model, sent.params):
+    with model_at(model, sent.params):
         for client in clients:
             data = client_samples(job, model, sent, client, samples)
             stream.add(client, gradients(data, point), job.task.examples(client))

@@ -46,7 +46,7 @@ def client_vectors(
     """Clients' vectors at the model that a state broadcasts, one per row, without side effects.
 
     A gradient is that of the mean data loss at this model. A perturbation is the offset of the first local step, after
-    the method's filter. An update is the displacement of the next round, identical to the bit.
+    the method's filter. An update is the displacement of the next round, bit for bit.
 
     Args:
         run: the method, the task and the settings.
@@ -58,7 +58,7 @@ def client_vectors(
         store: where the clients' states are, if the method has any; None uses the simulation's store.
     """
     job = run if isinstance(run, Job) else run.job
-    allow(job, clients, what, samples)
+    check_measurable(job, clients, what, samples)
     if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
         store = run.worker.store
     worker = Worker(job, _Frozen(MemoryStore() if store is None else store))
@@ -92,20 +92,20 @@ def sweep(
         model: a bound model to compute with, restored afterwards; None makes one.
     """
     job = run if isinstance(run, Job) else run.job
-    allow(job, clients, "gradient", None)
+    check_measurable(job, clients, "gradient", None)
     sent = server.send(job.algorithm, state)
-    model = bound_at(job, sent.params) if model is None else model
-    with standing(model, sent.params):
+    model = make_model(job, sent.params) if model is None else model
+    with model_at(model, sent.params):
         for client in clients:
             _hand_over(job, model, sent, client, begin(client))
 
 
-def bound_at(job: Job, w: Vector) -> Bound:
+def make_model(job: Job, w: Vector) -> Bound:
     """A new model at a vector, on the job's device; on the CPU it lives in the vector itself."""
     return bind(place_of(job.device).to(job.task.model()), w)
 
 
-def allow(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
+def check_measurable(job: Job, clients: Sequence[int], what: str, samples: int | None) -> None:
     """Reject what cannot be measured."""
     if what not in ("gradient", "perturbation", "update"):
         raise ValueError(f'client_vectors: what must be "gradient", "perturbation" or "update", got {what!r}')
@@ -159,8 +159,8 @@ def gradients(data: Samples, point: Vector) -> Iterator[tuple[Vector, int]]:
 
 
 @contextmanager
-def standing(model: Bound, w: Vector) -> Iterator[None]:
-    """A model in training mode at a vector that is not its own; weights, statistics and modes are restored."""
+def model_at(model: Bound, w: Vector) -> Iterator[None]:
+    """Put a model in training mode at another vector during the block; weights, statistics and modes are restored."""
     modes = [(part, part.training) for part in model.module.modules()]
     buffers, counts = model.statistics()
     try:
@@ -204,7 +204,7 @@ def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take)
             p.grad = grad
 
 
-def _noting(
+def _record_offsets(
     spectral: Spectral[Any, Any, Any, Any, Any], offsets: list[tuple[Vector, Vector]]
 ) -> Spectral[Any, Any, Any, Any, Any]:
     """The same block, which also notes every offset before and after its filter."""
@@ -223,7 +223,7 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
     job, model, examples = worker.job, worker.model, worker.job.task.examples(client)
     size = examples if samples is None else min(samples, examples)
     offsets: list[tuple[Vector, Vector]] = []
-    noting = replace(job.algorithm, spectral=_noting(job.algorithm.spectral, offsets))
+    noting = replace(job.algorithm, spectral=_record_offsets(job.algorithm.spectral, offsets))
     random = partial(generator, job.seed, 0, client)
 
     def batches(size: int, order: Generator) -> Iterator[Any]:

@@ -22,7 +22,7 @@ from undrift.core.tasks.task import Task
 from undrift.engine.round.record import Record
 from undrift.engine.worker.job import Job
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
-from undrift.lens.spectrum import kept
+from undrift.lens.spectrum import banded_tensors
 from undrift.observe.parts import read_filter, usual
 from undrift.util.storage.jsonable import jsonable
 from undrift.util.storage.metrics import Metrics
@@ -111,8 +111,8 @@ def glance(
 ) -> dict[str, Any]:
     """What clients' gradients share at a state, from one batch each; one tensor is held at a time.
 
-    Heterogeneity takes a few batches of each client and holds a few vectors. `skipped` says why the spectrum (the model
-    is too small for it) or heterogeneity could not be measured; the others are there.
+    Heterogeneity takes a few batches of each client and holds a few vectors. If the spectrum (the model is too
+    small for it) or heterogeneity cannot be measured, `skipped` has the reason, and the others are there.
 
     Args:
         job: the method, the task and the clients' settings.
@@ -130,7 +130,7 @@ def glance(
     skipped: list[str] = []
     streamed = {"spectrum", "divergence"} & set(parts)
     try:
-        kept(layout, BANDS)
+        banded_tensors(layout, BANDS)
     except ValueError as error:
         skipped += [f"spectrum: {error}"] if "spectrum" in streamed else []
         streamed -= {"spectrum"}
@@ -138,7 +138,7 @@ def glance(
     cuts = halves(layout) if streamed else []
     measured = [_half(job, state, clients, layout, part, bands, model) for part in cuts]
     if "spectrum" in streamed:
-        row["consensus"] = jsonable(_joined([consensus for consensus, _ in measured]).overall["ratio"])
+        row["consensus"] = jsonable(_join([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
         row |= _divergence([drift for _, drift in measured])
     if "heterogeneity" in parts:
@@ -184,7 +184,7 @@ def _half(
     return stream.consensus(), stream.drift()
 
 
-def _joined(parts: Sequence[BandConsensus]) -> BandConsensus:
+def _join(parts: Sequence[BandConsensus]) -> BandConsensus:
     """The layers of all parts together."""
     energy, shared, variance = (
         torch.cat([getattr(x, name) for x in parts]) for name in ("energy", "shared", "variance")
@@ -204,7 +204,7 @@ def _divergence(drifts: Sequence[Drift]) -> dict[str, Any]:
 def sample_clients(task: Task, count: int, seed: int) -> list[int]:
     """This many clients with examples, or all of them if there are fewer; the same at every call.
 
-    Clients are drawn first and asked for their examples then: the cost follows the count, not the population, unless
+    Clients are drawn first and their examples are counted then: the cost follows the count, not the population, unless
     most clients have none.
     """
     fixed, size = derive(seed, "lens"), min(count, task.population)

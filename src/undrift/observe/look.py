@@ -41,8 +41,8 @@ def measure(
 ) -> Measurements:
     """Measure parts of a scene and write them to a file; parts measured earlier with the same arguments are kept.
 
-    A part that cannot be measured is left out, and `skipped` says why; of a part that can be measured in part, under
-    the name of what is missing, as "spectrum/update".
+    A part that cannot be measured is left out, and `skipped` has the reason; if only some of a part cannot be measured,
+    under the name of what is missing, as "spectrum/update".
 
     Args:
         scene: what to measure.

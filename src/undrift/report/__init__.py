@@ -1,4 +1,4 @@
-"""Reports: one HTML file that explains runs to whoever opens it, and the same figures for print."""
+"""Reports: one HTML file that explains runs to every reader, and the same figures for print."""
 
 from undrift.report.collect import collect
 from undrift.report.draw.print_figures import write_print, write_prints

@@ -28,20 +28,20 @@ def collect(paths: Sequence[Path]) -> Material:
         path: Comparison.read(path / "compare.toml", check=False) for path in given if (path / "compare.toml").is_file()
     }
     found = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
-    chosen, alone = _chosen(found, compared)
+    chosen, alone = _choose_comparisons(found, compared)
     compared |= {path: Comparison.read(path / "compare.toml", check=False) for path in chosen}
     many = len(compared) + bool(alone) > 1
     notes = [note for path in compared for note in _failures(path)]
     runs = [
         run
         for path, it in compared.items()
-        for run in _trials(path, it, _titled(path, it) if many else "", notes)
+        for run in _trials(path, it, _comparison_title(path, it) if many else "", notes)
         if path not in chosen or run.folder in chosen[path]
     ]
     single = _alone(alone, _SINGLE if many else "", notes)
     runs = [run for run in [*runs, *single] if _readable(run, notes)]
     notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
-    notes += [_unfinished(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
+    notes += [_unfinished_note(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
     notes += [note for run in runs if run.rows for note in _other_rounds(run)]
     groups = _groups([run for run in runs if run.rows])
     if not groups:
@@ -63,7 +63,7 @@ def collect(paths: Sequence[Path]) -> Material:
 
 def _title(given: Sequence[Path], compared: Mapping[Path, Comparison], single: Sequence[LoadedRun]) -> str:
     """The names of the comparisons, or of the single run or folder; otherwise how many there are."""
-    names = [_titled(path, it) for path, it in compared.items()]
+    names = [_comparison_title(path, it) for path, it in compared.items()]
     if names and not single and len(names) <= NAMED:
         return "; ".join(names)
     if len(given) == 1:
@@ -71,10 +71,10 @@ def _title(given: Sequence[Path], compared: Mapping[Path, Comparison], single: S
     if len(single) <= NAMED and not names:
         return ", ".join(run.name for run in single)
     parts = [(len(names), "comparison"), (len(single), "run")]
-    return " and ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in parts if count)
+    return " and ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in parts if count)
 
 
-def _titled(path: Path, comparison: Comparison) -> str:
+def _comparison_title(path: Path, comparison: Comparison) -> str:
     """The title of a comparison or, if its file has none, its folder's name."""
     return path.name if comparison.name == Comparison.model_fields["name"].default else comparison.name
 
@@ -91,7 +91,7 @@ def _below(path: Path) -> list[Path]:
     return folders
 
 
-def _chosen(runs: Sequence[Path], whole: Collection[Path]) -> tuple[dict[Path, set[Path]], list[Path]]:
+def _choose_comparisons(runs: Sequence[Path], whole: Collection[Path]) -> tuple[dict[Path, set[Path]], list[Path]]:
     """Runs by the folder of the comparison they belong to, but not of a whole one, and the runs that belong to none."""
     chosen: dict[Path, set[Path]] = {}
     alone = []
@@ -119,7 +119,7 @@ def _settings(folder: Path, name: str, notes: list[str]) -> Config | None:
 
 
 def _readable(run: LoadedRun, notes: list[str]) -> bool:
-    """Whether a run's rows and summary can be read; a note says why not."""
+    """Whether a run's rows and summary can be read; a note gives the reason if not."""
     try:
         return bool(run.judged_by) and run.rows is not None
     except ValueError as error:
@@ -187,7 +187,7 @@ def _failures(path: Path) -> list[str]:
         return []
 
 
-def _unfinished(run: LoadedRun) -> str:
+def _unfinished_note(run: LoadedRun) -> str:
     return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
 
 

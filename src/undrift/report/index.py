@@ -32,12 +32,12 @@ class IndexRow:
         folder: its folder.
         name: its folder below the common one.
         method: its label in its comparison, or its method with arguments.
-        full: the method and its arguments, if the label does not say them.
+        full: the method and its arguments, if the label does not contain them.
         data: the name of the data or the task.
         partition: how the data are split.
         seed: its seed; None if not known.
         done: how many rounds it has.
-        rounds: how many were asked for.
+        rounds: how many were requested.
         judge: the metric by which it is judged; empty if not known.
         best: its best value.
         last: its last value.
@@ -91,7 +91,7 @@ def find_runs(path: Path) -> Iterator[Path]:
 
 
 def index_rows(paths: Iterable[Path]) -> list[IndexRow]:
-    """A row for every run at or below some folders; a run that cannot be read has a row that says so."""
+    """A row for every run at or below some folders; a run that cannot be read has a row with the reason."""
     given = list(dict.fromkeys(path.resolve() for path in paths))
     folders = list(dict.fromkeys(run for path in given for run in find_runs(path)))
     if not folders:
@@ -193,7 +193,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:
-    """What summary.json says or, of a run that has not ended, what its rows say."""
+    """The content of summary.json or, of a run that has not ended, the same from its rows."""
     try:
         found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         return found

@@ -106,7 +106,7 @@ def fill(
     except ImportError as error:
         raise ReportError(f"a report needs {error.name}: pip install 'undrift[report]'") from None
 
-    closed = [_closed(script) for script in scripts]
+    closed = [_escape_script(script) for script in scripts]
     made = Environment(
         loader=FunctionLoader(lambda name: asset(name)),
         autoescape=True,
@@ -151,7 +151,7 @@ def _configs(material: Material) -> list[tuple[str, str]]:
 
 
 def _runs(runs: Sequence[LoadedRun]) -> Table:
-    """Every run with its hashes, which show whether another run is identical to the bit."""
+    """Every run with its hashes, which show whether another run is bit-identical."""
     rows = []
     for run in runs:
         summary = {} if run.later else run.read("summary.json") or {}
@@ -187,6 +187,6 @@ def asset(name: str) -> str:
     return (files("undrift.report") / name).read_text(encoding="utf-8")
 
 
-def _closed(script: str) -> str:
+def _escape_script(script: str) -> str:
     """A script that cannot end its element early; line ends as a browser hashes them."""
     return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")

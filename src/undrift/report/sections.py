@@ -93,12 +93,14 @@ def sections(material: Material) -> list[Section]:
         Section("partition", "Who has what", "How examples are split over clients, for all methods alike.", (), split),
         Section("clients", "Clients", "A mean hides whom a model fails: here is every client.", (), clients),
         Section("blocks", "Blocks", "What the parts of each method did in every round.", (), reported),
-        *(_seen(material, *section) for section in _LENS),
+        *(_lens_section(material, *section) for section in _LENS),
     ]
     return _distinct([part for part in parts if part.tables or part.figures or part.missing or part.reason])
 
 
-def _seen(material: Material, key: str, title: str, text: str, draw: Figures, parts: tuple[str, ...]) -> Section:
+def _lens_section(
+    material: Material, key: str, title: str, text: str, draw: Figures, parts: tuple[str, ...]
+) -> Section:
     """A part made of lens measurements, or the command that would take them, or why the lens could not."""
     figures = tuple(draw(material))
     tables = {"landscape": curvature, "heterogeneity": heterogeneity.table}
@@ -131,8 +133,8 @@ def _facts(material: Material) -> str:
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")
 
 
 def _distinct(parts: Sequence[Section]) -> list[Section]:

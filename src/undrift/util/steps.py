@@ -10,7 +10,7 @@ LOG = logging.getLogger("undrift.steps")
 
 
 def tell(text: str, *values: object) -> None:
-    """Say what is being done now, for example "loading cifar10" or "round 3, client 7 of 10"; rounds count from 1.
+    """Report what is being done now, for example "loading cifar10" or "round 3, client 7 of 10"; rounds count from 1.
 
     Args:
         text: the step, with places for the values as in `logging`.
@@ -20,7 +20,7 @@ def tell(text: str, *values: object) -> None:
 
 
 def warn(text: str, *values: object) -> None:
-    """Say what went wrong while the run goes on, for example that a worker was lost.
+    """Report what went wrong while the run continues, for example that a worker was lost.
 
     Args:
         text: what happened, with places for the values as in `logging`.
@@ -30,7 +30,7 @@ def warn(text: str, *values: object) -> None:
 
 
 def tell_trial(number: int, trials: int, name: str) -> None:
-    """Say which run of several begins; the steps that follow are its steps.
+    """Report which run of several begins; the steps that follow are its steps.
 
     Args:
         number: which one, from 1.
@@ -42,7 +42,7 @@ def tell_trial(number: int, trials: int, name: str) -> None:
 
 
 def tell_rounds(done: int, rounds: int) -> None:
-    """Say that training begins, or goes on after the rounds of an intact checkpoint.
+    """Report that training begins, or continues after the rounds of an intact checkpoint.
 
     Args:
         done: how many rounds are done.

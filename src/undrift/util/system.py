@@ -33,11 +33,11 @@ def lock(handle: int) -> None:
         posix.flock(handle, posix.LOCK_EX | posix.LOCK_NB)
 
 
-def locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether another process, or another handle, has locked a file; False if there is no such file.
 
     Args:
-        path: the file. It is locked for an instant if nobody has it.
+        path: the file. It is locked for an instant if no process has it.
     """
     try:
         handle = os.open(path, os.O_RDONLY if not os.access(path, os.W_OK) else os.O_RDWR)
@@ -53,7 +53,7 @@ def locked(path: Path) -> bool:
 
 
 def host_memory() -> Memory:
-    """The memory of this machine; where the system does not say how much is free, all of it."""
+    """The memory of this machine; where the system does not report how much is free, all of it."""
     if not hasattr(os, "sysconf"):  # Windows
         status = _Status(length=ctypes.sizeof(_Status))
         _kernel().GlobalMemoryStatusEx(ctypes.byref(status))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 from undrift.cli.names import check_spelling
 from undrift.cli.training.run import Data, Model, Partition
 
@@ -44,14 +44,14 @@ def advise_on_data(
 
     Example: undrift advise --data fashion-mnist --partition dirichlet:0.1
     """
-    with reported("advise"):
+    with report_errors("advise"):
         check_spelling(data=data, model=model)
     from undrift.data.partitions.skew import measure_skew
     from undrift.runs import Config
     from undrift.runs.setup.prepare import prepare
     from undrift.studies.advise import advise, as_record, family
 
-    with reported("advise"):
+    with report_errors("advise"):
         given = {"data": data, "partition": partition, "clients": clients, "model": model, "seed": seed}
         ready = prepare(Config.build({key: value for key, value in given.items() if value is not None}, "advise"))
         assert ready.partition is not None  # there is no task of its own

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
-from undrift.cli.names import FAMILIES, check_spelling, completing, methods
+from undrift.cli.app import app, report_errors
+from undrift.cli.names import FAMILIES, check_spelling, completion, methods
 from undrift.util.naming.names import suggest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ undrift show NAME explains one method."""
 def list_algorithms(
     only: Annotated[
         str | None,
-        typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completing(FAMILIES)),
+        typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completion(FAMILIES)),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
@@ -37,7 +37,7 @@ def list_algorithms(
 
     Example: undrift list --family robust
     """
-    with reported("list"):
+    with report_errors("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
     from undrift.algorithms import ALGORITHMS, METHODS, make
@@ -71,7 +71,7 @@ def show(
         str,
         typer.Argument(
             help="A method's name, a composition, or your own: mypackage.methods:mymethod.",
-            autocompletion=completing(methods),
+            autocompletion=completion(methods),
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -84,14 +84,14 @@ def show(
 
     Example: undrift show scaffold
     """
-    with reported("show"):
+    with report_errors("show"):
         check_spelling(name)
     from rich.markdown import Markdown
 
     from undrift.cli.tables import WIDE, open_console
     from undrift.compose.cards import card, markdown
 
-    with reported("show"):
+    with report_errors("show"):
         page = card(name)
     if as_json:
         typer.echo(json.dumps(asdict(page), indent=2))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
-from undrift.cli.names import PARTITIONS, check_spelling, completing, data_sets, methods
+from undrift.cli.app import app, report_errors
+from undrift.cli.names import PARTITIONS, check_spelling, completion, data_sets, methods
 from undrift.cli.options import Device
 
 
@@ -16,14 +16,14 @@ def draw_partition(
     data: Annotated[
         str,
         typer.Option(
-            help="A data set's name, a path, or package.module:function.", autocompletion=completing(data_sets)
+            help="A data set's name, a path, or package.module:function.", autocompletion=completion(data_sets)
         ),
     ] = "fashion-mnist",
     partition: Annotated[
         str,
         typer.Option(
             help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
-            autocompletion=completing(PARTITIONS),
+            autocompletion=completion(PARTITIONS),
         ),
     ] = "dirichlet:0.1",
     clients: Annotated[
@@ -40,13 +40,13 @@ def draw_partition(
 
     Example: undrift partition --data fashion-mnist --partition dirichlet:0.1
     """
-    with reported("partition"):
+    with report_errors("partition"):
         check_spelling(data=data)
     from undrift.report import write_partition
     from undrift.runs import Config
     from undrift.runs.setup.prepare import prepare
 
-    with reported("partition"):
+    with report_errors("partition"):
         settings = {"data": data, "partition": partition, "clients": clients, "seed": seed}
         split = prepare(Config.build(settings, "partition")).partition
         assert split is not None  # there is no task of its own
@@ -62,7 +62,7 @@ def doctor(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --device: a method to check. Repeatable; default: all.", autocompletion=completing(methods)
+            help="With --device: a method to check. Repeatable; default: all.", autocompletion=completion(methods)
         ),
     ] = None,
     deterministic: Annotated[
@@ -99,7 +99,7 @@ def doctor(
 
     Example: undrift doctor --device cuda
     """
-    with reported("doctor"):
+    with report_errors("doctor"):
         if device is None or config is not None:
             given = {"--method": method, "--deterministic": deterministic, "--out": out}
             ignored = [option for option, value in given.items() if value]
@@ -110,13 +110,13 @@ def doctor(
     if measure and config is None and device is None:
         from undrift.cli.training.print_plan import measure_machine
 
-        with reported("doctor"):
+        with report_errors("doctor"):
             measure_machine(as_json)
         return
     if config is not None or device is not None:
         from undrift.cli.choosing.devices import examine_device, examine_run
 
-        with reported("doctor"):
+        with report_errors("doctor"):
             if config is not None:
                 examine_run(config, device, as_json)
                 return
@@ -124,7 +124,7 @@ def doctor(
         if failed:
             raise typer.Exit(1)
         return
-    with reported("doctor"):
+    with report_errors("doctor"):
         found = examine()
     if as_json:
         typer.echo(json.dumps(found, indent=2))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -28,7 +28,7 @@ def new(
     from importlib.resources import files
 
     name = folder.resolve().name if name is None else name
-    with reported("new"):
+    with report_errors("new"):
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
             raise ValueError(f"{name!r} cannot be an app's name: set --name, of letters, digits, '.', '_' and '-'")
         if folder.is_dir() and any(folder.iterdir()):

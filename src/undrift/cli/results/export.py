@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 
 
 @app.command("export")
@@ -34,6 +34,6 @@ def export_model(
     from undrift.runs.folder.files import RunError
     from undrift.runs.reading.best_round import parse_round
 
-    with reported("export", RunError, CheckpointError):
+    with report_errors("export", RunError, CheckpointError):
         path = export(run, out, format=format, client=client, round=parse_round(round))
     typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")

@@ -14,7 +14,7 @@ from time import time
 from typing import Any, Literal
 
 from undrift.util.shell import as_argument
-from undrift.util.system import locked
+from undrift.util.system import is_locked
 
 State = Literal["running", "stalled", "failed", "ended"]
 
@@ -142,7 +142,7 @@ def _judged_by(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> 
 
 def _state(folder: Path, deployed: bool, error: str, finished: bool, idle: float, limit: float) -> tuple[State, str]:
     """The state of a run, and what to do about it."""
-    if locked(folder / "lock"):
+    if is_locked(folder / "lock"):
         if idle > limit:
             return "stalled", f"no round was closed for {idle:.0f} s (limit {limit:.0f} s); see {folder / 'log.txt'}"
         return "running", ""

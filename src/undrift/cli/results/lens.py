@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 
 
 @app.command("lens")
@@ -47,7 +47,7 @@ def look_at_run(
     from undrift.runs.reading.best_round import parse_round
     from undrift.runs.reading.open_checkpoint import lens_file, look
 
-    with reported("lens", RunError, CheckpointError):
+    with report_errors("lens", RunError, CheckpointError):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
         measurements = look(
             folder,

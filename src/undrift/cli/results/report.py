@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 
 
 @app.command("report")
@@ -35,7 +35,7 @@ def write_report(
     """
     from undrift.report import collect, is_collection, sections, write_each, write_index, write_page, write_prints
 
-    with reported("report"):
+    with report_errors("report"):
         if out.is_dir():
             raise ValueError(f"--out {out}: a folder; name the HTML file to write, such as {out / 'report.html'}")
         if index or each or (index is None and figures is None and len(runs) == 1 and is_collection(runs[0])):
@@ -93,7 +93,7 @@ def draw_figure(
         for name, known in KINDS.items():
             typer.echo(f"{name:10} {known.shows}")
         return
-    with reported("figure", RunError, CheckpointError):
+    with report_errors("figure", RunError, CheckpointError):
         at, given = parse_round(round), runs or []
         for option, value in {"--over": over, "--by": by if by != "last" else "", "--minus": minus}.items():
             if value and kind != "sweep":

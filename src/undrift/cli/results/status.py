@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from undrift.cli.app import app, printable, reported
+from undrift.cli.app import app, printable, report_errors
 
 if TYPE_CHECKING:
     from undrift.cli.results.health import Health
@@ -37,7 +37,7 @@ def show_status(
     """
     from undrift.cli.results.health import health
 
-    with reported("status"):
+    with report_errors("status"):
         if serve is not None:
             from undrift.cli.results.prometheus import listen
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
+from undrift.cli.app import app, report_errors
 
 
 @app.command("verify")
@@ -27,7 +27,7 @@ def verify_run(
     """
     from undrift.runs.folder.verify import render, verify
 
-    with reported("verify"):
+    with report_errors("verify"):
         found = verify(folder, anchor)
     typer.echo(json.dumps(found.row(), indent=2) if as_json else render(found))
     for problem in found.problems:

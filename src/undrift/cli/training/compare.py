@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from undrift.cli.app import app, reported, stoppable
-from undrift.cli.names import check_spelling, completing, methods
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.cli.app import app, report_errors, stop_cleanly
+from undrift.cli.names import check_spelling, completion, methods
+from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
 from undrift.cli.training.run import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
 from undrift.util.storage.jsonable import to_json
 
@@ -45,15 +45,15 @@ def compare_methods(
     from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.compare import Comparison, compare
 
-    with reported("compare", RunError):
-        values = merge_settings(_based(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
+    with report_errors("compare", RunError):
+        values = merge_settings(_add_to_base(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
-        given = placed(engine, workers, device, gpus, deterministic)
+        given = engine_settings(engine, workers, device, gpus, deterministic)
         trials = comparison.trials(given)
         check_workers(workers, *(trial.config.engine.name for trial in trials))
         rounds = sum(trial.config.rounds for trial in trials)
-        with stoppable("the same command"), RunProgress(rounds, folder) as progress:
+        with stop_cleanly("the same command"), RunProgress(rounds, folder) as progress:
             table = compare(comparison, folder, progress.of_trial, given)
     if as_json:
         typer.echo(to_json(table))
@@ -69,7 +69,7 @@ def compare_methods(
 def tune_method(
     what: Annotated[
         str,
-        typer.Argument(help="A method's name, or a TOML file with all settings.", autocompletion=completing(methods)),
+        typer.Argument(help="A method's name, or a TOML file with all settings.", autocompletion=completion(methods)),
     ],
     grid: Annotated[
         list[str] | None,
@@ -109,7 +109,7 @@ def tune_method(
 
     Example: undrift tune fedprox --grid lr=0.05,0.1 --grid mu=0.001,0.01
     """
-    with reported("tune"):
+    with report_errors("tune"):
         check_spelling(None if what.endswith(".toml") else what, data)
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_grid
@@ -118,7 +118,7 @@ def tune_method(
     from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.tune import Tuning, tune
 
-    with reported("tune", RunError, CheckpointError):
+    with report_errors("tune", RunError, CheckpointError):
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
         given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}
@@ -129,14 +129,14 @@ def tune_method(
         fixed = {"arguments": base.pop("arguments", {}), "grid": _grid(grid or []), "by": by, "widenings": widenings}
         fixed["seeds"] = (seed if len(seed) > 1 else []) if seed else None  # one --seed replaces the file's seeds too
         base.pop("method", None)
-        engines = {"engine": placed(engine, workers, device, gpus, deterministic)}
+        engines = {"engine": engine_settings(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(
-            _based(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision), what
+            _add_to_base(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision), what
         )
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))
         check_workers(workers, first.engine.name)
-        with stoppable("the same command"), RunProgress(None, folder) as progress:
+        with stop_cleanly("the same command"), RunProgress(None, folder) as progress:
             summary = tune(tuning, folder, progress.of_tuning(first))
     if as_json:
         typer.echo(to_json(summary))
@@ -144,7 +144,7 @@ def tune_method(
         show_grid(summary, tuning, folder)
 
 
-def _based(values: dict[str, Any], preset: str | None, precision: str | None) -> dict[str, Any]:
+def _add_to_base(values: dict[str, Any], preset: str | None, precision: str | None) -> dict[str, Any]:
     """A comparison or a tuning with the preset and the precision of flags in its base."""
     from undrift.runs.settings.schema import merge_settings
 

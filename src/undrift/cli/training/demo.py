@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undrift.cli.app import app, reported, stoppable
+from undrift.cli.app import app, report_errors, stop_cleanly
 from undrift.util.shell import as_argument
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def show_demo(
     from undrift.runs.folder.files import RunError
     from undrift.studies.demo import accuracy_curves, demo_comparison
 
-    with reported("demo", RunError):
+    with report_errors("demo", RunError):
         comparison = demo_comparison(rounds, seed)
         if not as_json:
             typer.echo("20 clients, two of the ten digits each; five clients train in a round.")
-        with stoppable("the same command"):
-            table = _trained(comparison, out, as_json)
+        with stop_cleanly("the same command"):
+            table = _train(comparison, out, as_json)
     if table["failures"]:
         for failure in table["failures"]:
             typer.echo(f"undrift demo: {failure['run']}: {failure['error']}", err=True)
@@ -59,7 +59,7 @@ def show_demo(
     _print_next(comparison, curves, out, report)
 
 
-def _trained(comparison: "Comparison", out: Path, as_json: bool) -> dict[str, Any]:
+def _train(comparison: "Comparison", out: Path, as_json: bool) -> dict[str, Any]:
     """The table of the comparison, with its curves growing on a terminal and lines of progress elsewhere."""
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import open_console
@@ -111,7 +111,7 @@ def chart(curves: dict[str, list[tuple[float, float]]], console: "Console") -> "
 
 
 def _report(out: Path) -> Path | None:
-    """The report on both runs; None, and a line that says why, if it cannot be written."""
+    """The report on both runs; None, and a line with the reason, if it cannot be written."""
     from undrift.report import ReportError, collect, write_page
 
     try:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from undrift.cli.app import app, reported, stoppable
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.cli.app import app, report_errors, stop_cleanly
+from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
 from undrift.cli.training.compare import AsJson
 from undrift.util.storage.jsonable import to_json
 
@@ -48,7 +48,7 @@ def run_paper(
     from undrift.papers.runner import Scale, comparison
     from undrift.runs.folder.files import RunError
 
-    with reported("paper", RunError):
+    with report_errors("paper", RunError):
         if scale not in _SCALES:
             raise ValueError(f"--scale must be {' or '.join(_SCALES)}, got {scale!r}")
         chosen_scale = cast(Scale, scale)
@@ -66,11 +66,11 @@ def run_paper(
             _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
-        place = placed(engine, workers, device, gpus, deterministic)
+        place = engine_settings(engine, workers, device, gpus, deterministic)
         configs = [trial.config for trial in built.trials(place)]
         check_workers(workers, *(config.engine.name for config in configs))
         rounds = sum(config.rounds for config in configs)
-        with stoppable("the same command"), RunProgress(rounds) as progress:
+        with stop_cleanly("the same command"), RunProgress(rounds) as progress:
             lines, figures, table = perform(chosen, wanted, folder, chosen_scale, progress.of_trial, place)
     if as_json:
         typer.echo(to_json([asdict(line) for line in lines], 1))

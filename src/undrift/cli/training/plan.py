@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from undrift.cli.app import app, reported
-from undrift.cli.names import ENGINES, check_spelling, completing, methods
+from undrift.cli.app import app, report_errors
+from undrift.cli.names import ENGINES, check_spelling, completion, methods
 
 
 @app.command("plan")
@@ -17,7 +17,7 @@ def plan_round(
     workers: Annotated[float | None, typer.Option(help="Number of workers; default 1.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="A name from undrift list or a composition.", autocompletion=completing(methods)),
+        typer.Option(help="A name from undrift list or a composition.", autocompletion=completion(methods)),
     ] = None,
     examples: Annotated[float | None, typer.Option(help="Examples per client; default 60.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over them in a round; default 1.")] = None,
@@ -26,7 +26,7 @@ def plan_round(
         str | None,
         typer.Option(
             help="local, ray or flower; default ray with several workers, else local.",
-            autocompletion=completing(ENGINES),
+            autocompletion=completion(ENGINES),
         ),
     ] = None,
     network: Annotated[
@@ -52,14 +52,14 @@ def plan_round(
 
     Example: undrift plan --clients 1e6 --cohort 1e4 --workers 1000
     """
-    with reported("plan"):
+    with report_errors("plan"):
         if method is not None:
             check_spelling(method)
         if engine is not None and engine not in ENGINES:
             raise ValueError(f"engine must be local, ray or flower, got {engine!r}")
     from undrift.cli.training.print_plan import show_plan
 
-    with reported("plan"):
+    with report_errors("plan"):
         sizes = {
             "clients": clients,
             "cohort": cohort,

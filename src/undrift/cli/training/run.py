@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from undrift.cli import names
-from undrift.cli.app import app, plainly, reported, stoppable
-from undrift.cli.names import PARTITIONS, completing, methods, models
-from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, placed
+from undrift.cli.app import app, print_warnings, report_errors, stop_cleanly
+from undrift.cli.names import PARTITIONS, completion, methods, models
+from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
 from undrift.util.shell import as_argument
 from undrift.util.storage.jsonable import to_json
 
@@ -22,19 +22,19 @@ Data = Annotated[
     str | None,
     typer.Option(
         help="digits, cifar10, ... (see undrift doctor), a path, or package.module:function.",
-        autocompletion=completing(names.data_sets),
+        autocompletion=completion(names.data_sets),
     ),
 ]
 Partition = Annotated[
     str | None,
     typer.Option(
         help="iid, dirichlet:0.1, column:NAME, file:clients.json, package.module:function, ...",
-        autocompletion=completing(PARTITIONS),
+        autocompletion=completion(PARTITIONS),
     ),
 ]
 Model = Annotated[
     str | None,
-    typer.Option(help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completing(models)),
+    typer.Option(help="cnn, resnet20, lstm, ..., or your own: mypackage.nets:Net.", autocompletion=completion(models)),
 ]
 Preset = Annotated[
     str | None,
@@ -51,7 +51,7 @@ def run(
     method: Annotated[
         str | None,
         typer.Argument(
-            help="A name from undrift list, a composition of blocks, or your own.", autocompletion=completing(methods)
+            help="A name from undrift list, a composition of blocks, or your own.", autocompletion=completion(methods)
         ),
     ] = None,
     config: Annotated[
@@ -115,7 +115,7 @@ def run(
 
     Example: undrift run fedavg --data fashion-mnist --partition dirichlet:0.1
     """
-    with reported("run"):
+    with report_errors("run"):
         names.check_spelling(method, data, model)
     given = {
         "method": method,
@@ -137,7 +137,7 @@ def run(
             "batch_size": batch_size,
             "precision": precision,
         },
-        "engine": placed(engine, workers, device, gpus, deterministic),
+        "engine": engine_settings(engine, workers, device, gpus, deterministic),
     }
     from undrift.cli.progress import RunProgress
     from undrift.runs import Config, start
@@ -145,12 +145,12 @@ def run(
     from undrift.runs.folder.files import RunError
     from undrift.runs.settings.schema import merge_settings, read_toml
 
-    with reported("run", RunError, CheckpointError):
+    with report_errors("run", RunError, CheckpointError):
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merge_settings(merge_settings(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
         check_workers(workers, built.engine.name)
-        with stoppable(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
+        with stop_cleanly(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
             outcome = start(built, folder, progress.of_run(built, folder))
     _print_outcome(outcome, as_json)
 
@@ -176,10 +176,10 @@ def resume_run(
     from undrift.runs.folder.files import RunError, check_run
     from undrift.runs.folder.provenance import check_references
 
-    given = {"rounds": rounds, **placed(engine, workers, device, gpus, deterministic)}
+    given = {"rounds": rounds, **engine_settings(engine, workers, device, gpus, deterministic)}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     again = f"undrift resume {as_argument(folder)}"
-    with reported("resume", RunError, CheckpointError), plainly("resume"), stoppable(again):
+    with report_errors("resume", RunError, CheckpointError), print_warnings("resume"), stop_cleanly(again):
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")

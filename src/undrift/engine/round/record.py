@@ -11,7 +11,7 @@ from undrift.core.records.rejection import Rejection
 from undrift.core.records.report import Reported, declared, sound, spread
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.worker.partial_sum import Partial, Visit
-from undrift.util.display.html import rounded
+from undrift.util.display.html import short_text
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Record:
 
     def __repr__(self) -> str:
         rejected = f", {len(self.rejections)} rejected" if self.rejections else ""
-        return f"Record(round {self.round + 1}: {len(self.visits)} clients{rejected}, loss {rounded(self.loss)})"
+        return f"Record(round {self.round + 1}: {len(self.visits)} clients{rejected}, loss {short_text(self.loss)})"
 
 
 def report_columns(algorithm: Algorithm, visits: Sequence[Visit], server: Reported) -> dict[str, float]:

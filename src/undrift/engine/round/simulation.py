@@ -40,7 +40,7 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
-from undrift.util.display.html import rounded
+from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
 from undrift.util.storage.history import History
@@ -180,7 +180,9 @@ class Simulation:
                 if test.due(last.round, done == rounds):
                     self.history.extend(test(self.module(last)))
                 if progress:
-                    shown.update(done, "  ".join(f"{k} {rounded(x)}" for k, x in list(self.history.last().items())[:3]))
+                    shown.update(
+                        done, "  ".join(f"{k} {short_text(x)}" for k, x in list(self.history.last().items())[:3])
+                    )
         return last
 
     def rounds(self, rounds: int, state: ServerState | None = None) -> Iterator[tuple[ServerState, Record]]:

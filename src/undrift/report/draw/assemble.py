@@ -27,12 +27,12 @@ def lines(
         axes: x and y; `LAYER` is filled with the names of the layers.
         tab: see `Figure`.
     """
-    panel = dotted(*axes, shown)
+    panel = dotted_panel(*axes, shown)
     if panel is not None:
         yield Figure(slug(*name), title, reading, (("", panel),), tab)
 
 
-def dotted(x: Axis, y: Axis, shown: Sequence[Line | None]) -> Panel | None:
+def dotted_panel(x: Axis, y: Axis, shown: Sequence[Line | None]) -> Panel | None:
     """Lines with their values marked, or None without any; `LAYER` is filled with the names of the layers."""
     present = [line for line in shown if line is not None]
     names = tuple(dict.fromkeys(str(label) for line in present for label in line.y)) if y is LAYER else ()
@@ -60,7 +60,7 @@ def over_seeds(label: str, style: int, seeds: Sequence[Mapping[int, tuple[float,
 
     Args:
         label: its name.
-        style: the number of its look.
+        style: the number of its style.
         seeds: of each seed, round -> x and y.
     """
     seeds = [points for points in seeds if points]

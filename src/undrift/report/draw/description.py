@@ -1,7 +1,7 @@
 """The description of figures: all that the page and the printed files must agree on is decided here.
 
-A figure has panels, a panel has axes and marks. `figures` draws them for the page and `prints` for print; a new kind of
-figure is one more function below that puts marks together.
+A figure has panels, a panel has axes and marks. `plotly_figures` draws them for the page and `print_figures` for print;
+a new kind of panel is one more function below that puts marks together.
 """
 
 import re
@@ -26,7 +26,7 @@ LEVELS = 16  # steps between the contours of a grid
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a method: its colour, the dashes of its lines and the marker of its points."""
+    """The style of a method: its colour, the dashes of its lines and the marker of its points."""
 
     colour: str
     dash: str
@@ -34,7 +34,7 @@ class Style:
 
 
 def style(number: int) -> Style:
-    """The look of the method with this number; the first 28 differ."""
+    """The style of the method with this number; the first 28 differ."""
     turn, place = divmod(number, len(PALETTE))
     return Style(PALETTE[place], DASHES[turn % len(DASHES)], MARKERS[turn % len(MARKERS)])
 
@@ -213,7 +213,7 @@ def line_panel(x: Axis, y: Axis, lines: Sequence[Line], dots: bool = False) -> P
 
 
 def box_panel(x: Axis, title: str, marks: Sequence[Box]) -> Panel:
-    """Distributions below each other; `title` says what they belong to."""
+    """Distributions below each other; `title` is what they belong to."""
     y, inches = Axis(title, tuple(box.label for box in marks)), 1 + 0.45 * len(marks)
     return Panel(x, y, tuple(marks), 140 + 64 * len(marks), (inches, inches))
 
@@ -235,7 +235,7 @@ def point_panel(
 
 
 def grid_panel(x: Axis, y: Axis, grid: Grid) -> Panel:
-    """A table of numbers, drawn as its kind says."""
+    """A table of numbers, drawn by its kind."""
     rows = len(grid.rows)
     pixels = {"contour": 340, "surface": 400}.get(grid.kind, 150 + min(max(160, 20 * rows), 1200))
     cells = 1 + min(max(1.4, 0.2 * rows), 7.0)
@@ -280,7 +280,7 @@ class Table:
     best: frozenset[tuple[int, int]] = frozenset()
 
 
-def titled(title: str, setting: str) -> str:
+def with_setting(title: str, setting: str) -> str:
     """A title with its setting, where there are several."""
     return f"{title}: {setting}" if setting else title
 

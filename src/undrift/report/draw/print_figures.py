@@ -78,11 +78,11 @@ def draw(figure: Figure) -> "Sheet":
     lines = ceil(count / columns)
     height = first.inches[columns > 1]
     sheet = Sheet(figsize=(WIDE, 0.5 + lines * height), layout="constrained")
-    sheet.suptitle(_escaped(figure.title), fontsize=10)
+    sheet.suptitle(_escape(figure.title), fontsize=10)
     for n, (caption, panel) in enumerate(figure.parts):
         axes = sheet.add_subplot(lines, columns, n + 1, **({"projection": "3d"} if panel.solid else {}))
         if caption:
-            axes.set_title(_escaped(caption), fontsize=9)
+            axes.set_title(_escape(caption), fontsize=9)
         _draw(axes, panel)
         if n % columns and not panel.solid and panel.y == figure.parts[n - 1][1].y:
             axes.set_ylabel("")
@@ -106,7 +106,7 @@ def _draw(axes: "Axes", panel: Panel) -> None:
                 _dots(axes, mark)
             case Grid():
                 _surface(axes, mark) if panel.solid else _grid(axes, mark)
-    axes.set(xlabel=_escaped(panel.x.title), ylabel=_escaped(panel.y.title))
+    axes.set(xlabel=_escape(panel.x.title), ylabel=_escape(panel.y.title))
     if panel.x.labels and panel.grid is None and panel.legend:
         _columns(axes, panel.x.labels)
     if panel.x.log:
@@ -116,7 +116,7 @@ def _draw(axes: "Axes", panel: Panel) -> None:
     names = panel.y.labels
     if names:
         shown = range(0, len(names), ceil(len(names) / LABELLED))
-        axes.set_yticks(shown, [_escaped(names[n]) for n in shown])
+        axes.set_yticks(shown, [_escape(names[n]) for n in shown])
         axes.set_ylim(len(names) - 0.5, -0.5)
 
 
@@ -134,9 +134,9 @@ def _beside(panel: Panel, line: Line) -> float:
 
 
 def _columns(axes: "Axes", names: Sequence[str]) -> None:
-    """Names below the columns of a categorical axis, at an angle if there is no room for them."""
+    """Names below the columns of a categorical axis, at an angle if they do not fit."""
     turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, names)) > LETTERS // 2 else {}
-    axes.set_xticks(range(len(names)), [_escaped(name) for name in names], **turned)
+    axes.set_xticks(range(len(names)), [_escape(name) for name in names], **turned)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
@@ -161,7 +161,7 @@ def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     axes.plot(
         x,
         y,
-        label=_escaped(line.label),
+        label=_escape(line.label),
         marker=_MARKERS[look.marker] if line.marked else None,
         markersize=5 if line.alone else 3,
         **drawn,
@@ -191,7 +191,7 @@ def _dots(axes: "Axes", dots: Dots) -> None:
     look = style(dots.style)
     drawn = axes.scatter(dots.x, dots.y, color=look.colour, marker=_MARKERS[look.marker], s=14, alpha=0.85, linewidth=0)
     if dots.label:
-        drawn.set_label(_escaped(dots.label))
+        drawn.set_label(_escape(dots.label))
 
 
 def _grid(axes: "Axes", grid: Grid) -> None:
@@ -202,12 +202,12 @@ def _grid(axes: "Axes", grid: Grid) -> None:
         return
     axes.imshow(values, aspect="auto", interpolation="nearest", **_colours(grid))
     shown = np.unique(np.linspace(0, len(grid.columns) - 1, min(len(grid.columns), 6)).round().astype(int))
-    axes.set_xticks(shown, [_escaped(_short(grid.columns[n])) for n in shown])
+    axes.set_xticks(shown, [_escape(_short(grid.columns[n])) for n in shown])
     if grid.heights:
         bars = axes.inset_axes((0, 1.03, 1, 0.25), sharex=axes)
         bars.bar(range(len(grid.heights)), grid.heights, width=0.8, color=grid.colours[2])
         bars.tick_params(labelbottom=False)
-        bars.set_ylabel(_escaped(grid.scale))
+        bars.set_ylabel(_escape(grid.scale))
     for row, texts in enumerate(grid.texts if grid.numbers else ()):
         for column, text in enumerate(texts):
             dark = text and _colours(grid)["norm"](grid.values[row][column]) < 0.6
@@ -228,7 +228,7 @@ def _bar(sheet: "Sheet", grid: Grid) -> None:
     from matplotlib.cm import ScalarMappable
 
     drawn = ScalarMappable(**_colours(grid))
-    sheet.colorbar(drawn, ax=sheet.axes, label=_escaped(grid.scale), shrink=0.8, pad=0.02)
+    sheet.colorbar(drawn, ax=sheet.axes, label=_escape(grid.scale), shrink=0.8, pad=0.02)
 
 
 def _legend(sheet: "Sheet") -> None:
@@ -252,6 +252,6 @@ def _short(value: Any) -> str:
     return f"{value:.2g}" if isinstance(value, float) else str(value)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """A text that matplotlib does not read as mathematics."""
     return str(text).replace("$", r"\$")

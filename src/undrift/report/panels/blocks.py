@@ -7,7 +7,7 @@ import numpy as np
 
 from undrift.core.method.algorithm import SLOTS
 from undrift.report.draw.assemble import side_by_side
-from undrift.report.draw.description import Axis, Figure, Grid, Line, Panel, grid_panel, line_panel, slug, titled
+from undrift.report.draw.description import Axis, Figure, Grid, Line, Panel, grid_panel, line_panel, slug, with_setting
 from undrift.report.loaded import Group, Material
 from undrift.report.panels.training import series
 
@@ -46,7 +46,7 @@ def _curve(name: str, setting: str, groups: Sequence[Group]) -> Iterator[Figure]
     clients = any(f"{name}_std" in row for group in groups for run in group.runs for row in run.rows)
     if lines:
         what, slot = _words(name)
-        title = titled(f"{slot}: {what}{', mean and deviation over clients' if clients else ''}", setting)
+        title = with_setting(f"{slot}: {what}{', mean and deviation over clients' if clients else ''}", setting)
         panel = line_panel(Axis("round"), Axis(what), lines)
         reading = f"{_CLIENTS if clients else _SERVER}."
         yield Figure(slug("block", name, setting), title, reading, (("", panel),), f"{slot}: {what}")
@@ -70,7 +70,7 @@ def _cells(family: str, setting: str, groups: Sequence[Group]) -> Iterator[Figur
     yield from side_by_side(
         [(group.label, _table(group, family, what)) for group in groups],
         ("block", family, setting),
-        titled(f"{slot}: {what}, mean over clients", setting),
+        with_setting(f"{slot}: {what}, mean over clients", setting),
         "Every cell is the mean over the clients of a round (and over seeds), brighter is more.",
         f"{slot}: {what}",
     )

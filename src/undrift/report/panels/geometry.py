@@ -9,7 +9,7 @@ from torch import Tensor
 
 from undrift.lens import pca
 from undrift.report.draw.assemble import Matrix, numbers, side_by_side
-from undrift.report.draw.description import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, titled
+from undrift.report.draw.description import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, with_setting
 from undrift.report.loaded import Group, Material
 
 _Shape = Literal["contour", "surface"]
@@ -27,7 +27,7 @@ def plane(material: Material) -> Iterator[Figure]:
         yield from side_by_side(
             [(group.label, _scatter(group, "pca_update", "clients", "direction")) for group in groups],
             ("updates", setting),
-            titled("Clients' updates on their two main directions", setting),
+            with_setting("Clients' updates on their two main directions", setting),
             "Each point is a client: points close together moved the model the same way.",
             "updates",
         )
@@ -36,7 +36,7 @@ def plane(material: Material) -> Iterator[Figure]:
         yield from side_by_side(
             [(group.label, _scatter(group, "tsne_features", "labels", "t-SNE direction")) for group in groups],
             ("features", setting),
-            titled("Features of test examples", setting),
+            with_setting("Features of test examples", setting),
             "Colours are classes: separate islands are classes that the model tells apart; distances between islands "
             "mean nothing.",
             "features",
@@ -51,7 +51,7 @@ def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     yield from side_by_side(
         [*by_class, *by_model],
         ("joint", setting),
-        titled("Features of clients' models and of the global model", setting),
+        with_setting("Features of clients' models and of the global model", setting),
         "Each point is a test example as one model sees it: clients whose models agree have their points where the "
         "global model has its own. Distances in a map mean little. Of the features themselves, separation is the share "
         "of variance between classes, and apart the clients' distance from the global model's features, as a share of "
@@ -63,7 +63,9 @@ def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 def _map(joint: Mapping[str, Any], colours: str) -> Panel:
     """The points of one map, coloured by class or by model; the global model is drawn last."""
     axes = Axis("t-SNE direction 1 (no unit)"), Axis("t-SNE direction 2 (no unit)")
-    points, models, classes = _placed(joint["points"], joint["models"], [int(label) for label in joint["labels"]])
+    points, models, classes = _without_unknown(
+        joint["points"], joint["models"], [int(label) for label in joint["labels"]]
+    )
     names = ["global model" if client < 0 else f"client {client}" for client in models]
     texts = [f"class {label}, {name}" for label, name in zip(classes, names, strict=True)]
     if colours == "models":
@@ -73,7 +75,7 @@ def _map(joint: Mapping[str, Any], colours: str) -> Panel:
     return point_panel(axes, points, texts, classes, labels)
 
 
-def _placed(points: Sequence[Sequence[float | None]], *others: Sequence[Any]) -> list[list[Any]]:
+def _without_unknown(points: Sequence[Sequence[float | None]], *others: Sequence[Any]) -> list[list[Any]]:
     """The points whose coordinates are all known, and what belongs to each of them."""
     kept = [n for n, point in enumerate(points) if all(x is not None for x in point)]
     return [[values[n] for n in kept] for values in (points, *others)]
@@ -95,7 +97,7 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
             panel, apart = _together(rows)
             yield Figure(
                 slug("pca", name, setting),
-                titled(f"Clients' {name}, all methods in the same directions", setting),
+                with_setting(f"Clients' {name}, all methods in the same directions", setting),
                 "Each point is a client and tight clouds are clients that agree; the mean distance from a method's own "
                 f"centre, in all directions, is: {apart}.",
                 (("", panel),),
@@ -105,7 +107,7 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
 
 def _rows(group: Group, view: Sequence[Sequence[float | None]]) -> tuple[Group, Tensor, list[int]]:
     """The rows of the clients all of whose numbers are known, and the numbers of these clients."""
-    kept, clients = _placed(view, _clients(group, len(view)))
+    kept, clients = _without_unknown(view, _clients(group, len(view)))
     return group, torch.tensor(kept), clients
 
 
@@ -136,7 +138,7 @@ def landscape(material: Material) -> Iterator[Figure]:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
                 ("landscape", kind, setting),
-                titled(f"Loss around the global model, {view}", setting),
+                with_setting(f"Loss around the global model, {view}", setting),
                 "The model lies in the middle and all methods share one scale: a wide dark basin is a flat minimum, a "
                 "narrow one is sharp.",
                 view,
@@ -155,7 +157,7 @@ def _scatter(group: Group, kind: str, key: str, direction: str) -> Panel | None:
     if not embeddings or not embeddings[0].get("points"):
         return None
     known = embeddings[0].get(key)
-    points, names = _placed(embeddings[0]["points"], known or range(len(embeddings[0]["points"])))
+    points, names = _without_unknown(embeddings[0]["points"], known or range(len(embeddings[0]["points"])))
     explained = [share for share in embeddings[0].get("explained") or () if share is not None]
     shares = [f"{share:.0%} of variance" for share in explained[:2]]
     first, second = (Axis(f"{direction} {n} ({shares[n - 1] if len(shares) == 2 else 'no unit'})") for n in (1, 2))
@@ -177,7 +179,7 @@ def _loss(group: Group, kind: _Shape, log: bool) -> Panel | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    suffix = " direction" if kind == "contour" else ""  # beside a surface there is little room
+    suffix = " direction" if kind == "contour" else ""  # beside a surface there is little space
     unit = "norms of the filters" if surfaces[0].get("directions") == "random" else "weights"
     x, y = Axis(f"first{suffix} ({unit})"), Axis(f"second{suffix} ({unit})")
     scale = "log10 of the loss (mean per example)" if log else "loss (mean per example)"

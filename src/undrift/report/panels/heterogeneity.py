@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from undrift.report.draw.assemble import dotted, over_seeds, side_by_side
-from undrift.report.draw.description import PALETTE, Axis, Figure, Line, Panel, Table, titled
+from undrift.report.draw.assemble import dotted_panel, over_seeds, side_by_side
+from undrift.report.draw.description import PALETTE, Axis, Figure, Line, Panel, Table, with_setting
 from undrift.report.loaded import Group, LoadedRun, Material, lookup
 
 _PART = "heterogeneity"
@@ -32,14 +32,14 @@ def over_rounds(material: Material) -> Iterator[Figure]:
         yield from side_by_side(
             [(title, _panel(groups, key, "")) for key, title in _QUANTITIES.items()],
             (_PART, setting),
-            titled("Length and variance of gradients over the rounds", setting),
+            with_setting("Length and variance of gradients over the rounds", setting),
             _VARIANCES,
             "variances",
         )
         yield from side_by_side(
             [("", _panel(groups, "dissimilarity", "mean squared length of gradients / that of their mean"))],
             (_PART, "dissimilarity", setting),
-            titled("Dissimilarity of clients' gradients over the rounds", setting),
+            with_setting("Dissimilarity of clients' gradients over the rounds", setting),
             _DISSIMILARITY,
             "dissimilarity",
         )
@@ -49,7 +49,7 @@ def table(material: Material) -> Table | None:
     """The quantities at the last measured round, whole and filtered, of the first seed; None if not measured."""
     several, rows = len(material.settings) > 1, []
     for group in material.groups:
-        measured = next((points for run in group.runs if (points := _measured(run))), {})
+        measured = next((points for run in group.runs if (points := _measurements(run))), {})
         if not measured:
             continue
         round, last = max(measured.items())
@@ -69,12 +69,12 @@ def table(material: Material) -> Table | None:
 def _panel(groups: Sequence[Group], key: str, axis: str) -> Panel | None:
     """A quantity of all methods, solid, and dashed after a filter."""
     drawn = [line for group in groups for line in (_line(group, "whole", key), _line(group, "kept", key))]
-    return dotted(Axis("round"), Axis(axis or "squared length"), drawn)
+    return dotted_panel(Axis("round"), Axis(axis or "squared length"), drawn)
 
 
 def _line(group: Group, part: str, key: str) -> Line | None:
     """A quantity over the rounds; after a filter, in the same colour with other dashes."""
-    seeds = [found for run in group.runs if (found := _measured(run))]
+    seeds = [found for run in group.runs if (found := _measurements(run))]
     points = [{n: (n, x) for n, row in found.items() if _finite(x := lookup(row, part, key))} for found in seeds]
     line = over_seeds(group.label, group.style, points)
     if line is None or part == "whole":
@@ -83,7 +83,7 @@ def _line(group: Group, part: str, key: str) -> Line | None:
     return replace(line, label=f"{group.label}, after {filter}", style=group.style + len(PALETTE))
 
 
-def _measured(run: LoadedRun) -> dict[int, Mapping[str, Any]]:
+def _measurements(run: LoadedRun) -> dict[int, Mapping[str, Any]]:
     """Rounds done -> what was measured during the run or, if nothing was, afterwards."""
     live = {row["round"]: row[_PART] for row in run.stream if row.get(_PART)}
     return live or {row["round"]: row[_PART] for row in run.looks if row.get(_PART)}

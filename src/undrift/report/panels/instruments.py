@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from undrift.report.draw.assemble import LAYER, Matrix, dotted, lines, mean, numbers, side_by_side
-from undrift.report.draw.description import Axis, Figure, Grid, Line, Panel, grid_panel, titled
+from undrift.report.draw.assemble import LAYER, Matrix, dotted_panel, lines, mean, numbers, side_by_side
+from undrift.report.draw.description import Axis, Figure, Grid, Line, Panel, grid_panel, with_setting
 from undrift.report.loaded import Group, Material, lookup
 
 _FREQUENCY = Axis("frequency (share of the highest)")
@@ -70,7 +70,7 @@ def spectrum(material: Material) -> Iterator[Figure]:
                     yield from lines(
                         [_bands(group, name == "distance", "spectrum", source, *keys) for group in groups],
                         (name, source, setting),
-                        titled(title.format(vectors), setting),
+                        with_setting(title.format(vectors), setting),
                         reading,
                         (_FREQUENCY, Axis(axis)),
                         vectors,
@@ -82,7 +82,7 @@ def spectrum(material: Material) -> Iterator[Figure]:
         yield from side_by_side(
             [(group.label, _over_rounds(group, "shared energy", "consensus")) for group in material.within(setting)],
             ("consensus-rounds", setting),
-            titled("What clients' gradients share over the rounds", setting),
+            with_setting("What clients' gradients share over the rounds", setting),
             "Rows that grow darker to the right are frequencies of which clients share less and less.",
             "over rounds",
         )
@@ -96,11 +96,11 @@ def _kept_rounds(groups: Sequence[Group], source: str, vectors: str, setting: st
         for key, title in (("distance", "distance of pairs"), ("std", "its deviation")):
             rows = [(measured["round"], lookup(measured, "spectrum", source, "overall", key)) for measured in looks]
             drawn = [_line(f"round {round}", n, row) for n, (round, row) in enumerate(rows) if row]
-            panels.append((f"{group.label}, {title}", dotted(_FREQUENCY, Axis(title), drawn)))
+            panels.append((f"{group.label}, {title}", dotted_panel(_FREQUENCY, Axis(title), drawn)))
     return side_by_side(
         panels,
         ("bands", source, setting),
-        titled(f"How far apart clients' {vectors} are, round by round", setting),
+        with_setting(f"How far apart clients' {vectors} are, round by round", setting),
         "As measured, so that large layers count most: a line that falls to the right means that clients differ most "
         "in low frequencies.",
         "over rounds",
@@ -111,7 +111,7 @@ def _apart_by_layer(groups: Sequence[Group], source: str, vectors: str, setting:
     return side_by_side(
         [(group.label, _by_layer(group, source)) for group in groups],
         ("spectrum-layers", source, setting),
-        titled(f"Distance of clients' {vectors} by layer", setting),
+        with_setting(f"Distance of clients' {vectors} by layer", setting),
         "Brighter cells are the frequencies in which clients differ most; each row is scaled to length one.",
         vectors,
     )
@@ -123,12 +123,12 @@ def divergence(material: Material) -> Iterator[Figure]:
         groups = material.within(setting)
         for key, (axis, reading) in _DIVERGENCE.items():
             shown = [_layers(group, "divergence", key) for group in groups]
-            title = titled(f"Divergence by layer, {key}", setting)
+            title = with_setting(f"Divergence by layer, {key}", setting)
             yield from lines(shown, ("divergence", key, setting), title, reading, (Axis(axis), LAYER), key)
         yield from side_by_side(
             [(group.label, _over_rounds(group, "distance / mean", "divergence", "relative")) for group in groups],
             ("divergence-rounds", setting),
-            titled("Divergence by layer over the rounds", setting),
+            with_setting("Divergence by layer over the rounds", setting),
             "Rows that grow brighter to the right are layers on which clients agree less and less.",
             "over rounds",
         )
@@ -155,9 +155,9 @@ def _through_filter(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
         panels = []
         for group in groups:
             pair = _pair(_layers(group, "divergence", before), _layers(group, "divergence", "filtered", key))
-            panels.append((group.label, dotted(Axis(axis), LAYER, pair)))
+            panels.append((group.label, dotted_panel(Axis(axis), LAYER, pair)))
         name, title = ("divergence-filtered", key, setting), f"Divergence before and after a filter, {key}"
-        yield from side_by_side(panels, name, titled(title, setting), reading, "through a filter")
+        yield from side_by_side(panels, name, with_setting(title, setting), reading, "through a filter")
 
 
 def _pair(before: Line | None, after: Line | None) -> tuple[Line, ...]:
@@ -171,7 +171,7 @@ def _angles(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     return side_by_side(
         [(group.label, _square(group, "cosine", -1, *keys)) for group in groups],
         ("cosine", setting),
-        titled("Angles between clients' updates", setting),
+        with_setting("Angles between clients' updates", setting),
         "Red pairs of clients pull the same way, blue ones against each other, white ones are at right angles.",
         "angles",
     )
@@ -185,14 +185,14 @@ def alignment(material: Material) -> Iterator[Figure]:
         yield from side_by_side(
             [(group.label, _square(group, "CKA", 0, *keys)) for group in groups],
             ("cka", setting),
-            titled("Alignment of clients' representations", setting),
+            with_setting("Alignment of clients' representations", setting),
             "1 means that two clients' models see the same examples in the same way: the brighter, the less drift.",
             "pairs of clients",
         )
         yield from lines(
-            [_aligned(group) for group in groups],
+            [_alignment_line(group) for group in groups],
             ("cka-layers", setting),
-            titled("Alignment by layer", setting),
+            with_setting("Alignment by layer", setting),
             "The further left a layer, the more clients' models have grown apart in it.",
             (Axis("mean CKA of pairs of clients"), LAYER),
             "layers",
@@ -223,7 +223,7 @@ def _layers(group: Group, part: str, *keys: str) -> Line | None:
     return Line(group.label, group.style, values.tolist(), [str(name) for name in names])
 
 
-def _aligned(group: Group) -> Line | None:
+def _alignment_line(group: Group) -> Line | None:
     """The mean alignment of each layer, given as a number or as the whole matrix."""
     layers = (group.lens("alignment", "layers") or [None])[0]
     if not isinstance(layers, dict) or not layers:

@@ -1,4 +1,4 @@
-"""The first look at a report: under which settings runs were made, and which differences from the baseline are real."""
+"""The first section of a report: the settings of runs, and which differences from the baseline are real."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from undrift.report.draw.assemble import over_seeds
-from undrift.report.draw.description import Axis, Box, Figure, Line, box_panel, line_panel, slug, titled
+from undrift.report.draw.description import Axis, Box, Figure, Line, box_panel, line_panel, slug, with_setting
 from undrift.report.loaded import Group, LoadedRun, Material
 from undrift.report.panels.partition import partition_figure, thin
 from undrift.runs.folder.judge import GLOBAL, PERSONAL, evaluated_columns
@@ -70,7 +70,7 @@ def learning(material: Material) -> Iterator[Figure]:
         for setting in material.settings:
             groups = material.within(setting)
             for metric in dict.fromkeys(group.judged_by.metric for group in groups):
-                measure, lines = _judged([group for group in groups if group.judged_by.metric == metric], name)
+                measure, lines = _judged_lines([group for group in groups if group.judged_by.metric == metric], name)
                 if lines:
                     yield _curves(measure, name, setting, lines)
     others = dict.fromkeys(metric for group in material.groups for metric in _others(group))
@@ -81,7 +81,7 @@ def learning(material: Material) -> Iterator[Figure]:
                 yield _curves(measure, "rounds", setting, lines)
 
 
-def _judged(groups: Sequence[Group], across: str) -> tuple[_Measure, list[Line]]:
+def _judged_lines(groups: Sequence[Group], across: str) -> tuple[_Measure, list[Line]]:
     """The judged accuracy of some methods: its labels and lines, then thin lines of personal methods' global models."""
     kinds = frozenset(group.judged_by for group in groups)
     metric = groups[0].judged_by.metric
@@ -128,7 +128,7 @@ def _curves(measure: _Measure, across: str, setting: str, lines: Sequence[Line])
     band = f"; {_BAND}" if any(line.low for line in lines) else ""
     return Figure(
         name=slug("curve", measure.key, across, setting),
-        title=titled(f"{measure.title} over {across}", setting),
+        title=with_setting(f"{measure.title} over {across}", setting),
         reading=f"{measure.reading}{band}.",
         parts=(("", line_panel(_ACROSS[across][0], measure.axis, lines)),),
         tab=across if measure.reading.startswith((_HIGHER, _LOWER)) else measure.title.lower(),
@@ -163,7 +163,7 @@ def partitions(material: Material) -> Iterator[Figure]:
         partition = run.read("partition.json")
         if partition and partition.get("histogram"):
             scheme = partition.get("scheme", run.config.partition)
-            title = titled(f"Examples of each class at each client, {scheme}", setting)
+            title = with_setting(f"Examples of each class at each client, {scheme}", setting)
             counts = np.array(partition["histogram"])
             yield partition_figure(counts, slug("partition", setting), title, run.config.seed)
 
@@ -182,7 +182,7 @@ def fairness(material: Material) -> Iterator[Figure]:
                 )
                 yield Figure(
                     name=slug("clients", setting),
-                    title=titled(f"{metric.words.capitalize()} of each client at the end", setting),
+                    title=with_setting(f"{metric.words.capitalize()} of each client at the end", setting),
                     reading="A box holds the middle half of the clients and its line the median: a short box far to "
                     f"the {'left' if metric.minimised else 'right'} serves all of them well.",
                     parts=(("", box_panel(axis, "method", shown)),),

@@ -51,7 +51,7 @@ def _look_up(run: LoadedRun, name: str) -> Found:
     given = name.removeprefix(ARGUMENTS)
     if given in arguments:
         others = {key: value for key, value in arguments.items() if key != given}
-        return Found(_shown(arguments[given]), _method(config, others))
+        return Found(_axis_value(arguments[given]), _method(config, others))
     attributes = dict(_attributes(config))
     paths = [name] if name in attributes else [path for path in attributes if _ends(path, name)]
     if len(paths) > 1:
@@ -61,7 +61,7 @@ def _look_up(run: LoadedRun, name: str) -> Found:
     if not paths:
         return Found(None, _method(config, arguments))
     value = attributes.pop(paths[0])
-    return Found(_shown(value), repr(attributes))
+    return Found(_axis_value(value), repr(attributes))
 
 
 def _arguments(config: Config) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _names(config: Config) -> Iterator[str]:
     yield from (path for path, _ in _attributes(config))
 
 
-def _shown(value: Any) -> Any:
+def _axis_value(value: Any) -> Any:
     """A value that an axis can show: numbers and texts as they are, all others as a text."""
     return value if value is None or isinstance(value, int | float | str) else str(value)
 

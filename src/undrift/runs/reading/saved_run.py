@@ -18,7 +18,7 @@ from undrift.runs.reading.best_round import Round, chosen_round
 from undrift.runs.reading.open_checkpoint import open_state
 from undrift.runs.settings.config import Config
 from undrift.runs.setup.prepare import prepare
-from undrift.util.display.html import html_table, rounded
+from undrift.util.display.html import html_table, short_text
 from undrift.util.storage.history import History
 from undrift.util.storage.metrics import Metrics
 
@@ -103,7 +103,7 @@ class SavedRun:
     def _state(self) -> str:
         """How far it is and how good, in a few words."""
         found, done = self.history.last(), len(self.history)
-        shown = [f"{name} {rounded(found[name])}" for name in (run_column(self.folder, self.config),) if name in found]
+        shown = [f"{name} {short_text(found[name])}" for name in (run_column(self.folder, self.config),) if name in found]
         return ", ".join([f"{done} of {self.config.rounds} rounds", *shown])
 
     def _repr_html_(self) -> str:

@@ -53,7 +53,7 @@ def draw_curves(
                 before = _EMPTY if cell[1] is None else ord(cell[0])
                 new = chr(before | _DOTS[line % 4][column % 2])
             frame[line // down][column // across] = new, number
-    return [*_framed(frame, bottom, top, plain), *_x_axis(left, right, width, plain, x_label)]
+    return [*_add_frame(frame, bottom, top, plain), *_x_axis(left, right, width, plain, x_label)]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -78,7 +78,7 @@ def _dots(
     return found
 
 
-def _framed(frame: list[list[Cell]], bottom: float, top: float, plain: bool) -> list[list[Cell]]:
+def _add_frame(frame: list[list[Cell]], bottom: float, top: float, plain: bool) -> list[list[Cell]]:
     """The lines of the frame, with labels at the top, in the middle and at the bottom."""
     labelled = (0, (len(frame) - 1) // 2, len(frame) - 1)
     out = []

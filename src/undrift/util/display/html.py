@@ -26,7 +26,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], title: str
     )
 
 
-def rounded(value: object) -> str:
+def short_text(value: object) -> str:
     """A value as a short text: floats with four digits, None as nothing.
 
     Example:
@@ -42,4 +42,4 @@ def _cell(value: object, tag: str) -> str:
     """One cell; a line under the names of columns, numbers to the right."""
     side = "right" if isinstance(value, int | float) else "left"
     line = "border-bottom:1px solid currentColor;" if tag == "th" else ""
-    return f'<{tag} style="{line}text-align:{side};padding:2px 8px;background:none">{escape(rounded(value))}</{tag}>'
+    return f'<{tag} style="{line}text-align:{side};padding:2px 8px;background:none">{escape(short_text(value))}</{tag}>'

@@ -29,7 +29,7 @@ _ADVICE = {
 
 
 class StorageError(OSError):
-    """A file that cannot be written; the message names the file and the reason, and says what to do.
+    """A file that cannot be written; the message names the file, the reason and the remedy.
 
     `then` is what to do after that.
     """
@@ -52,7 +52,7 @@ def write(path: Path, data: bytes | str, *, sync: bool = True, mode: int = 0o600
         follow: whether its folder may be a symbolic link.
     """
     temporary = _temporary(path)
-    with storing(path), _opened(path.parent, follow) as folder:
+    with storing(path), _open_folder(path.parent, follow) as folder:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW
             with os.fdopen(_open(temporary, flags, mode, folder), "wb") as file:
@@ -118,7 +118,7 @@ def delete(path: Path) -> None:
     Args:
         path: the file.
     """
-    with storing(path), suppress(FileNotFoundError), _opened(path.parent, follow=False) as folder:
+    with storing(path), suppress(FileNotFoundError), _open_folder(path.parent, follow=False) as folder:
         _unlink(path, folder)
 
 
@@ -161,7 +161,7 @@ def delete_temporary(folder: Path) -> None:
     """Delete temporary files and folders that a process left in a folder when it was killed while it wrote.
 
     Args:
-        folder: where they are; nobody else may be writing there. It may be missing.
+        folder: where they are; no other process may be writing there. It may be missing.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
         if re.fullmatch(r"\..+\.[0-9a-f]{12}\.new", path.name):
@@ -202,7 +202,7 @@ def _temporary(path: Path) -> Path:
 
 
 @contextmanager
-def _opened(folder: Path, follow: bool) -> Iterator[int | None]:
+def _open_folder(folder: Path, follow: bool) -> Iterator[int | None]:
     """A folder as an open handle, so that it cannot be swapped for a link in the meantime; Windows has none."""
     if not hasattr(os, "O_DIRECTORY"):
         if not follow and folder.is_symlink():

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, overload
 
-from undrift.util.display.html import html_table, rounded
+from undrift.util.display.html import html_table, short_text
 
 SHOWN = 10
 """How many rows a notebook shows."""
@@ -40,7 +40,7 @@ class History:
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """The columns that say how good the model is: the training loss and what was evaluated."""
+        """The columns that measure the model: the training loss and what was evaluated."""
         other = ("." in name or name in _TRAINING or name.endswith(_SPENT) for name in self.columns)
         return tuple(name for name, skipped in zip(self.columns, other, strict=True) if not skipped)
 
@@ -125,7 +125,7 @@ class History:
         return {name: values[-1] for name, values in found.items() if values}
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {rounded(value)}" for name, value in list(self.last().items())[:4])
+        shown = ", ".join(f"{name} {short_text(value)}" for name, value in list(self.last().items())[:4])
         return f"History({len(self)} rounds{': ' if shown else ''}{shown})"
 
     def _repr_html_(self) -> str:
