@@ -46,7 +46,9 @@ def compare_methods(
     from undrift.studies.compare import Comparison, compare
 
     with report_errors("compare", RunError):
-        values = merge_settings(_add_to_base(read_toml(file), preset, precision), {"table": {"columns": columns or None}})
+        values = merge_settings(
+            _add_to_base(read_toml(file), preset, precision), {"table": {"columns": columns or None}}
+        )
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = engine_settings(engine, workers, device, gpus, deterministic)
@@ -131,7 +133,8 @@ def tune_method(
         base.pop("method", None)
         engines = {"engine": engine_settings(engine, workers, device, gpus, deterministic)}
         tuning = Tuning.build(
-            _add_to_base(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision), what
+            _add_to_base(merge_settings(values, {**fixed, "base": merge_settings(base, engines)}), preset, precision),
+            what,
         )
         folder = out or Path("runs") / f"tune-{file.stem if file else slug(what)}"
         first = tuning.config(tuple(values[0] for values in tuning.grid.values()))

@@ -103,7 +103,9 @@ class SavedRun:
     def _state(self) -> str:
         """How far it is and how good, in a few words."""
         found, done = self.history.last(), len(self.history)
-        shown = [f"{name} {short_text(found[name])}" for name in (run_column(self.folder, self.config),) if name in found]
+        shown = [
+            f"{name} {short_text(found[name])}" for name in (run_column(self.folder, self.config),) if name in found
+        ]
         return ", ".join([f"{done} of {self.config.rounds} rounds", *shown])
 
     def _repr_html_(self) -> str:
