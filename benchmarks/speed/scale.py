@@ -82,7 +82,7 @@ def measure(method: str, where: str, width: int) -> dict[str, Any]:
 
         with phase("start"):
             state = simulation.start()
-        sent = server.send(simulation.job.algorithm, state)
+        sent = server.send(simulation.job.algorithm, state, simulation.job.setting)
         with phase("clients"):
             partial = simulation.collect(sent, range(CLIENTS), state.accepted)
         with phase("server step"):

@@ -23,6 +23,7 @@ from torch import nn
 from undrift.algorithms import fedavg, fedfft, fedfft_d, fedsam, specgrad
 from undrift.core.client.visit import train
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import bind
 from undrift.core.model.random import generator
 from undrift.core.records.types import Local
@@ -70,7 +71,7 @@ def bare(task: TensorTask, local: Local) -> Callable[[], None]:
 def through_train(algorithm: Algorithm, task: TensorTask, local: Local) -> Callable[[], None]:
     """The same epoch through the library's client loop; the server is not part of it."""
     model = bind(task.model().train())
-    broadcast = server.send(algorithm, server.open_run(algorithm, model))
+    broadcast = server.send(algorithm, server.open_run(algorithm, model), Setting(1, local, model.layout))
     random = partial(generator, 0, 0, 0)
     loss = partial(task.loss, model.module)
 

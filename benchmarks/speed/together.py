@@ -71,7 +71,7 @@ def bare(task: TensorTask, clients: int, batch: int, lr: float) -> Callable[[], 
 def served(task: TensorTask, local: Local, clients: int) -> Callable[[], object]:
     """A worker's round: training, checks and exact sums."""
     job = Job(make("fedavg"), task, local)
-    worker, sent = Worker(job), send(job.algorithm, Simulation(job.algorithm, task, local).start())
+    worker, sent = Worker(job), send(job.algorithm, Simulation(job.algorithm, task, local).start(), job.setting)
     return lambda: worker.serve(sent, range(clients), {}, clients)
 
 

@@ -55,8 +55,9 @@ def draw(theme: Theme) -> str:
         right = chips(314, y, slots, client)
         canvas.text(right + 2, y + 16.5, words, size=13, fill=theme.soft)
     canvas.path("M300 350 C 280 345 280 165 296 160", theme.soft, arrow=True)
-    canvas.text(286, 390, "finish: every block's upload and new client state;", size=13, fill=theme.soft)
-    canvas.text(286, 410, "delta = w \u2212 w0, with the private part removed", size=13, fill=theme.soft)
+    right = chips(286, 374, ("release",), client)
+    canvas.text(right + 2, 391, "delta = w \u2212 w0, without the private part", size=13, fill=theme.soft)
+    canvas.text(286, 418, "finish: every block's upload and new client state", size=13, fill=theme.soft)
 
     # 3. gate and exact sum
     canvas.box(760, 60, 220, 108, theme.panel, theme.line)
@@ -80,7 +81,7 @@ def draw(theme: Theme) -> str:
     canvas.path("M870 300V329", theme.soft, arrow=True, wide=2)
     canvas.path("M870 432V452H120V214", theme.soft, arrow=True, wide=2)
     canvas.text(36, 240, "one round", size=13, bold=True, fill=theme.soft)
-    canvas.text(20, 32, "One round, and the ten slots of a method", bold=True, size=17)
+    canvas.text(20, 32, "One round, and the eleven slots of a method", bold=True, size=17)
 
     missing = {slot.name for slot in fields(Algorithm)} ^ shown
     if missing:

@@ -14,7 +14,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; see undrift.runs and undrift.studies")
     room = f"undrift.{_MOVED[name]}"
     warnings.warn(
-        f"undrift.experiment.{name} is now {room}.{name}; undrift.experiment goes with version 0.3",
+        f"undrift.experiment.{name} is now {room}.{name}; undrift.experiment goes with version 0.4",
         DeprecationWarning,
         stacklevel=2,
     )

@@ -14,9 +14,9 @@ from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction
-from undrift.core.method.view import End
+from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.types import Cohort, Local, Summed
+from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
 from undrift.testing import Quadratics, blobs
 
@@ -93,8 +93,8 @@ class Frozen(Scaffold):
     def finish(self, state: Any, end: End) -> tuple[None, Variate]:
         return None, Variate(torch.zeros_like(end.w0))
 
-    def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
-        return server
+    def receive(self, delta: Vector, up: None, view: ServerView[Variate]) -> tuple[Vector, Variate]:
+        return delta, view.state
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class FrozenI(ScaffoldI):
 class Unshifted(FedDyn):
     """FedDyn without its server half."""
 
-    def settle(self, delta: Vector, server: Dual) -> Vector:
-        return delta
+    def receive(self, delta: Vector, up: None, view: ServerView[Dual]) -> tuple[Vector, Dual]:
+        return delta, super().receive(delta, up, view)[1]
 
 
 LARGE = 1e6

@@ -13,11 +13,12 @@ from undrift.blocks.aggregation.fair import Fair
 from undrift.blocks.aggregation.loss import Loss
 from undrift.blocks.aggregation.normalized import Reach, reach
 from undrift.core.method.algorithm import Algorithm, cost
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import Layout
 from undrift.core.records.rejection import Reason
-from undrift.core.records.types import Cohort, Local, Upload
+from undrift.core.records.types import Broadcast, Local, ServerState, Upload
 from undrift.core.server.gate import Gate
+from undrift.core.server.step import close as close_round
 from undrift.core.server.step import send
 from undrift.core.server.total import Total
 from undrift.engine.round.simulation import Simulation
@@ -87,16 +88,17 @@ def upload(client: int, delta: float, examples: int, steps: int, part: Any) -> U
 
 
 def mean(algorithm: Algorithm, *uploads: Upload) -> torch.Tensor:
-    total = Total(algorithm, LOCAL, LOCAL.lr)
+    total, zero, none = Total(algorithm, LOCAL, 0), torch.zeros(1).double(), torch.empty(0)
     for one in uploads:
         total.add(one)
-    cohort = Cohort(len(uploads), len(uploads), 0, LOCAL)
-    return total.close(Gathered(torch.zeros(1).double(), Layout(("w",), ((1,),)), None, cohort))[0].delta
+    setting = Setting(len(uploads), LOCAL, Layout(("w",), ((1,),)))
+    before = ServerState(0, zero, none, none.long(), {})
+    return close_round(algorithm, before, setting, [(Broadcast(0, zero, none, none.long(), {}), total)]).params
 
 
 def test_fednova_on_q2() -> None:
     # tau = (2, 1) with n = (1, 3) needs uploads by hand: here clients with more examples take more steps.
-    one, three = upload(0, -0.75, 1, 2, Reach(2.0, 1.0, 2.0)), upload(1, 1.5, 3, 1, Reach(1.0, 3.0, 3.0))
+    one, three = upload(0, -0.75, 1, 2, Reach(2.0, 2.0)), upload(1, 1.5, 3, 1, Reach(1.0, 3.0))
     close(1 + mean(make("fednova"), one, three), 2.2890625)
     close(1 - 0.75 / 4 + 1.5 * 3 / 4, 1.9375)  # FedAvg
     # n = (6, 2): tau = (2, 1), p = (3/4, 1/4), so 1 + 7/4 (3/4 * -0.375 + 1/4 * 1.5)
@@ -140,7 +142,7 @@ def test_complement_weights_at_their_edges() -> None:
 
 def test_losses_below_zero_are_rejected() -> None:
     simulation = Simulation(make("fednolowe"), Q2, LOCAL)
-    broadcast = send(simulation.algorithm, simulation.start())
+    broadcast = send(simulation.algorithm, simulation.start(), simulation.job.setting)
     for name, words in [("fednolowe", "LossComplement: a loss must be 0 or more, got -1.0"), ("fedlw", "-1.0")]:
         gate = Gate(make(name), LOCAL, broadcast, range(2))
         rejected = gate.admit(upload(0, 0.1, 1, 2, Loss(-1.0)), gate.total())

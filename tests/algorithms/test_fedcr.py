@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from undrift.blocks.objective.common import ClassGaussians, Experts
 from undrift.blocks.objective.gaussians import LEAST, divergence, encoded, product
 from undrift.compose.grammar import parse, text
 from undrift.core.client.visit import ClientError
+from undrift.core.method.view import ServerView, Setting
+from undrift.core.model.flat_model import Layout
 from undrift.core.model.random import generator
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
@@ -150,7 +153,9 @@ def test_without_noise_and_divergence_it_is_fedper(tuned: int) -> None:
 def receive(beta2: float, precision: Tensor, weighted: Tensor, old: ClassGaussians | None = None) -> ClassGaussians:
     block = CommonRepresentation(2, 2, beta2=beta2)
     kept = block.init_server(torch.zeros(1, dtype=torch.float64)) if old is None else old
-    return block.receive(kept, None, Experts(precision, weighted), None)
+    zero, setting = torch.zeros(1), Setting(1, Local(), Layout(("w",), ((1,),)))
+    view: Any = ServerView(params=zero, w0=zero, setting=setting, round=0, cohort=1, state=kept)
+    return block.receive(zero, Experts(precision, weighted), view)[1]
 
 
 def test_the_server_follows_the_product_and_unseen_classes_keep_theirs() -> None:
@@ -213,7 +218,7 @@ def test_two_workers_give_the_bits_of_one() -> None:
     workers = [Worker(Job(algorithm, TASK, LOCAL, SEED)) for _ in range(2)]
     state, expected = alone.start(), alone.run(3)
     for turn in range(3):
-        broadcast = server.send(algorithm, state)
+        broadcast = server.send(algorithm, state, alone.job.setting)
         gate = Gate(algorithm, LOCAL, broadcast, clients)
         total = gate.total()
         for worker, own in zip(workers, ([4, 1], [3, 0, 2]), strict=True):

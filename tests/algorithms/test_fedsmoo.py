@@ -17,7 +17,9 @@ from undrift.blocks import ByExamples, ByLastLoss, Consensus, ServerSAM, Uniform
 from undrift.blocks.perturbation.consensus import Agreed, Multiplier
 from undrift.core.client.visit import ClientError
 from undrift.core.method.algorithm import Algorithm, cost
-from undrift.core.records.types import Cohort, Local, Summed
+from undrift.core.method.view import ServerView, Setting
+from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.records.types import Local
 from undrift.core.server import step as server
 from undrift.core.tasks.task import Task
 from undrift.core.tasks.tensor_task import TensorTask
@@ -26,6 +28,8 @@ from undrift.testing import Quadratics
 T2 = Quadratics.scalar((1, 3), (0, 4), 1.0, (1, 1)), Local(lr=0.1)
 BOWLS = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
 STEPS = Local(lr=0.05, decay=0.97, epochs=2, batch_size=2)
+
+SETTING = Setting(2, Local(), Layout(("w",), ((1,),)))
 
 
 class Seen(View):
@@ -170,7 +174,7 @@ def test_numbers_of_fedgloss() -> None:
     first, second = watch(algorithm, *T2, 2)
     close(torch.stack(first.client("drift", "h")), (0.01, -0.09))
     close((first.after.parts["drift"].h, first.after.parts["server_optimizer"].g, first.w), (-0.04, -0.4, 1.8))
-    shifted = server.send(algorithm, first.after).params
+    shifted = server.send(algorithm, first.after, SETTING).params
     close((shifted - first.w, shifted), (-0.1, 1.7))
     close(torch.stack([second.uploads[i].delta for i in (0, 1)]), (-0.169, 0.681))
     close((second.after.parts["drift"].h, second.w), (-0.0656, 2.712))
@@ -203,7 +207,7 @@ def test_radii_of_both_sides_follow_the_round(monkeypatch: pytest.MonkeyPatch) -
     seen, algorithm = spy(monkeypatch), fedgloss(0.4, 0.2, 0.1, 4, 0.1)
     frames = watch(algorithm, BOWLS, LONG, 5, cohort=1)
     close([float(look.offset.norm()) for look in seen.steps[::5]], [0.1, 0.125, 0.15, 0.175, 0.2])
-    shifts = [(server.send(algorithm, frame.after).params - frame.w).norm() for frame in frames]
+    shifts = [(server.send(algorithm, frame.after, SETTING).params - frame.w).norm() for frame in frames]
     close(torch.stack(shifts), [0.175, 0.25, 0.325, 0.4, 0.4])
 
 
@@ -211,8 +215,8 @@ def test_radii_of_both_sides_follow_the_round(monkeypatch: pytest.MonkeyPatch) -
 class Reversed(Consensus):
     """The older public code's sign of s."""
 
-    def receive(self, server: Agreed, total: Summed, up: Multiplier, cohort: Cohort) -> Agreed:
-        return Agreed(-super().receive(server, total, up, cohort).s)
+    def receive(self, delta: Vector, up: Multiplier, view: ServerView[Agreed]) -> tuple[Vector, Agreed]:
+        return delta, Agreed(-super().receive(delta, up, view)[1].s)
 
 
 def test_what_fedsmoo_agrees_on_goes_uphill() -> None:

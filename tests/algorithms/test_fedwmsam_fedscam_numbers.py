@@ -1,5 +1,6 @@
 """FedWMSAM and FedSCAM: the numbers of the sheet and by hand, what always holds, and what may not be claimed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,8 @@ from undrift.blocks import AdaptiveMomentum, ByScore, Dampened, MomentumPath, Sc
 from undrift.blocks.aggregation.score import cluster, losers
 from undrift.blocks.momentum.adaptive import Blend
 from undrift.blocks.score import Compass, Score, sketch
-from undrift.core.method.view import Gathered, Samples
+from undrift.core.method.view import Samples, ServerView, Setting
+from undrift.core.model.flat_model import Layout
 from undrift.core.records.types import Upload
 from undrift.testing import Clinic, Quadratics
 
@@ -122,7 +124,7 @@ def upload(examples: int, h: float, c: float, delta: Any = (1.0,), client: int =
 def test_scores_of_the_sheet() -> None:
     sam, rule, clients = ScoredSAM(0.05, 1.0), ByScore(1.0, 0.8), [Score(2.0, 0.5), Score(1.0, -0.5)]
     close([sam.steepness(score) for score in clients], (1.5, 1.25))
-    weights = [rule.weigh(upload(n, *s), s) for n, s in zip((100, 300), clients, strict=True)]
+    weights = [rule.weigh(upload(n, *s), s, 0)[""] for n, s in zip((100, 300), clients, strict=True)]
     close(weights, (56, 80))
     rounds_to([weight / sum(weights) for weight in weights], "0.411765", "0.588235")
     radii = []
@@ -141,7 +143,7 @@ def test_scores_of_the_sheet() -> None:
 
 def test_what_a_client_claims_bounds_its_weight() -> None:
     for h, c in [(-5.0, 9.0), (0.0, 1.0), (-1.0, 0.3), (1e30, -1e30)]:
-        assert 0 <= ByScore(1.0, 0.8).weigh(upload(10, h, c), Score(h, c)) <= 10 * 1.8
+        assert 0 <= ByScore(1.0, 0.8).weigh(upload(10, h, c), Score(h, c), 0)[""] <= 10 * 1.8
 
 
 def test_the_gradients_of_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +170,8 @@ def test_running_statistics_stay_if_nobody_has_a_weight() -> None:
     class Nobody(ByScore):
         """Gives no client any weight."""
 
-        def weigh(self, upload: Upload, up: Score) -> float:
-            return 0.0
+        def weigh(self, upload: Upload, up: Score, age: int) -> Mapping[str, float]:
+            return {"": 0.0, "examples": float(upload.examples)}
 
     simulation = Simulation(Algorithm(aggregation=Nobody()), Clinic(), Local(batch_size=4))
     before = simulation.start()
@@ -201,8 +203,10 @@ def test_of_two_that_point_apart_the_shorter_is_dampened_once() -> None:
     assert len(set(cluster(x, 9).tolist())) == 4
     deltas = [(2.0, 0.0), (-1.0, 0.0)]
     uploads = [upload(10, 0.0, 0.0, delta, i) for i, delta in enumerate(deltas)]
-    gathered = Gathered(torch.zeros(2), None, "kept", None)
-    total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, [Score(0.0, 0.0)] * 2, gathered)
+    setting = Setting(2, Local(), Layout(("w",), ((2,),)))
+    zero = torch.zeros(2)
+    view: Any = ServerView(params=zero, w0=zero, setting=setting, round=0, cohort=2, state="kept")
+    total, kept = Dampened(1.0, 0.8, clusters=1, damp=0.3).gather(uploads, [Score(0.0, 0.0)] * 2, view)
     close(total, ((2 - 0.3) / 2, 0))
     assert kept == "kept"
 

@@ -36,9 +36,9 @@ from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction, Objective
-from undrift.core.method.view import End, Step
+from undrift.core.method.view import End, ServerView, Step, Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Local, Summed
+from undrift.core.records.types import Local
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random(sizes=(1, 3, 2, 5, 4, 7))
@@ -54,30 +54,31 @@ class Frozen(Scaffold):
     def finish(self, state: Any, end: End) -> tuple[None, Variate]:
         return None, Variate(torch.zeros_like(end.w0))
 
-    def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
-        return server
+    def receive(self, delta: Vector, up: None, view: ServerView[Variate]) -> tuple[Vector, Variate]:
+        return delta, view.state
 
 
 @dataclass(frozen=True)
 class Unshifted(FedDyn):
     """FedDyn without its server half."""
 
-    def settle(self, delta: Vector, server: Dual) -> Vector:
-        return delta
+    def receive(self, delta: Vector, up: None, view: ServerView[Dual]) -> tuple[Vector, Dual]:
+        return delta, super().receive(delta, up, view)[1]
 
 
 @dataclass(frozen=True)
 class Paper(FedDyn, Correction[Dual, Dual, None, Dual, Dual]):
     """FedSpeed as in its paper: a client uploads x_i - h_i/mu and the server averages these over the cohort."""
 
-    uses = frozenset()
+    uses = Sums.NONE
 
     def finish(self, state: Dual, end: End) -> tuple[Dual, Dual]:
         _, kept = super().finish(state, end)
         return kept, kept
 
-    def receive(self, server: Dual, total: Summed, up: Dual, cohort: Cohort) -> Dual:
-        return Dual(up.h / cohort.size)
+    def receive(self, delta: Vector, up: Dual, view: ServerView[Dual]) -> tuple[Vector, Dual]:  # type: ignore[override]
+        h = up.h / view.cohort
+        return delta - h / self.mu, Dual(h)
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class Total(Objective):
     inner: Objective
     filter: Filter
 
-    def add(self, grad: Vector, state: Any, step: Step) -> Vector:
-        return self.filter(self.inner.add(grad, state, step), step.layout)
+    def adjust(self, grad: Vector, state: Any, step: Step) -> Vector:
+        return self.filter(self.inner.adjust(grad, state, step), step.layout)
 
 
 def evenly(algorithm: Algorithm) -> Algorithm:

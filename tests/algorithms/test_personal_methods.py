@@ -15,7 +15,7 @@ from support.rounds import View, close, flat
 from support.runs import RUN, tiny, tiny_data  # noqa: F401  fixtures
 from undrift import Local, Simulation, cost
 from undrift.algorithms import make
-from undrift.blocks import Private, PrivateNorms, Tuned
+from undrift.blocks import Private, PrivateNorms
 from undrift.blocks.personalization.part import mask
 from undrift.core.model.flat_model import bind
 from undrift.core.model.random import generator
@@ -189,7 +189,7 @@ def test_the_last_module_by_hand() -> None:
     assert torch.equal(chosen, ~Private(("head.*",)).shared(layout)) and int(chosen.sum()) == 64 * 3 + 3
     assert mask("Private", "all", layout).all() and not mask("Private", (), layout).any()
     with pytest.raises(ValueError, match=r"Tuned: no tensor is named 'haed.*'; the model has body.0.weight"):
-        Tuned(1, ("haed.*",)).scope(layout)
+        mask("Tuned", ("haed.*",), layout)
 
 
 def test_norms_are_chosen_by_their_class_so_shortcuts_count() -> None:

@@ -17,9 +17,9 @@ from undrift.blocks.drift.scaffold import Variate
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Local, Summed, Upload
+from undrift.core.records.types import Local, Upload
 from undrift.testing import Quadratics
 
 TASK = Quadratics.random()
@@ -37,28 +37,28 @@ class PublishedVariates(Correction[Variate, Variate, Variate, Variate]):
     def init_client(self, w: Vector) -> Variate:
         return Variate(torch.zeros_like(w))
 
-    def send(self, server: Variate) -> Variate:
-        return server
+    def send(self, view: ServerView[Variate]) -> Variate:
+        return view.state
 
     def begin(self, sent: Variate, kept: Variate, start: Start) -> Vector:
         return kept.c - sent.c
 
-    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:
         return grad.add_(state)
 
     def finish(self, state: Vector, end: End) -> tuple[Variate, Variate]:
         new = Variate(state - end.delta / (end.steps * end.lr))
         return new, new
 
-    def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:
-        return Variate(server.c + up.c / cohort.population)
+    def receive(self, delta: Vector, up: Variate, view: ServerView[Variate]) -> tuple[Vector, Variate]:
+        return delta, Variate(view.state.c + up.c / view.population)
 
 
 @dataclass(frozen=True)
 class PublishedDuals(Correction[Dual, Dual]):
     """Algorithm 2 as printed: v = g + h_i + mu (w - w0), h_i <- h_i - mu delta_i; the server's dual is never used."""
 
-    uses = frozenset({"sum"})
+    uses = Sums.DISPLACEMENTS
 
     mu: float = 0.1
 
@@ -68,23 +68,22 @@ class PublishedDuals(Correction[Dual, Dual]):
     def init_client(self, w: Vector) -> Dual:
         return Dual(torch.zeros_like(w))
 
-    def correct(self, grad: Vector, state: Dual, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Dual, step: Step) -> Vector:
         return grad.add_(state.h).add_(step.w - step.w0, alpha=self.mu)
 
     def finish(self, state: Dual, end: End) -> tuple[None, Dual]:
         return None, Dual(state.h - self.mu * end.delta)
 
-    def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
-        assert total.sum is not None
-        return Dual(server.h - self.mu / cohort.size * total.sum)
+    def receive(self, delta: Vector, up: None, view: ServerView[Dual]) -> tuple[Vector, Dual]:
+        return delta, Dual(view.state.h - self.mu / view.cohort * view.displacements)
 
 
 @dataclass(frozen=True)
 class Sum(Robust):
     """The sum of the displacements, without 1/m."""
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
-        return torch.stack([upload.delta for upload in uploads]).sum(0)
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
+        return torch.stack([upload.delta for upload in uploads]).sum(0), None
 
 
 def published_s(r: float = 0.2, rho: float = 0.1) -> Algorithm:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import exp
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,31 +12,44 @@ from torch import Tensor
 from oracle import weights
 from support.rounds import close, rounds_to
 from support.rules import DOUBLE, LOCAL, TASK, Bowls, gather, uploads_of
-from undrift import Local, Simulation
+from undrift import Algorithm, Local, Simulation
 from undrift.algorithms import make
 from undrift.blocks import (
     Bulyan,
+    ByExamples,
+    ByLoss,
     CoordinateMedian,
     GeometricMedian,
     Krum,
     MedianClip,
     NormClip,
     QuantileClip,
+    Scaffold,
     TrimmedMean,
+    Uniform,
 )
 from undrift.blocks.aggregation import median
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
 from undrift.blocks.aggregation.rows import by_norm, tolerated
 from undrift.core.method.aggregation import Aggregation
 from undrift.core.records.rejection import Reason
-from undrift.core.records.types import Cohort, Upload, WeightedSums
+from undrift.core.records.types import Upload
+from undrift.core.server import step as server
+from undrift.core.server.gate import Gate
+from undrift.core.server.partial_check import Stated
+from undrift.testing import Quadratics
+
+
+def clip_mean(uploads: list[Upload], rule: NormClip | QuantileClip, sent: Any = None) -> Tensor:
+    """The mean of what a release lets through."""
+    end: Any = SimpleNamespace(report=lambda *_: None)
+    state: Any = rule.begin(sent, None, end)
+    return sum(rule.release(upload.delta.clone(), state, end) for upload in uploads) / len(uploads)
 
 
 def fixed(uploads: list[Upload], c: float) -> Tensor:
-    """What NormClip's sums give."""
-    rule = NormClip(c)
-    total = sum(rule.weigh(upload, None) * upload.delta for upload in uploads)
-    return rule.mean(WeightedSums(total, 0.0, {}, {}, None), Cohort(len(uploads), 9, 0, Local()))
+    """What NormClip and equal weights give."""
+    return clip_mean(uploads, NormClip(c))
 
 
 FIVE = uploads_of([1.0, 2.0, 3.0, 4.0, 100.0])
@@ -90,7 +104,6 @@ RULES = [
     GeometricMedian(8, 1e-9, by_examples=False),
     GeometricMedian(8, 1e-9),
     MedianClip(),
-    QuantileClip(1.0),
 ]
 SIZES = [1, 3, 2, 5, 4, 7, 2]
 ROWS = torch.randn(7, 33, generator=torch.Generator().manual_seed(1), dtype=DOUBLE)
@@ -183,13 +196,42 @@ def test_an_update_that_is_not_finite_is_dropped_and_the_cohort_is_smaller() -> 
 
 
 def test_the_radius_follows_the_quantile() -> None:
-    rule, kept = QuantileClip(2.0, q=0.75, lr=0.1), None
-    delta, kept = gather(rule, FIVE, server=kept)
-    close(delta, (1 + 2 + 2 + 2 + 2) / 5)
-    close(kept.c, 2 * exp(-0.1 * (0.4 - 0.75)))
+    task = Quadratics.scalar([1.0] * 5, [1.0, 2.0, 3.0, 4.0, 100.0], start=0.0, sizes=[1] * 5)  # displacements: optima
+    algorithm = Algorithm(release=QuantileClip(2.0, q=0.75, lr=0.1), aggregation=Uniform())
+    simulation = Simulation(algorithm, task, Local(lr=1.0))
+    start = simulation.start()
+    state, record = simulation.round(start)
+    close(state.params, (1 + 2 + 2 + 2 + 2) / 5)
+    close(state.parts["release"].c, 2 * exp(-0.1 * (0.4 - 0.75)))
+    assert record.reports["release.clipped"] == pytest.approx(0.6) and record.reports["release.bound"] == 2.0
     for _ in range(300):
-        _, kept = gather(rule, FIVE, server=kept)
-    assert 3.9 < kept.c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
+        state = simulation.round(replace(state, params=start.params))[0]
+    assert 3.9 < state.parts["release"].c < 4.1 * exp(0.1 * 0.15)  # four of five are inside from 4 on, three below
+
+
+def test_a_longer_upload_than_the_radius_is_rejected() -> None:
+    """A client that does not clip itself: the gate holds the bound, for uploads and for partial sums."""
+    algorithm = Algorithm(release=NormClip(0.5), aggregation=Uniform())
+    simulation = Simulation(algorithm, TASK, LOCAL)
+    broadcast = server.send(algorithm, simulation.start(), simulation.job.setting)
+    gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
+    upload = simulation.worker.visit(0, broadcast, None, gate)
+    assert upload is not None and float(upload.delta.norm()) <= 0.5 * (1 + 1e-6)
+    rejected = gate.admit(replace(upload, delta=upload.delta * 3), gate.total())
+    assert rejected is not None and rejected.reason is Reason.SIZE
+    part = gate.total()
+    part.add(replace(upload, delta=upload.delta * 3))
+    rejected = gate.merge(part, gate.total(), {0: Stated(upload.examples, 1.0)})
+    assert rejected is not None and rejected.reason is Reason.SIZE
+    assert gate.admit(upload, gate.total()) is None
+
+
+def test_clipping_combines_with_every_rule() -> None:
+    for rule in (ByExamples(), CoordinateMedian(), ByLoss()):
+        algorithm = Algorithm(release=NormClip(0.05), drift=Scaffold(), aggregation=rule)
+        state, record = next(Simulation(algorithm, TASK, LOCAL).rounds(1))
+        assert not record.rejections and record.reports["release.clipped"] == 1.0
+        assert float((state.params - Simulation(algorithm, TASK, LOCAL).start().params).norm()) <= 0.05 * (1 + 1e-6)
 
 
 def test_clipping_at_nothing_moves_nothing() -> None:
@@ -206,6 +248,6 @@ def test_uploads_are_ordered_by_length() -> None:
 def test_coordinates_are_sorted_piece_by_piece(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.randn(9, 1003, generator=torch.Generator().manual_seed(0))
     uploads = [replace(FIVE[0], client=i, delta=row) for i, row in enumerate(rows)]
-    whole = rule.combine(uploads)
+    whole = gather(rule, uploads)[0]
     monkeypatch.setattr(median, "_PIECE", 10)
-    assert torch.equal(rule.combine(uploads), whole)
+    assert torch.equal(gather(rule, uploads)[0], whole)

@@ -212,7 +212,7 @@ def test_an_impossible_discrepancy_is_refused() -> None:
     algorithm = make("feddisco")
     simulation = Simulation(algorithm, TASK, LOCAL)
     state = simulation.start()
-    broadcast = server.send(algorithm, state)
+    broadcast = server.send(algorithm, state, simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, [0, 1])
     upload = simulation.worker.visit(0, broadcast, None, gate)
     refused = gate.admit(replace(upload, parts={"aggregation": Skew(-1.0)}), gate.total())

@@ -247,7 +247,7 @@ def test_tuning_takes_the_optimizer_with_new_moments(moments: str) -> None:
 class Sign(LocalOptimizer):
     """The sign of the gradient."""
 
-    def direction(self, grad: Vector, state: None, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
         return torch.sign(grad)
 
 
@@ -265,7 +265,7 @@ class Lagging(LocalOptimizer[None, None, None, None, list[Tensor]]):
     def begin(self, sent: None, kept: None, start: Any) -> list[Tensor]:
         return [torch.zeros_like(start.w0)]
 
-    def direction(self, grad: Vector, state: list[Tensor], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: list[Tensor], step: Step) -> Vector:
         state.append(grad)
         return state.pop(0)
 

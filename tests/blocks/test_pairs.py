@@ -8,8 +8,8 @@ import torch
 
 from support.registry import BLOCKS, SPECTRAL
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import SAM, FedDyn, Filters, Scaffold, high_pass
-from undrift.core.method.block import AnyBlock, LocalOptimizer, Needs
+from undrift.blocks import SAM, AdaptiveMomentum, FedDyn, Filters, MomentumPath, ServerMomentum, high_pass
+from undrift.core.method.block import AnyBlock, LocalOptimizer
 from undrift.core.server import wire
 from undrift.testing import clinic
 
@@ -41,22 +41,15 @@ def test_pairs_stay_finite_or_are_refused(row: int, one: str, value: AnyBlock, o
 
 def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     """What the message says if one of a pair lacks what it needs; "" if it lacks nothing."""
-    if any(slot not in pair for block in pair.values() for slot in block.needs.filled):
-        return r"needs a block in the perturbation slot; found none. Add one, as perturbation=SAM\(0.1\)"
     needs, optimizer = [block.needs for block in pair.values()], pair.get("local_optimizer", LocalOptimizer())
-    for reason, missing in (
-        (next((x.plain_sgd for x in needs if x.plain_sgd), ""), not optimizer.plain),
-        (next((x.coupled_decay for x in needs if x.coupled_decay), ""), optimizer.decoupled),
-        (next((x.own_moments for x in needs if x.own_moments), ""), optimizer.Up is not None),
-    ):
-        if reason and missing:
-            return re.escape(reason)
+    reason = next((x.plain_sgd for x in needs if x.plain_sgd), "")
+    if reason and not optimizer.plain:
+        return re.escape(reason)
     slots = {**dict(Algorithm().slots()), **pair}
     for slot, block in pair.items():
         if reason := block.refuses({name: other for name, other in slots.items() if name != slot}):
             return re.escape(reason)
-    needed = [(slot, kind) for block in pair.values() for slot, kind in block.needs.slots.items()]
-    return "" if all(isinstance(pair.get(slot), kind) for slot, kind in needed) else r"reads the state of the \w+ slot"
+    return ""
 
 
 def stays_finite(algorithm: Algorithm) -> None:
@@ -81,19 +74,12 @@ def test_a_block_in_the_wrong_slot_is_told_where_it_goes() -> None:
 
 
 def test_a_missing_partner_is_named() -> None:
-    class Reader(SAM):
-        """A perturbation that reads SCAFFOLD's variates."""
-
-        needs = Needs(slots={"drift": Scaffold})
-
-    with pytest.raises(
-        TypeError,
-        match=r"perturbation=Reader reads the state of the drift slot and needs drift=Scaffold\(...\); found none",
-    ):
-        Algorithm(perturbation=Reader())
-    with pytest.raises(TypeError, match="found FedDyn"):
-        Algorithm(perturbation=Reader(), drift=FedDyn())
-    assert Algorithm(perturbation=Reader(), drift=Scaffold())
+    message = r"perturbation=MomentumPath\(.*\) reads the state of the momentum slot and needs momentum=AdaptiveMom"
+    with pytest.raises(TypeError, match=rf"{message}entum\(...\); found none"):
+        Algorithm(perturbation=MomentumPath())
+    with pytest.raises(TypeError, match="found ServerMomentum"):
+        Algorithm(perturbation=MomentumPath(), momentum=ServerMomentum())
+    assert Algorithm(perturbation=MomentumPath(), momentum=AdaptiveMomentum())
 
 
 def test_a_perturbation_filter_needs_a_perturbation() -> None:

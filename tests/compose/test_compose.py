@@ -15,6 +15,7 @@ from undrift.algorithms import ALGORITHMS
 from undrift.blocks import (
     ASAM,
     SAM,
+    AdaptiveMomentum,
     ByAgreement,
     ByExamples,
     CommonRepresentation,
@@ -23,6 +24,7 @@ from undrift.blocks import (
     Filters,
     HeavyBall,
     Krum,
+    MomentumPath,
     Private,
     Proximal,
     Scaffold,
@@ -180,7 +182,7 @@ def test_a_block_of_ones_own_has_no_text() -> None:
 
 def term(slot: str, block: Block) -> str:
     """A block as a term; it may need another one in order to be built."""
-    needed = {other: next(b for b in BLOCKS[other] if isinstance(b, kind)) for other, kind in block.needs.slots.items()}
+    needed = {"momentum": AdaptiveMomentum()} if isinstance(block, MomentumPath) else {}
     terms = text(Algorithm(**{slot: block, **needed})).split(" + ")
     return next(found for found in terms if found.startswith(slot.replace("_", "-") + ":"))
 
@@ -206,7 +208,7 @@ def compose_and_train(host: str, terms: list[str], seed: int) -> None:
     assert parse(text(algorithm)) == algorithm
     simulation = Simulation(algorithm, clinic(algorithm), SLOWED, cohort=3, seed=seed)
     before = simulation.run(2)
-    broadcast = server.send(algorithm, before)
+    broadcast = server.send(algorithm, before, simulation.job.setting)
     uploads = []
     gate = Gate(algorithm, SLOWED, broadcast, clients := [2, 3, 5])
     for client in clients:

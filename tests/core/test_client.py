@@ -88,7 +88,7 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Broken(Correction):
         """Fails in the third step."""
 
-        def correct(self, grad, state, step):
+        def adjust(self, grad, state, step):
             return grad[:-1] if step.step < 2 else grad.add_(step.w[:-1])
 
     with pytest.raises(ClientError, match=r"round 1, client 0, step 0: output with shape"):
@@ -98,13 +98,13 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Later(Broken):
         """Fails in the third step, inside the block."""
 
-        def correct(self, grad, state, step):
+        def adjust(self, grad, state, step):
             if step.step == 2:
                 raise ValueError("expected a vector of length 1, got 0")
             return grad
 
     with pytest.raises(
-        ClientError, match=r"round 1, client 0, step 2, drift=Later.correct: expected a vector of length 1, got 0"
+        ClientError, match=r"round 1, client 0, step 2, drift=Later.adjust: expected a vector of length 1, got 0"
     ):
         Simulation(Algorithm(drift=Later()), ONE, Local(epochs=4)).run(1)
 

@@ -26,13 +26,13 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 class Odd(Summing):
     """Weighs by the loss, whatever it is."""
 
-    def weigh(self, upload, up):
+    def weigh(self, upload, up, age):
         return upload.loss
 
 
 def setup(algorithm: Algorithm, **options) -> tuple[Simulation, Gate, Upload]:
     simulation = Simulation(algorithm, Clinic(), LOCAL)
-    broadcast = server.send(algorithm, simulation.start())
+    broadcast = server.send(algorithm, simulation.start(), simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, range(8), **options)
     upload = simulation.worker.visit(3, broadcast, None, gate)
     assert upload is not None
@@ -245,6 +245,9 @@ def test_a_partial_sum_counts_once_and_survives_the_wire() -> None:
 def test_a_gate_for_nobody_takes_an_empty_part() -> None:
     simulation = Simulation("fedavg", Clinic(), Local(batch_size=4))
     gate = Gate(
-        simulation.job.algorithm, simulation.local, server.send(simulation.job.algorithm, simulation.start()), []
+        simulation.job.algorithm,
+        simulation.local,
+        server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting),
+        [],
     )
     assert gate.merge(gate.total(), gate.total()) is None

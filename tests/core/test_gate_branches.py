@@ -29,7 +29,7 @@ UNEVEN = Local(lr=0.05, epochs=1, batch_size=4, weight_decay=1e-3, step_schedule
 def served(method: str, local: Local = LOCAL, bound: float | None = None):
     """A gate, a node's reply and one client's upload."""
     simulation = Simulation(make(method), Clinic(), local)
-    broadcast = server.send(simulation.job.algorithm, simulation.start())
+    broadcast = server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
     gate = Gate(simulation.job.algorithm, local, broadcast, range(8), bound)
     part = simulation.worker.serve(broadcast, [3, 4, 5], {}, 8)
     return gate, part, simulation.worker.visit(3, broadcast, None, gate)

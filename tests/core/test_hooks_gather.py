@@ -23,15 +23,15 @@ TWICE = Local(lr=0.5, epochs=2, batch_size=4)
 class Shrink(Gathering):
     """FedLWS: every layer of the mean model times a factor that falls with the clients' disagreement."""
 
-    def gather(self, uploads, ups, gathered):
-        moved, w0 = torch.stack([upload.delta for upload in uploads]), gathered.w0
+    def gather(self, uploads, ups, view):
+        moved, w0 = torch.stack([upload.delta for upload in uploads]), view.w0
         mean = moved.mean(dim=0)
         new = w0 + mean
-        for layer in gathered.layout.layers:
+        for layer in view.layout.layers:
             tau = (0.03 * (moved - mean)[:, layer].norm(dim=1).mean()).clamp(0.01, 0.2)
             size = w0[layer].norm()
             new[layer] *= size / (size + tau * mean[layer].norm())
-        return new - gathered.w0, None
+        return new - view.w0, None
 
 
 def test_a_gathering_rule_knows_model_and_layers() -> None:
@@ -56,8 +56,8 @@ class Ledger(Gathering[Table]):
     def init_server(self, w):
         return Table(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
 
-    def gather(self, uploads, ups, gathered):
-        held = dict(zip(gathered.server.ids.tolist(), gathered.server.values.tolist(), strict=True))
+    def gather(self, uploads, ups, view):
+        held = dict(zip(view.state.ids.tolist(), view.state.values.tolist(), strict=True))
         for upload in uploads:
             held[upload.client] = held.get(upload.client, 0.0) + 1.0
         shares = torch.tensor([held[upload.client] for upload in uploads]).softmax(dim=0)
@@ -86,13 +86,13 @@ class Judged(Gathering):
     def needs(self):
         return Needs(proxy=True)
 
-    def gather(self, uploads, ups, gathered):
-        proxy = gathered.proxy
-        models = [gathered.w0 + upload.delta for upload in uploads]
+    def gather(self, uploads, ups, view):
+        proxy = view.proxy
+        models = [view.w0 + upload.delta for upload in uploads]
         best = min(models, key=proxy.mean_loss_at)
         for batch in proxy.data("epoch 0"):
             best = best - 0.1 * proxy.gradient_at(best, batch)
-        return best - gathered.w0, None
+        return best - view.w0, None
 
 
 class Proxied(Quadratics):
@@ -130,10 +130,9 @@ def test_a_server_step_without_the_proxy_data_a_rule_reads_is_refused() -> None:
     for rule in (Judged(), Undeclared()):
         simulation = Simulation(Algorithm(aggregation=rule), Clinic(), Local(batch_size=4))
         state = simulation.start()
-        broadcast = server.send(simulation.algorithm, state)
+        broadcast = server.send(simulation.algorithm, state, simulation.job.setting)
         total = simulation.collect(broadcast, [3, 4], {}).total
-        layout = simulation.worker.model.layout
         with pytest.raises(RuntimeError, match=r"this rule needs proxy data .* set needs = Needs\(proxy=True\)"):
-            server.close(simulation.algorithm, state, broadcast, total, 8, simulation.local, layout)
+            server.close(simulation.algorithm, state, simulation.job.setting, [(broadcast, total)])
     with pytest.raises(RuntimeError, match="needs proxy data and declares none"):
         simulation.run(1)  # the engine gives proxy data only to a rule that declares it

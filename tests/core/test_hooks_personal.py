@@ -68,8 +68,9 @@ class Mixture(Personalization[None, Model]):
     def begin(self, sent, kept, start):
         return kept.v.clone()
 
-    def train_own(self, grad, state, step):
+    def adjust(self, grad, state, step):
         state.sub_(step.gradient_at(self.a * state + (1 - self.a) * step.w, step.batch), alpha=step.lr * self.a)
+        return grad
 
     def finish(self, state, end):
         return None, Model(state)
@@ -82,8 +83,9 @@ class Mixture(Personalization[None, Model]):
 class Ditto(Mixture):
     """Ditto: v is pulled towards the received model."""
 
-    def train_own(self, grad, state, step):
+    def adjust(self, grad, state, step):
         state.sub_(step.gradient_at(state, step.batch) + state - step.w0, alpha=step.lr)
+        return grad
 
     def personal(self, params, kept, layout):
         return kept.v
@@ -118,7 +120,7 @@ class Moreau(Perturbation[None, Model]):
     def perturb(self, state, step):
         return state["theta"] - step.w
 
-    def mix(self, grad, state, step):
+    def adjust(self, grad, state, step):
         state["theta"] = state["theta"] - 0.5 * (grad + state["theta"] - step.w)
         return step.w - state["theta"]
 
@@ -141,6 +143,11 @@ def test_any_slot_may_hold_a_clients_own_model() -> None:
     check_block(Moreau())
 
 
+def tuned(layout):
+    """Where it is tuned."""
+    return layout.mask(lambda name, _: name.startswith(("head", "norm")))
+
+
 @dataclass(frozen=True)
 class Tuned(Personalization):
     """FedAvg-FT: epochs of plain SGD on the head before a client is evaluated."""
@@ -149,8 +156,8 @@ class Tuned(Personalization):
     def tuning(self):
         return 3
 
-    def scope(self, layout):
-        return layout.mask(lambda name, _: name.startswith(("head", "norm")))
+    def active(self, step):
+        return tuned(step.layout) if step.tuning else None
 
 
 def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() -> None:
@@ -161,7 +168,7 @@ def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() 
     assert torch.equal(
         state.params, Simulation(replace(algorithm, personalization=Personalization()), task, local).run(2).params
     )
-    w, mask = state.params.clone(), Tuned().scope(simulation.worker.model.layout)
+    w, mask = state.params.clone(), tuned(simulation.worker.model.layout)
     for _ in range(3):
         w = torch.where(mask, w - 0.1 * (task.curvatures[1] @ (w - task.optima[1]) + 0.5 * w), w)
     simulation.personal(state, 1)
@@ -173,8 +180,8 @@ def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() 
 class Elsewhere(Personalization):
     """FedALA's move before training: half way from the origin."""
 
-    def enter(self, state, start):
-        return 0.5 * start.w0
+    def begin(self, sent, kept, start):
+        start.begin_at(0.5 * start.w0)
 
 
 @pytest.mark.sweep(every=0)
@@ -233,7 +240,7 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
 class Misread(Personalization):
     """A hook with too few arguments."""
 
-    def train_own(self, grad, local):
+    def adjust(self, grad, local):
         return None
 
 
@@ -241,8 +248,8 @@ class Misread(Personalization):
 class Global(Correction[Model]):
     """Draws from a generator that all share."""
 
-    def receive(self, server, total, up, cohort):
-        return Model(torch.rand(len(total.delta)))
+    def receive(self, delta, up, view):
+        return delta, Model(torch.rand(len(delta)))
 
     def init_server(self, w):
         return Model(torch.zeros_like(w))
@@ -267,7 +274,7 @@ class Silent(Mixture):
     ("block", "slot", "promise"),
     [
         (Silent(), None, "clients have models of their own: declare personalizes = True"),
-        (Misread(), None, r"Misread.train_own\(self, grad, local\): it is called as train_own\(self, grad"),
+        (Misread(), None, r"Misread.adjust\(self, grad, local\): it is called as adjust\(self, grad"),
         (
             Global(),
             "drift",

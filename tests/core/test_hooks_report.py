@@ -12,7 +12,7 @@ from undrift.core.client.visit import ClientError
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Correction
 from undrift.core.records.report import collect, spread
-from undrift.testing import Clinic, Quadratics, check_block
+from undrift.testing import Clinic, Quadratics
 
 Q2 = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], start=1.0, sizes=[1, 3])
 """From 1, the gradients are 1 and -3."""
@@ -93,8 +93,8 @@ def test_fedwmsam_reports_its_share_and_the_cosine_once_there_is_a_momentum() ->
     ("text", "wanted"),
     [
         ("by-agreement(steps=0)", {"aggregation.weight_min": 0.25, "aggregation.weight_max": 0.75}),
-        ("norm-clip(1.0)", {"aggregation.clipped": 0.5}),
-        ("quantile-clip(1.0)", {"aggregation.clipped": 0.5, "aggregation.bound": 1.0}),
+        ("norm-clip(1.0)", {"release.clipped": 0.5}),
+        ("quantile-clip(1.0)", {"release.clipped": 0.5, "release.bound": 1.0}),
         ("q-fair(0.0)", {"aggregation.weight_min": 0.5, "aggregation.weight_max": 0.5}),
         ("layer-shrinking(high=0.0, low=0.0)", {"aggregation.shrink": 1.0}),
         ("server-momentum(1.0)", {"momentum.norm": 1.0}),
@@ -129,9 +129,9 @@ class Rare(Gathering):
 
     reports = ("first", "spread")
 
-    def gather(self, uploads, ups, gathered):
-        gathered.report("first", uploads[0].loss * 0 + 2)
-        gathered.report("spread", [1.0, nan, 3.0])
+    def gather(self, uploads, ups, view):
+        view.report("first", uploads[0].loss * 0 + 2)
+        view.report("spread", [1.0, nan, 3.0])
         return uploads[0].delta.double(), None
 
 
@@ -146,9 +146,9 @@ class Lists(Gathering):
 
     reports = ("none", "tensor")
 
-    def gather(self, uploads, ups, gathered):
-        gathered.report("none", [])
-        gathered.report("tensor", torch.tensor([1.0, 2.0]))
+    def gather(self, uploads, ups, view):
+        view.report("none", [])
+        view.report("tensor", torch.tensor([1.0, 2.0]))
         return uploads[0].delta.double(), None
 
 
@@ -163,26 +163,27 @@ class Careless(Correction):
 
     reports = ("a",)
 
-    def report(self, state, up, kept, end):
-        return {"b": 1.0}
+    def finish(self, state, end):
+        end.report("b", 1.0)
+        return None, None
 
 
 def test_an_undeclared_name_is_an_error_that_names_the_block() -> None:
-    with pytest.raises(ClientError, match=r"drift=Careless\.report reports 'b', which is not declared"):
+    with pytest.raises(ClientError, match=r"drift=Careless reports 'b', which is not declared"):
         Simulation(Algorithm(drift=Careless()), Q2, HALF).run(1)
 
 
 @dataclass(frozen=True)
-class Looks(Correction):
-    """Takes a gradient for its report, which does not count as one of training."""
+class EveryStep(Correction):
+    """Reports in a step."""
 
-    reports = ("gradient",)
+    reports = ("a",)
 
-    def report(self, state, up, kept, end):
-        return {"gradient": torch.linalg.vector_norm(end.mean_gradient_at(end.w))}
+    def adjust(self, grad, state, step):
+        step.report("a", 1.0)
+        return grad
 
 
-def test_a_gradient_taken_for_a_report_is_not_counted() -> None:
-    check_block(Looks(), "drift")
-    _, record = next(Simulation(Algorithm(drift=Looks()), Q2, HALF).rounds(1))
-    assert record.reports["drift.gradient"] == pytest.approx(1.0) and record.visits[0].gradients == 1
+def test_a_report_in_a_step_is_refused() -> None:
+    with pytest.raises(ClientError, match="'a' is reported in a step: report it once per visit, in begin or finish"):
+        Simulation(Algorithm(drift=EveryStep()), Q2, HALF).run(1)

@@ -21,9 +21,8 @@ TWICE = Local(lr=0.5, epochs=2, batch_size=4)
 
 
 class Counts(NamedTuple):
-    """Examples, and examples times steps."""
+    """Examples times steps."""
 
-    n: float
     na: float
 
 
@@ -31,14 +30,16 @@ class Counts(NamedTuple):
 class Nova(Summing[None, None, None, Counts]):
     """FedNova: sum n_i/a_i D_i, then twice divided by sum n_i and multiplied by sum n_i a_i."""
 
+    scalars = ("n",)
+
     def finish(self, state, end):
-        return Counts(float(end.examples), float(end.examples * end.steps)), None
+        return Counts(float(end.examples * end.steps)), None
 
-    def weigh(self, upload, up):
-        return upload.examples / upload.steps
+    def weigh(self, upload, up, age):
+        return {"": upload.examples / upload.steps, "n": float(upload.examples)}
 
-    def mean(self, sums, cohort):
-        return sums.delta / sums.up.n * (sums.up.na / sums.up.n)
+    def mean(self, up, view):
+        return view.weighted / view.scalar("n") * (up.na / view.scalar("n"))
 
 
 class Fair(NamedTuple):
@@ -61,11 +62,11 @@ class QFair(Summing[None, None, None, Fair]):
         square = float(end.delta.double().square().sum()) / end.lr**2
         return Fair(state, self.q * state ** (self.q - 1) * square + state**self.q / end.lr), None
 
-    def weigh(self, upload, up):
+    def weigh(self, upload, up, age):
         return upload.parts["aggregation"].loss ** self.q
 
-    def mean(self, sums, cohort):
-        return sums.delta / cohort.local.rate(cohort.round) / (sums.up.h or 1.0)
+    def mean(self, up, view):
+        return view.weighted / view.setting.local.rate(view.round) / (up.h or 1.0)
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,14 @@ class Nolowe(Summing):
     equal_weights = True
     extra = ("loss",)
 
-    def weights(self, upload, up):
-        return {"loss": upload.loss}
+    def weigh(self, upload, up, age):
+        return {"": 1.0, "loss": upload.loss}
 
-    def mean(self, sums, cohort):
-        losses, others = sums.weights["loss"], cohort.size - 1
+    def mean(self, up, view):
+        losses, others = view.scalar("loss"), view.cohort - 1
         if losses == 0 or others == 0:
-            return sums.delta / sums.weight
-        return (losses * sums.delta - sums.extra["loss"]) / (others * losses)
+            return view.weighted / view.weight
+        return (losses * view.weighted - view.weighted_by("loss")) / (others * losses)
 
 
 def test_the_mean_may_follow_from_other_sums() -> None:
@@ -131,17 +132,14 @@ class Claims(Summing[None, None, None, Fair]):
     def finish(self, state, end):
         return Fair(1.0, -2.0), None
 
-    def weigh(self, upload, up):
-        return upload.parts["aggregation"].loss ** 2.5
-
-    def weights(self, upload, up):
-        return {"h": upload.parts["aggregation"].h}
+    def weigh(self, upload, up, age):
+        return {"": up.loss**2.5, "h": up.h}
 
 
 def test_a_weight_that_is_no_number_is_refused() -> None:
     algorithm, local = Algorithm(aggregation=Claims()), Local(batch_size=4)
     simulation = Simulation(algorithm, Clinic(), local)
-    broadcast = server.send(algorithm, simulation.start())
+    broadcast = server.send(algorithm, simulation.start(), simulation.job.setting)
     gate = Gate(algorithm, local, broadcast, range(8))
     upload = simulation.worker.visit(3, broadcast, None, gate)
     assert upload is not None
@@ -185,16 +183,14 @@ class Scored(Summing[None, None, None, Score]):
     def finish(self, state, end):
         return Score(state), None
 
-    def weigh(self, upload, up):
-        return upload.examples * max(0.0, 1 - self.gamma * upload.parts["aggregation"].h)
+    def weigh(self, upload, up, age):
+        weight = upload.examples * max(0.0, 1 - self.gamma * up.h)
+        return {"": weight, "examples": float(upload.examples)}
 
-    def weights(self, upload, up):
-        return {"examples": float(upload.examples)}
-
-    def mean(self, sums, cohort):
-        if sums.weight == 0:
-            return sums.extra["examples"] / sums.weights["examples"]
-        return sums.delta / sums.weight
+    def mean(self, up, view):
+        if view.weight == 0:
+            return view.weighted_by("examples") / view.scalar("examples")
+        return view.weighted / view.weight
 
 
 def test_a_score_found_before_training_weighs_and_falls_back() -> None:

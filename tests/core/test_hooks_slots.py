@@ -49,7 +49,7 @@ class MomentumPath(Perturbation):
 
     @property
     def needs(self):
-        return Needs(slots={"drift": Scaffold, "momentum": ServerMomentum}, reads=("drift", "momentum"))
+        return Needs(reads=("drift", "momentum"))
 
     def perturb(self, state, step):
         pull, variates = step.peer("momentum", Tensor), step.peer("drift", Variates)  # the pull is (1 - a) m
@@ -83,8 +83,8 @@ class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
 
     init_client = init_server
 
-    def send(self, server):
-        return server
+    def send(self, view):
+        return view.state
 
     def begin(self, sent, kept, start):
         return {"mu": kept.v.clone(), "s": sent.v}
@@ -97,8 +97,8 @@ class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
     def finish(self, state, end):
         return Dual(state["mu"]), Dual(state["mu"])
 
-    def receive(self, server, total, up, cohort):
-        return Dual(self.rho * unit(up.v / cohort.size))
+    def receive(self, delta, up, view):
+        return delta, Dual(self.rho * unit(up.v / view.cohort))
 
 
 @pytest.mark.sweep(every=0)
@@ -118,18 +118,18 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True)
 class Shift(ServerOptimizer[Ahead]):
-    """FedGloSS: the model is broadcast shifted along the last pseudo-gradient, which `receive` sees unsettled."""
+    """FedGloSS: the model is broadcast shifted along the last pseudo-gradient, before a drift block changes it."""
 
     rho: float = 0.1
 
     def init_server(self, w):
         return Ahead(torch.zeros_like(w))
 
-    def shift(self, params, server):
-        return params + self.rho * unit(server.g)
+    def shift(self, view):
+        return view.params + self.rho * unit(view.state.g)
 
-    def receive(self, server, total, up, cohort):
-        return Ahead(-total.delta)
+    def receive(self, delta, up, view):
+        return delta, Ahead(-view.mean)
 
 
 def test_the_model_that_is_broadcast_may_be_shifted() -> None:

@@ -75,7 +75,7 @@ class Look(Objective):
 
     how: str = ""
 
-    def add(self, grad: Vector, state: None, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
         if self.how == "loss":
             step.loss_at(step.w0, step.batch)
         if self.how == "gradient":

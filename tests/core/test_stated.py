@@ -24,7 +24,7 @@ def served(method: str, bound: float | None) -> tuple[Gate, Partial]:
     """A gate of the server, and the honest reply of a node with three clients."""
     algorithm = make(method)
     simulation = Simulation(algorithm, Clinic(), LOCAL)
-    broadcast = server.send(algorithm, simulation.start())
+    broadcast = server.send(algorithm, simulation.start(), simulation.job.setting)
     part = simulation.worker.serve(broadcast, CLIENTS, {}, 8)
     return Gate(algorithm, LOCAL, broadcast, range(8), bound), part
 

@@ -98,7 +98,7 @@ def test_grouping_and_order_are_irrelevant_to_the_bit(make_model, width) -> None
     ):
         worker, total = Worker(job), None
         for clients in groups:
-            part = worker.serve(send(job.algorithm, state), clients, {}, 7)
+            part = worker.serve(send(job.algorithm, state, job.setting), clients, {}, 7)
             assert not part.rejections
             if total is None:
                 total = part.total

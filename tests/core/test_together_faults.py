@@ -44,7 +44,7 @@ def test_one_that_fails_takes_no_other_along() -> None:
     found = []
     for groups in ([[0, 1, 2, 3]], [[0, 2], [1, 3]], [[0, 2, 3], [1]]):
         simulation = Simulation("fedavg", bad, Local(batch_size=2, together=4))
-        sent, total = send(simulation.job.algorithm, simulation.start()), None
+        sent, total = send(simulation.job.algorithm, simulation.start(), simulation.job.setting), None
         for clients in groups:
             part = simulation.worker.serve(sent, clients, {}, 4)
             assert [x.client for x in part.rejections] == [1] * (1 in clients)

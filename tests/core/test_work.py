@@ -139,7 +139,7 @@ def test_a_client_without_a_step_is_dropped_with_the_reason() -> None:
 def test_the_gate_computes_the_steps_itself() -> None:
     local = Local(batch_size=10, steps="uniform:1-9")
     simulation = Simulation(make("fedavg"), TASK, local, seed=4)
-    broadcast = server.send(simulation.algorithm, simulation.start())
+    broadcast = server.send(simulation.algorithm, simulation.start(), simulation.job.setting)
     gate = Gate(simulation.algorithm, local, broadcast, range(4), seed=4)
     upload = simulation.worker.visit(1, broadcast, None, gate)
     assert upload is not None and upload.steps == local.step_count(10, 1, 0, 4)

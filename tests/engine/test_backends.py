@@ -35,7 +35,7 @@ class Failing(Clinic):
 class Broken(Correction):
     """A block with a mistake in it."""
 
-    def correct(self, grad, local, run):
+    def adjust(self, grad, local, run):
         raise IndexError("a mistake")
 
 

@@ -79,7 +79,7 @@ def app(message: Message, context) -> Message:
 def answer(round: int, clients: list[int]) -> RecordDict:
     """What an honest node sends about its clients."""
     uploads = [upload(round, client) for client in clients]
-    part = Partial(Total(ALGORITHM, LOCAL, LOCAL.rate(round)))
+    part = Partial(Total(ALGORITHM, LOCAL, round))
     for one in uploads:
         part.total.add(one)
         part.visits.append(Visit(one.client, one.examples, 1.0, 0.1, float(one.examples), float(one.delta.norm())))

@@ -62,7 +62,7 @@ def test_a_step_neither_waits_nor_copies(name: str) -> None:
 class Reading(Objective):
     """Reads a number from the device in every step."""
 
-    def add(self, grad: Any, state: None, step: Step) -> Any:
+    def adjust(self, grad: Any, state: None, step: Step) -> Any:
         assert float(grad.sum()) < 1e9
         return grad
 
@@ -92,7 +92,7 @@ def test_a_device_without_float64_has_the_same_bits(name: str, single: None) -> 
 def test_an_upload_does_not_depend_on_who_trained_before() -> None:
     algorithm, task = make("ditto"), task_for(dropout=0.5, sizes=(6, 6))
     alone, after = (Simulation(algorithm, task, LOCAL, seed=5, device="pretend") for _ in range(2))
-    sent = server.send(algorithm, alone.start())
+    sent = server.send(algorithm, alone.start(), alone.job.setting)
     gate = Gate(algorithm, LOCAL, sent, [0, 1])
     first = alone.worker.visit(1, sent, None, gate)
     pretend.device.manual_seed_all(99)
@@ -161,7 +161,7 @@ def test_candidates_are_chosen_by_the_losses_of_the_cpu() -> None:
     found = []
     for device in ("cpu", "pretend"):
         simulation = Simulation("fedavg", task_for(), LOCAL, cohort=2, seed=5, device=device)
-        sent = server.send(simulation.job.algorithm, simulation.start())
+        sent = server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
         found.append(simulation.worker.losses(sent, [0, 1, 2], {}, None))
     assert found[0] == found[1]
 

@@ -24,7 +24,7 @@ def test_the_way_through_a_message_changes_no_bit(name: str) -> None:
     whole = Simulation(algorithm, clinic(algorithm), LOCAL)
     _, record = whole.round(whole.start(), clients)
     split = Simulation(algorithm, clinic(algorithm), LOCAL)
-    broadcast = server.send(algorithm, split.start())
+    broadcast = server.send(algorithm, split.start(), split.job.setting)
     gate, visits = Gate(algorithm, LOCAL, broadcast, clients), list[Visit]()
     total, reported = gate.total(), {}
     for chunk in ([5, 0], [7], [3, 4]):

@@ -31,7 +31,7 @@ def test_a_hundred_orders_and_groupings_of_arrival(name: str) -> None:
     """Every upload passes a gate of its own group; the groups' totals are merged in any order, as nodes' sums are."""
     simulation = Simulation(make(name), Clinic(), LOCAL, seed=3)
     state, _ = simulation.round(simulation.start(), range(8))
-    broadcast = server.send(simulation.job.algorithm, state)
+    broadcast = server.send(simulation.job.algorithm, state, simulation.job.setting)
     uploads = _uploads(simulation, broadcast, state.accepted)
     draw, found = random.Random(0), set()
     for _ in range(100):

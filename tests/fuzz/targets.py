@@ -19,6 +19,8 @@ from undrift.algorithms import ALGORITHMS, make
 from undrift.compose.grammar import parse as parse_composition
 from undrift.compose.grammar import text as composition_text
 from undrift.core.local.schedule import Schedule
+from undrift.core.method.view import Setting
+from undrift.core.model.flat_model import Layout
 from undrift.core.records.packed_sum import PackedSum
 from undrift.core.records.types import Broadcast, ClientState, ServerState, Upload
 from undrift.core.server import step as server
@@ -102,7 +104,8 @@ def _wire(data: bytes) -> object:
 
 def _wire_seeds() -> list[bytes]:
     algorithm, state = _state()
-    sent = server.send(algorithm, state)
+    setting = Setting(8, Local(), Layout(("w",), ((len(state.params),),)))
+    sent = server.send(algorithm, state, setting)
     return [b"\0" + wire.to_bytes(state)[40:], b"\1" + wire.to_bytes(sent)[40:]]
 
 
@@ -148,7 +151,7 @@ def _reply(data: bytes) -> object:
         tensors = {}
     if tensors.get("clients", torch.zeros(0)).dtype != torch.int64:
         return None
-    part = Partial(Total(algorithm, LOCAL, 0.05))
+    part = Partial(Total(algorithm, LOCAL, 0))
     part.restore(tensors, data[3 + length :].decode("utf-8", "replace"), len(state.params))
     for total in part.total.sums.values():
         if isinstance(total, PackedSum) and total.data.dtype == torch.uint8 and total.complete(len(state.params)):
@@ -159,7 +162,7 @@ def _reply(data: bytes) -> object:
 def _reply_seeds() -> list[bytes]:
     algorithm, _ = _state()
     simulation = Simulation(algorithm, Clinic(), LOCAL)
-    part = simulation.worker.serve(server.send(algorithm, simulation.start()), [3, 4], {}, 8)
+    part = simulation.worker.serve(server.send(algorithm, simulation.start(), simulation.job.setting), [3, 4], {}, 8)
     tensors, summary = part.flatten()
     body = save({name: x.contiguous() for name, x in tensors.items()})
     return [len(body).to_bytes(3, "little") + body + summary.encode()]

@@ -74,7 +74,7 @@ class Round:
         task = clinic(self.algorithm)
         trained = [Simulation(self.algorithm, task, LOCAL, seed=seed) for seed in range(seeds)]
         self.state = trained[0].start()
-        self.broadcast = server.send(self.algorithm, self.state)
+        self.broadcast = server.send(self.algorithm, self.state, trained[0].job.setting)
         self.uploads: dict[int, list[Upload]] = {client: [] for client in (*NODE, *REST)}
         gate = self.gate()
         for simulation in trained:

@@ -20,7 +20,7 @@ from undrift.core import Correction, Objective
 class Shrink(Correction):
     a: float = 0.5
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         return grad.mul_(self.a)
 
 
@@ -28,7 +28,7 @@ class Shrink(Correction):
 class Pull(Objective):
     mu: float = 0.1
 
-    def add(self, grad, state, step):
+    def adjust(self, grad, state, step):
         return grad.add_(step.w - step.w0, alpha=self.mu)
 
 

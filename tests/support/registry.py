@@ -130,6 +130,7 @@ BLOCKS: dict[str, list[Block]] = {
         LocalAdamW(0.5, 0.9, 1e-3, "average"),
         LocalMuon(0.5, 0.9, 1e-3),
     ],
+    "release": [NormClip(0.1), QuantileClip(0.1)],
     "aggregation": [
         ByExamples(),
         Uniform(),
@@ -144,9 +145,7 @@ BLOCKS: dict[str, list[Block]] = {
         Krum(1),
         Krum(0.2, None),
         Bulyan(1),
-        NormClip(0.1),
         MedianClip(),
-        QuantileClip(0.1),
         GeometricMedian(),
         Normalized(),
         QFair(1.0),

@@ -60,7 +60,7 @@ def watch(
     state, frames = simulation.start(), []
     for _ in range(rounds):
         clients = simulation.sample(state.round)
-        broadcast = server.send(algorithm, state)
+        broadcast = server.send(algorithm, state, simulation.job.setting)
         gate = Gate(algorithm, local, broadcast, clients)
         total, uploads = gate.total(), {}
         for client in clients:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from undrift import Local
 from undrift.core.method.aggregation import Aggregation
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import ServerView, Setting
 from undrift.core.model.flat_model import Layout
-from undrift.core.records.types import Cohort, Upload
+from undrift.core.records.types import Upload
 from undrift.testing import Quadratics
 
 DOUBLE = torch.float64
@@ -49,4 +49,6 @@ def gather(rule: Aggregation, uploads: list[Upload], w0: Any = None, server: Any
     kept = rule.init_server(w0) if server is None else server
     layout = layout or Layout(("w",), ((len(w0),),))
     ups = [upload.parts.get("aggregation") for upload in uploads]
-    return rule.gather(uploads, ups, Gathered(w0, layout, kept, Cohort(len(uploads), len(uploads), 0, Local())))
+    setting = Setting(len(uploads), Local(), layout)
+    view: Any = ServerView(params=w0, w0=w0, setting=setting, round=0, cohort=len(uploads), state=kept)
+    return rule.gather(uploads, ups, view)

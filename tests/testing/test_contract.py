@@ -109,8 +109,8 @@ class Scribbler(Correction[Memory, None, Memory]):
     def init_server(self, w):
         return Memory(torch.zeros_like(w))
 
-    def send(self, server):
-        return server
+    def send(self, view):
+        return view.state
 
     def begin(self, sent, kept, start):
         sent.v.add_(1.0)
@@ -126,7 +126,7 @@ class Forgetful(Correction[None, Memory]):
     def init_client(self, w):
         return Memory(torch.zeros_like(w))
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         self.memory["calls"] += 1
         return grad.mul_(1.0 + self.memory["calls"] * 1e-3)
 
@@ -149,11 +149,11 @@ class Divider(Perturbation):
 class OrderDependent(Robust):
     """Combines in a way that depends on the order of uploads it has seen."""
 
-    def combine(self, uploads):
+    def gather(self, uploads, ups, view):
         total = torch.zeros_like(uploads[0].delta)
         for upload in sorted(uploads, key=id):
             total = total * 0.9 + upload.delta
-        return total
+        return total, None
 
 
 class NotFrozen(Correction):
@@ -181,18 +181,18 @@ class KeepsGradient(Perturbation[None, None, None, None, _Kept]):
         state.gradient = step.gradient()
         return 0.1 * state.gradient
 
-    def mix(self, grad, state, step):
+    def adjust(self, grad, state, step):
         return grad.mul(0.5).add_(state.gradient, alpha=0.5)
 
 
 @dataclass(frozen=True)
 class KeepsDirection(Correction[None, None, None, None, _Kept]):
-    """Keeps the buffer handed to `correct` as if it were a momentum."""
+    """Keeps the buffer handed to `adjust` as if it were a momentum."""
 
     def begin(self, sent, kept, start):
         return _Kept()
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         out = grad if state.gradient is None else grad.add_(state.gradient, alpha=0.1)
         state.gradient = out
         return out
@@ -202,7 +202,7 @@ class KeepsDirection(Correction[None, None, None, None, _Kept]):
 class WritesModel(Correction):
     """Moves the model itself."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         step.w.sub_(grad, alpha=0.01)
         return grad
 
@@ -221,7 +221,7 @@ class WritesDecorated(Correction):
     """Moves the model itself, in a hook with a decorator."""
 
     @torch.no_grad()
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         step.w.sub_(grad, alpha=0.01)
         return grad
 
@@ -265,7 +265,7 @@ class UncountedSAM(Perturbation):
 class ChangesRate(Correction):
     """Changes the learning rate of the round."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         step.lr = 0.5 * step.lr
         return grad
 
@@ -274,7 +274,7 @@ class ChangesRate(Correction):
 class ForcesRate(Correction):
     """The same past the frozen view."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         object.__setattr__(step, "lr", 0.5 * step.lr)
         return grad
 
@@ -283,7 +283,7 @@ class ForcesRate(Correction):
 class DrawsFromTorch(Correction):
     """Draws from torch's global generator."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         return grad.add_(torch.randn_like(grad), alpha=0.01)
 
 
@@ -291,7 +291,7 @@ class DrawsFromTorch(Correction):
 class DrawsFromPython(Correction):
     """Draws from Python's global generator."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         return grad.mul_(1 + 0.01 * random.random())
 
 
@@ -301,7 +301,7 @@ class KeepsOnSelf(Correction):
 
     calls: list[int] = field(default_factory=list, compare=False, hash=False)
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         self.calls.append(step.step)
         return grad
 
@@ -338,7 +338,7 @@ class Leaks(Personalization[None, None, None, Piece]):
 class ReadsUndeclared(Correction):
     """Looks at another slot without saying so."""
 
-    def correct(self, grad, state, step):
+    def adjust(self, grad, state, step):
         step.peer("momentum", object)
         return grad
 
@@ -361,43 +361,46 @@ class Reports(Correction):
 
     reports = ("norm",)
 
-    def report(self, state, up, kept, end):
-        return {self.name: self.value}
+    def finish(self, state, end):
+        end.report(self.name, self.value)
+        return None, None
 
 
 @dataclass(frozen=True)
 class ReportsUndeclared(Correction):
     """Reports without declaring any name."""
 
-    def report_server(self, server, cohort):
-        return {"norm": 1.0}
+    def receive(self, delta, up, view):
+        view.report("norm", 1.0)
+        return delta, view.state
 
 
 @dataclass(frozen=True)
 class ReportChanges(Correction[Memory, None, Memory]):
-    """Changes what it holds, which is what all clients were sent, while it reports."""
+    """Changes what it holds, which is what all clients were sent."""
 
     reports = ("norm",)
 
     def init_server(self, w):
         return Memory(torch.zeros_like(w))
 
-    def send(self, server):
-        return server
+    def send(self, view):
+        return view.state
 
     def begin(self, sent, kept, start):
         return sent
 
-    def report(self, state, up, kept, end):
-        return {"norm": state.v.add_(1.0).norm()}
+    def finish(self, state, end):
+        end.report("norm", state.v.add_(1.0).norm())
+        return None, None
 
 
 @dataclass(frozen=True)
 class ReportsWhileGathering(Robust):
     """Reports in gather what it did not declare."""
 
-    def gather(self, uploads, ups, gathered):
-        gathered.report("chosen", [1.0 for _ in uploads])
+    def gather(self, uploads, ups, view):
+        view.report("chosen", [1.0 for _ in uploads])
         return uploads[0].delta.double(), None
 
 
@@ -408,36 +411,44 @@ class ReportsWhileGathering(Robust):
         (
             Reports(name="other"),
             "drift",
-            r"drift=Reports.report reports 'other': declare it, reports = \('other', ...\)",
+            r"drift=Reports.finish reports 'other': declare it, reports = \('other', ...\)",
         ),
-        (Reports(float("nan")), "drift", r"Reports.report reports nan as 'norm': leave out what is not finite"),
-        (Reports("3"), "drift", r"Reports.report reports '3' as 'norm': report numbers, or tensors of one element"),
-        (ReportsUndeclared(), "drift", r'ReportsUndeclared reports names it does not declare: set reports = \("name"'),
-        (ReportChanges(), "drift", r"ReportChanges.report changed state: arguments are read-only; clone it first"),
+        (Reports(float("nan")), "drift", r"Reports.finish reports nan as 'norm': leave out what is not finite"),
+        (Reports("3"), "drift", r"Reports.finish reports '3' as 'norm': report numbers, or tensors of one element"),
+        (
+            ReportsUndeclared(),
+            "drift",
+            r"drift=ReportsUndeclared.receive reports 'norm': declare it, reports = \('norm', ...\)",
+        ),
+        (
+            ReportChanges(),
+            "drift",
+            r"drift=ReportChanges changed what was sent or kept while it trained: .* let begin clone",
+        ),
         (ReportsWhileGathering(), None, r"aggregation=ReportsWhileGathering.gather reports 'chosen': declare it"),
         (ReadsUndeclared(), "drift", r'reads the momentum slot: declare Needs\(reads=\("momentum",\)\)'),
         (CountsUndeclared(), "drift", r"counts labels: declare Needs\(labels=True\)"),
         (Undeclared(), "drift", "drift must be a Memory|part"),
         (WrongLength(), "drift", "rejected|length|vector"),
         (Scribbler(), "drift", r"drift=Scribbler.begin changed sent: all clients share it; clone it first"),
-        (Forgetful(), "drift", r"Forgetful.correct changed self: a block is immutable .* return state from begin"),
+        (Forgetful(), "drift", r"Forgetful.adjust changed self: a block is immutable .* return state from begin"),
         (Divider(), None, "not finite|rejected|value is not finite"),
         (OrderDependent(), None, "another order .* combine uploads in a fixed order|two runs with one seed differ"),
         (NotFrozen(), "drift", "immutable"),
         (KeepsGradient(), None, "perturbation=KeepsGradient keeps a gradient or .*: clone what you keep"),
         (KeepsDirection(), "drift", "drift=KeepsDirection keeps a gradient or a direction .*: clone what you keep"),
-        (WritesModel(), "drift", r"WritesModel.correct changed step.w: the loop moves the model; return a direction"),
-        (WritesDecorated(), "drift", r"WritesDecorated.correct changed step.w: the loop moves the model"),
+        (WritesModel(), "drift", r"WritesModel.adjust changed step.w: the loop moves the model; return a direction"),
+        (WritesDecorated(), "drift", r"WritesDecorated.adjust changed step.w: the loop moves the model"),
         (KeepsModel(), "drift", r"KeepsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
         (KeepsDelta(), "drift", r"KeepsDelta.finish returns end.delta itself, .*: return end.delta.clone\(\)"),
         (SendsModel(), "drift", r"SendsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
         (UncountedSAM(), None, r"perturb computes 1 gradients in a step and declares 0, .* gradients return 1"),
         (WritesDelta(), "drift", r"WritesDelta.finish changed end.delta: the upload is the loop's"),
         (ChangesRate(), "drift", "'lr': a view is frozen; settings are the loop's; scale the gradient instead"),
-        (ForcesRate(), "drift", r"ForcesRate.correct changed step.lr: settings are the loop's; scale the gradient"),
+        (ForcesRate(), "drift", r"ForcesRate.adjust changed step.lr: settings are the loop's; scale the gradient"),
         (DrawsFromTorch(), "drift", r"drew from torch's global generator: draw from view.random\(purpose\)"),
         (DrawsFromPython(), "drift", r"drew from Python's global generator: draw from view.random\(purpose\)"),
-        (KeepsOnSelf(), "drift", r"KeepsOnSelf.correct changed self: a block is immutable"),
+        (KeepsOnSelf(), "drift", r"KeepsOnSelf.adjust changed self: a block is immutable"),
         (
             DependsOnOthers(),
             "drift",

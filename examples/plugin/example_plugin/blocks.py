@@ -30,7 +30,7 @@ class Memory(Objective[None, Last]):
         """The first model the client received."""
         return Last(w.clone())
 
-    def add(self, grad: Vector, state: Last, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Last, step: Step) -> Vector:
         """The gradient of mu/2 ||w - v_i||^2."""
         return grad.add_(step.w - state.w, alpha=self.mu)
 

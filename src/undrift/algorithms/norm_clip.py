@@ -1,6 +1,6 @@
 """Norm clipping."""
 
-from undrift.blocks.aggregation.clip import clipping
+from undrift.blocks import MedianClip, NormClip, QuantileClip, Uniform
 from undrift.core.method.algorithm import Algorithm
 
 
@@ -12,7 +12,8 @@ def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -
 
     The simplest guard against uploads that were scaled up, such as a replaced model: directions stay, lengths are cut.
 
-        server:  w <- w + 1/m sum_i min(1, c / ||delta_i||) delta_i
+        client:  delta_i <- min(1, c / ||delta_i||) delta_i
+        server:  w <- w + 1/m sum_i delta_i
                  c fixed;   or c = median_i ||delta_i||;
                  or, after each round, c <- c exp(-lr (x - q)), x the share of clients with ||delta_i|| <= c
 
@@ -30,9 +31,9 @@ def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -
         >>> norm_clip()
         Algorithm(aggregation=MedianClip())
         >>> norm_clip(2.0)
-        Algorithm(aggregation=NormClip(c=2.0))
+        Algorithm(release=NormClip(c=2.0), aggregation=Uniform())
         >>> norm_clip(0.1, q=0.5)
-        Algorithm(aggregation=QuantileClip(c=0.1, q=0.5, lr=0.2))
+        Algorithm(release=QuantileClip(c=0.1, q=0.5, lr=0.2), aggregation=Uniform())
 
     References:
         Sun et al., Can you really backdoor federated learning?, 2019.
@@ -40,10 +41,13 @@ def norm_clip(c: float | None = None, q: float | None = None, lr: float = 0.2) -
         Li et al., Ditto: fair and robust federated learning through personalization, ICML 2021 (the median).
 
     Note:
-        All uploads are clipped at the server, so that dishonest clients are clipped, too; papers often clip on the
-        clients. A fixed c needs only sums and works with any number of clients; the median and the quantile hold every
-        upload of a round. All clients count equally. Clipping bounds the harm of a bad upload but removes none of it;
-        it is the only rule here whose result changes when all updates are shifted. With a fixed c a clipped upload's
-        running statistics count less by the same factor.
+        With c, clients clip, and the server rejects an upload that is longer, so that a dishonest client moves the mean
+        no further; only sums are needed, and any rule may follow: "fedavg + norm-clip(2.0)". The median is taken at the
+        server over every upload of a round. All clients count equally. Clipping bounds the harm of a bad upload but
+        removes none of it; it is the only method here whose result changes when all updates are shifted.
     """
-    return Algorithm(aggregation=clipping(c, q, lr))
+    if c is None and q is not None:
+        raise ValueError(f"norm clipping: q={q} needs c=, the length to start from, for example c=0.1; got none")
+    if c is None:
+        return Algorithm(aggregation=MedianClip())
+    return Algorithm(release=NormClip(c) if q is None else QuantileClip(c, q, lr), aggregation=Uniform())

@@ -18,9 +18,7 @@ from undrift.blocks.aggregation import (
     LossComplement,
     MedianClip,
     Normalized,
-    NormClip,
     QFair,
-    QuantileClip,
     TrimmedMean,
     Uniform,
 )
@@ -50,6 +48,7 @@ from undrift.blocks.perturbation import (
     StaleGlobal,
     WarmSAM,
 )
+from undrift.blocks.release import NormClip, QuantileClip
 from undrift.blocks.selection import PowerOfChoice
 from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, ServerSAM, Yogi
 from undrift.blocks.spectral import (

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from undrift.core.method.block import Block, Correction, ServerOptimizer
+from undrift.blocks.drift.feddyn import FedDyn
+from undrift.blocks.server_optimizer.server_sam import ServerSAM
+from undrift.core.method.block import Block, ServerOptimizer
 from undrift.core.method.defaults import Average
-from undrift.core.method.view import Start
+from undrift.core.method.view import ServerView, Start, View
 from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Array, Cohort, Summed, UpT
+from undrift.core.records.types import Array, UpT
 
 HeldT = TypeVar("HeldT", default=None)
 
@@ -75,9 +77,10 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks after which the global step is another than the mean displacement, whose direction u has."""
         for slot, other in others.items():
-            settles = isinstance(other, Correction) and type(other).settle is not Correction.settle
-            turns = isinstance(other, ServerOptimizer) and type(other).step not in (ServerOptimizer.step, Average.step)
-            if self.follows and (settles or turns):
+            turns = isinstance(other, FedDyn) or (
+                isinstance(other, ServerOptimizer) and type(other) not in (ServerOptimizer, Average, ServerSAM)
+            )
+            if self.follows and turns:
                 return (
                     f"compares clients with the mean displacement of the last round, but {slot}={type(other).__name__} "
                     "takes the global step in another direction; leave it out, or agreement: beta=0 and kappa=0"
@@ -88,13 +91,13 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """Zero: in round 0 all clients agree alike."""
         return Compass(torch.zeros(self.length, dtype=w.dtype))
 
-    def send(self, server: Compass) -> Compass:
+    def send(self, view: ServerView[Compass]) -> Compass:
         """The sketch."""
-        return server
+        return view.state
 
-    def receive(self, server: Compass, total: Summed, up: UpT, cohort: Cohort) -> Compass:
+    def receive(self, delta: Vector, up: UpT, view: ServerView[Compass]) -> tuple[Vector, Compass]:
         """The sketch of this round's step."""
-        return Compass(sketch(unit(total.delta), self.length).to(total.delta.dtype))
+        return delta, Compass(sketch(unit(view.mean), self.length).to(view.mean.dtype))
 
     def look(self, sent: Compass, start: Start, rho: float = 0.0, alpha: float = 0.0) -> Score:
         """Score the client at the model it received."""
@@ -113,9 +116,10 @@ class Scoring(Block[Compass, None, Compass, UpT, HeldT]):
         """The steepness of a score; whatever a client claims, it is not negative."""
         return max(0.0, score.h) * max(0.0, 1 - self.kappa * min(max(score.c, -1.0), 1.0))
 
-    def as_report(self, score: Score) -> dict[str, float]:
-        """A score as it is reported."""
-        return {"steepness": self.steepness(score), "agreement": score.c}
+    def report_score(self, score: Score, view: View) -> None:
+        """Report a score."""
+        view.report("steepness", self.steepness(score))
+        view.report("agreement", score.c)
 
 
 def sketch(v: Vector, length: int) -> Tensor:

@@ -14,11 +14,14 @@ from undrift.core.method.block import (
     Objective,
     Personalization,
     Perturbation,
+    Release,
     ServerOptimizer,
     Spectral,
 )
+from undrift.core.method.defaults import Average, ByExamples
+from undrift.core.method.parts import by_part
 from undrift.core.method.selection import Candidates, Selection
-from undrift.core.method.view import End, Gathered, Start, Step
+from undrift.core.method.view import End, ServerView, Setting, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector, bind, unit
 from undrift.core.model.samples import Samples
 from undrift.core.records.rejection import Reason, Rejection
@@ -26,12 +29,9 @@ from undrift.core.records.types import (
     Array,
     Broadcast,
     ClientState,
-    Cohort,
     Local,
     ServerState,
-    Summed,
     Upload,
-    WeightedSums,
 )
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError, fingerprint
@@ -46,13 +46,14 @@ __all__ = [
     "Aggregation",
     "Algorithm",
     "Array",
+    "Average",
     "BatchMean",
     "Block",
     "Broadcast",
+    "ByExamples",
     "Candidates",
     "ClientError",
     "ClientState",
-    "Cohort",
     "Correction",
     "Cost",
     "CountsLabels",
@@ -60,7 +61,6 @@ __all__ = [
     "Evaluates",
     "EvaluatesClients",
     "Gate",
-    "Gathered",
     "Gathering",
     "HasProxy",
     "Layout",
@@ -73,23 +73,26 @@ __all__ = [
     "Perturbation",
     "Reason",
     "Rejection",
+    "Release",
     "Robust",
     "Samples",
     "Selection",
     "ServerOptimizer",
     "ServerState",
+    "ServerView",
+    "Setting",
     "Spectral",
     "Start",
     "Step",
-    "Summed",
     "Summing",
+    "Sums",
     "Task",
     "TensorTask",
     "Upload",
     "Vector",
-    "WeightedSums",
     "WireError",
     "bind",
+    "by_part",
     "cost",
     "fingerprint",
     "named_metrics",

@@ -196,7 +196,7 @@ def heterogeneity(
     """
     job = run if isinstance(run, Job) else run.job
     check_measurable(job, clients, "gradient", samples)
-    sent = server.send(job.algorithm, state)
+    sent = server.send(job.algorithm, state, job.setting)
     model = make_model(job, sent.params) if model is None else model
     point = sent.params.to(model.w.device)
     size = job.local.batch_size

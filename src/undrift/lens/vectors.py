@@ -62,7 +62,7 @@ def client_vectors(
     if store is None and isinstance(run, Simulation) and any(client in state.accepted for client in clients):
         store = run.worker.store
     worker = Worker(job, _Frozen(MemoryStore() if store is None else store))
-    sent, accepted = server.send(job.algorithm, state), state.accepted
+    sent, accepted = server.send(job.algorithm, state, job.setting), state.accepted
     takes: dict[str, Callable[[int], Vector]] = {
         "gradient": lambda client: _gradient(worker, sent, client, samples),
         "perturbation": lambda client: _perturbation(worker, sent, client, samples, accepted.get(client)),
@@ -93,7 +93,7 @@ def sweep(
     """
     job = run if isinstance(run, Job) else run.job
     check_measurable(job, clients, "gradient", None)
-    sent = server.send(job.algorithm, state)
+    sent = server.send(job.algorithm, state, job.setting)
     model = make_model(job, sent.params) if model is None else model
     with model_at(model, sent.params):
         for client in clients:

@@ -57,7 +57,8 @@ class Scene:
     @cached_property
     def models(self) -> Tensor:
         """The clients' models after the next round, one per row."""
-        return server.send(self.simulation.job.algorithm, self.state).params + self.updates
+        job = self.simulation.job
+        return server.send(job.algorithm, self.state, job.setting).params + self.updates
 
     @cached_property
     def features(self) -> list[dict[str, Tensor]]:

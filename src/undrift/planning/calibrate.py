@@ -102,7 +102,8 @@ def training_call(job: Job, clients: int) -> Callable[[], object]:
         job: the method and the task.
         clients: how many, from number 0 on.
     """
-    broadcast, worker = server.send(job.algorithm, server.open_run(job.algorithm, bind(job.task.model()))), Worker(job)
+    state, worker = server.open_run(job.algorithm, bind(job.task.model())), Worker(job)
+    broadcast = server.send(job.algorithm, state, job.setting)
     return lambda: worker.serve(broadcast, list(range(clients)), {}, clients)
 
 
@@ -183,7 +184,7 @@ def _vectors(width: int) -> Calls:
     job = perceptron_job(width, 1, _FEW)
     algorithm, model = job.algorithm, job.task.model()
     state = server.open_run(algorithm, bind(model))
-    broadcast, layout = server.send(algorithm, state), layout_of(model)
+    broadcast, layout = server.send(algorithm, state, job.setting), layout_of(model)
     delta = torch.randn(layout.size, generator=torch.Generator().manual_seed(0)) * 2.0**-10
     upload, held = _upload(broadcast, delta), delta.clone()
     total, whole = ExactSum(layout.size), ExactSum(layout.size)
@@ -196,14 +197,14 @@ def _vectors(width: int) -> Calls:
         whole.merge(packed)
 
     def add() -> Total:
-        total = Total(algorithm, job.local, 0.01)
+        total = Total(algorithm, job.local, 0)
         total.add(upload)
         return total
 
     def close() -> None:
         total = add()
         total.norm()
-        server.close(algorithm, state, broadcast, total, 1, job.local, layout)
+        server.close(algorithm, state, job.setting, [(broadcast, total)])
 
     return {
         "touch": lambda: held.add_(delta, alpha=0.5),
@@ -219,7 +220,7 @@ def _vectors(width: int) -> Calls:
 def _lists() -> Callable[[], object]:
     """What the server does for the clients of a round besides sums: their records, and their part of a reply."""
     job, clients = perceptron_job(8, 1, 1), range(_CLIENTS)
-    broadcast = server.send(job.algorithm, server.open_run(job.algorithm, bind(job.task.model())))
+    broadcast = server.send(job.algorithm, server.open_run(job.algorithm, bind(job.task.model())), job.setting)
     whole = Gate(job.algorithm, job.local, broadcast, clients, None).total()
     partial = Partial(whole, [Visit(client, 7, 1.0, 0.1, 7.0, 0.1, 3) for client in clients])
     partial.total.add(_upload(broadcast, torch.zeros_like(broadcast.params)))

@@ -130,7 +130,7 @@ def method_size(algorithm: Algorithm, local: Local | None = None, name: str = ""
     """
     declared, local = cost(algorithm), local or Local()
     length = 1 << 20  # longer than any array that a block declares
-    sizes = Total(algorithm, local, 1.0).expected(torch.empty(length, device="meta"), torch.empty(0))
+    sizes = Total(algorithm, local, 0).expected(torch.empty(length, device="meta"), torch.empty(0))
     return MethodSize(
         name or str(algorithm),
         declared.down,
@@ -167,7 +167,7 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts a round; docs/evidence/performance.md has the formulas.
+    """Predicts a round; docs/performance.md has the formulas.
 
     Args:
         size: the sizes of the round.

@@ -100,7 +100,7 @@ def small_job(device: str, method: str = "fedavg") -> Job:
 
 def _visit(job: Job) -> Callable[[], object]:
     """A client's visit, from the broadcast to the sum."""
-    broadcast = send(job.algorithm, open_run(job.algorithm, bind(job.task.model())))
+    broadcast = send(job.algorithm, open_run(job.algorithm, bind(job.task.model())), job.setting)
     return partial(Worker(job).serve, broadcast, [0], {}, 1)
 
 

@@ -20,14 +20,14 @@ from torch import Tensor
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock, Block
-from undrift.core.method.view import End, Gathered, Step, View
+from undrift.core.method.view import End, ServerView, Step, View
 from undrift.core.method.with_hooks import with_hooks
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.samples import Samples
 from undrift.core.records.report import declared
 
-GIVEN = {"mix": 0, "filter_gradient": 0, "correct": 0, "add": 0, "direction": 0}
-"""Hooks that may change one argument in place: which one."""
+GIVEN = {"adjust": 0, "release": 0, "release_sum": 0}
+"""Hooks that may change one argument in place: which one. `mean` may overwrite the weighted sum of its view."""
 
 ADVICE = {
     "w": "the loop moves the model; return a direction, or clone w first",
@@ -36,9 +36,13 @@ ADVICE = {
     "lr": "settings are the loop's; scale the gradient instead",
     "sent": "all clients share it; clone it first",
     "kept": "a lost reply would leave it changed; clone it first and return the new one from finish",
-    "server": "return the new state instead",
+    "state": "return the new state instead",
+    "params": "the loop moves the model; return a displacement",
     "self": "a block is immutable and many clients share it: return state from begin, keep it through finish",
 }
+
+
+_CLONE = "a lost reply would leave it changed; let begin clone what the state changes"
 
 
 class ContractError(AssertionError):
@@ -56,7 +60,8 @@ def detached(algorithm: Algorithm, slot: str) -> Algorithm:
 
 
 Hook = Callable[..., Any]
-Wrap = Callable[[str, AnyBlock, Hook], Hook]
+Visits = dict[int, Any]
+Wrap = Callable[[str, AnyBlock, Hook, Visits], Hook]
 
 
 def _shadowed(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algorithm:
@@ -75,19 +80,28 @@ def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
     hooks = {name for name in hooks if not name.startswith("_")} | (
         {"gather"} if isinstance(block, Gathering) else set()
     )
-    own = {name: wrap(slot, block, getattr(kind, name)) for name in sorted(hooks)}
+    visits: Visits = {}
+    own = {name: wrap(slot, block, getattr(kind, name), visits) for name in sorted(hooks)}
     return with_hooks(block, own)
 
 
-def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
-    """A hook that may change nothing but the gradient it was handed to change."""
+def _guard(slot: str, block: AnyBlock, call: Hook, visits: Visits) -> Hook:
+    """A hook that may change nothing but its own state and the vector it was handed to change.
+
+    Args:
+        slot: the slot.
+        block: the block.
+        call: the hook.
+        visits: what was sent and kept for each visit under way, which the state may alias.
+    """
     hook = call.__name__
     where = f"{slot}={type(block).__name__}.{hook}"
     names = tuple(signature(call).parameters)[1:]
 
     @wraps(call)
     def watched(self: AnyBlock, *args: Any) -> Any:
-        args = tuple(_restricted(x, block, where) if isinstance(x, View) else x for x in args)
+        states = [id(x._states) for x in args if isinstance(x, View)]
+        args = tuple(_restrict(x, block, where) if isinstance(x, View) else x for x in args)
         before = list(_held(self, hook, names, args))
         streams, computed = _streams(), _gradients(args)
         try:
@@ -105,10 +119,14 @@ def _guard(slot: str, block: AnyBlock, call: Hook) -> Hook:
         _counted(where, block, hook, _gradients(args) - computed)
         if hook == "finish":
             _apart_from(where, args[1], out)
-        report = out if hook in ("report", "report_server") else {}
-        for view in (x for x in args if isinstance(x, Gathered)):
-            report = view._reported
-        _reported(where, block, report)
+        for view in (x for x in args if isinstance(x, View | ServerView)):
+            _check_reports(where, block, view._reported or {})
+        if hook == "begin":
+            visits[states[0]] = _copy(args[:2]), args[:2]
+        if hook == "finish" and (held := visits.pop(states[0], None)) and not _same(held[0], _copy(held[1])):
+            raise ContractError(
+                f"{slot}={type(block).__name__} changed what was sent or kept while it trained: {_CLONE}"
+            )
         return out
 
     return watched
@@ -121,18 +139,25 @@ def _held(self: AnyBlock, hook: str, names: tuple[str, ...], args: tuple[Any, ..
     for i, (name, value) in enumerate(zip(names, args, strict=False)):
         if isinstance(value, Samples):
             for f in fields(value):
-                if not f.name.startswith("_") and f.name not in ("random", "layout"):
+                given = hook == "release" and f.name == "delta"  # the same vector as the argument
+                if not f.name.startswith("_") and f.name not in ("random", "layout") and not given:
                     yield f"{name}.{f.name}", _copy(getattr(value, f.name))
-        elif not isinstance(value, Gathered) and GIVEN.get(hook) != i and (name != "state" or hook == "report"):
+        elif isinstance(value, ServerView):
+            for field in ("params", "w0", "state"):
+                yield f"{name}.{field}", _copy(getattr(value, field))
+        elif GIVEN.get(hook) != i and name != "state":
             yield name, _copy(value)
 
 
-def _restricted(view: View, block: AnyBlock, where: str) -> View:
+def _restrict(view: View, block: AnyBlock, where: str) -> View:
     """A view that shows of labels and other slots only what the block declares to need."""
     needs = block.needs
     if not needs.labels:
         view = replace(view, _label_counts=partial(_undeclared, f"{where} counts labels: declare Needs(labels=True)"))
-    return replace(view, _states=_Peers(view._states, {*needs.slots, *needs.reads}, where))
+    reported: dict[str, float | Tensor] | None = {} if view._reported is None else view._reported
+    if isinstance(view, Step):
+        reported = None
+    return replace(view, _states=_Peers(view._states, set(needs.reads), where), _reported=reported)
 
 
 def _undeclared(message: str) -> Tensor | None:
@@ -186,10 +211,8 @@ def _apart_from(where: str, end: End, out: Any) -> None:
                 )
 
 
-def _reported(where: str, block: AnyBlock, report: Any) -> None:
+def _check_reports(where: str, block: AnyBlock, report: Mapping[str, Any]) -> None:
     """What is reported has declared names and finite numbers."""
-    if not isinstance(report, Mapping):
-        raise ContractError(f"{where} returned {report!r}: report a dict of names and numbers")
     for name, values in report.items():
         if not declared(name, block.reports):
             raise ContractError(f"{where} reports {name!r}: declare it, reports = ({name!r}, ...)")
@@ -200,14 +223,14 @@ def _reported(where: str, block: AnyBlock, report: Any) -> None:
                 raise ContractError(f"{where} reports {float(x)} as {name!r}: leave out what is not finite")
 
 
-def _detach(_: str, __: AnyBlock, call: Hook) -> Hook:
+def _detach(_: str, __: AnyBlock, call: Hook, ___: Visits) -> Hook:
     """A hook that gets and gives copies."""
     hook = call.__name__
 
     @wraps(call)
     def apart(self: AnyBlock, *args: Any) -> Any:
         given = [_apart(x) if isinstance(x, View) else x for x in args]
-        if hook in GIVEN or hook in ("filter_offset", "train_own"):
+        if hook in GIVEN or hook == "filter_offset":
             given[0] = given[0].clone()
         out = call(self, *given)
         return out.clone() if isinstance(out, Tensor) and out.grad_fn is None else out

@@ -1,7 +1,7 @@
 """How uploads are weighed or combined."""
 
 from undrift.blocks.aggregation.agreement import ByAgreement
-from undrift.blocks.aggregation.clip import MedianClip, NormClip, QuantileClip
+from undrift.blocks.aggregation.clip import MedianClip
 from undrift.blocks.aggregation.discrepancy import ByDiscrepancy
 from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.geometric import GeometricMedian
@@ -32,10 +32,8 @@ __all__ = [
     "LayerShrinking",
     "LossComplement",
     "MedianClip",
-    "NormClip",
     "Normalized",
     "QFair",
-    "QuantileClip",
     "TrimmedMean",
     "Uniform",
 ]

@@ -11,7 +11,7 @@ from torch import Tensor
 from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
 from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector, unit
 from undrift.core.records.types import Array, Upload
 
@@ -51,22 +51,20 @@ class ByAgreement(Gathering[Logits]):
         """No client yet."""
         return Logits(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, which weighs running statistics."""
         return float(upload.examples)
 
-    def gather(
-        self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[Logits]
-    ) -> tuple[Vector, Logits]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[Logits]) -> tuple[Vector, Logits]:
         """Find the cohort's logits, improve them, average."""
-        held = dict(zip(gathered.server.clients.tolist(), gathered.server.values.tolist(), strict=True))
+        held = dict(zip(view.state.clients.tolist(), view.state.values.tolist(), strict=True))
         start = [held.get(upload.client, log(upload.examples)) for upload in uploads]
-        logits = self._learn(torch.tensor(start, dtype=torch.float64), uploads, gathered.w0)
+        logits = self._learn(torch.tensor(start, dtype=torch.float64), uploads, view.w0)
         held.update(zip((upload.client for upload in uploads), logits.tolist(), strict=True))
         clients = sorted(held)
         values = torch.tensor([held[client] for client in clients], dtype=torch.float64)
         shares: list[float] = logits.softmax(0).tolist()
-        gathered.report("weight", shares)
+        view.report("weight", shares)
         return blend(uploads, shares), Logits(torch.tensor(clients), values)
 
     def _learn(self, logits: Tensor, uploads: Sequence[Upload], w0: Vector) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from undrift.blocks.aggregation.rows import mean
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs
-from undrift.core.method.view import End, Gathered
+from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -57,23 +57,21 @@ class ByDiscrepancy(Gathering[None, None, None, Skew]):
 
     def finish(self, state: None, end: End) -> tuple[Skew, None]:
         """Measure the skew of the client's labels."""
-        return Skew(skew(*self._shares(end), self.metric)), None
+        d = skew(*self._shares(end), self.metric)
+        end.report("skew", d)
+        return Skew(d), None
 
-    def report(self, state: None, up: Skew, kept: None, end: End) -> dict[str, float]:
-        """The skew of the client's labels."""
-        return {"skew": up.d}
-
-    def weigh(self, upload: Upload, up: Skew) -> float:
+    def weigh(self, upload: Upload, up: Skew, age: int) -> float:
         """The number of examples, which weighs running statistics; an impossible skew is rejected."""
         if up.d < 0:
             raise ValueError(f"ByDiscrepancy: a discrepancy is 0 or more, got {up.d}")
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], ups: Sequence[Skew], gathered: Gathered[None]) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[Skew], view: ServerView[None]) -> tuple[Vector, None]:
         """Weigh by size less skew."""
         examples = [float(upload.examples) for upload in uploads]
         shares = self.shares(examples, [up.d for up in ups])
-        gathered.report("weight", shares)
+        view.report("weight", shares)
         return mean(uploads, shares), None
 
     def shares(self, examples: Sequence[float], skews: Sequence[float]) -> list[float]:

@@ -8,9 +8,9 @@ import torch
 
 from undrift.core.method.aggregation import Summing
 from undrift.core.method.block import Needs
-from undrift.core.method.view import End, Start
+from undrift.core.method.view import End, ServerView, Start
 from undrift.core.model.flat_model import Vector, double
-from undrift.core.records.types import Cohort, Upload, WeightedSums
+from undrift.core.records.types import Upload
 
 
 class Fair(NamedTuple):
@@ -54,15 +54,16 @@ class QFair(Summing[None, None, None, Fair, float]):
         weight, square = loss**self.q, double(end.delta).square().sum().cpu()
         return Fair(float(weight), float(weight + self.q * loss ** (self.q - 1) * square / end.lr)), None
 
-    def weigh(self, upload: Upload, up: Fair) -> float:
+    def weigh(self, upload: Upload, up: Fair, age: int) -> float:
         """The loss to the power q."""
         return up.weight
 
-    def check(self, up: Fair, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+    def check(self, up: Fair, examples: int, weights: Mapping[str, float]) -> None:
         """The share of the denominator is the weight or more: no step is longer than the longest displacement."""
+        weight = weights[""]
         if abs(up.weight - weight) > 1e-5 * weight or not up.h >= weight * (1 - 1e-5):
             raise ValueError(f"QFair: {up} does not fit the weight {weight:.6g}")
 
-    def mean(self, sums: WeightedSums[Fair], cohort: Cohort) -> Vector:
+    def mean(self, up: Fair, view: ServerView[None]) -> Vector:
         """A step as long as the bound allows."""
-        return sums.delta / (sums.up.h or 1.0)
+        return view.weighted / (up.h or 1.0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from undrift.blocks.aggregation.rows import by_norm, mean, norm
 from undrift.core.method.aggregation import Robust
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -30,14 +31,14 @@ class GeometricMedian(Robust):
         if not 0 < self.floor < float("inf"):
             raise ValueError(f"GeometricMedian: floor must be positive and finite, got {self.floor}")
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, or one."""
         return float(upload.examples) if self.by_examples else 1.0
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Weiszfeld's steps."""
         ordered, last = by_norm(uploads), float("inf")
-        weights = [self.weigh(upload, None) for upload in ordered]
+        weights = [self.weigh(upload, None, 0) for upload in ordered]
         z = mean(ordered, weights)
         for _ in range(self.passes):
             away = [norm(z - upload.delta) for upload in ordered]
@@ -46,4 +47,4 @@ class GeometricMedian(Robust):
                 break
             last = now
             z = mean(ordered, [a / max(self.floor, x) for a, x in zip(weights, away, strict=True)])
-        return z
+        return z, None

@@ -7,9 +7,10 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from undrift.blocks.aggregation.median import CoordinateMedian
+from undrift.blocks.aggregation.median import coordinate_median
 from undrift.blocks.aggregation.rows import check_bad, mean, norm, tolerated
 from undrift.core.method.aggregation import Robust
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -48,13 +49,13 @@ class Krum(Robust):
         if self.q is not None and self.q < 1:
             raise ValueError(f"Krum: q must be 1 or more, or None for m - f - 2, got {self.q}")
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Score, then average the best."""
         count = len(uploads)
         f = tolerated(self.f, count, (count - 3) // 2)
         keep = max(1, min(count if self.q is None else self.q, count - f - 2))
         best = scores(distances(uploads), f).argsort(stable=True)[:keep].tolist()
-        return mean([uploads[i] for i in best], [1.0] * keep)
+        return mean([uploads[i] for i in best], [1.0] * keep), None
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ class Bulyan(Robust):
     def __post_init__(self) -> None:
         check_bad("Bulyan", self.f)
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Choose whole uploads, then trim each coordinate."""
         f = tolerated(self.f, len(uploads), (len(uploads) - 3) // 4)
         chosen = [uploads[i] for i in chosen_by_krum(distances(uploads), len(uploads) - 2 * f, f)]
         rows = torch.stack([upload.delta for upload in chosen])
-        away = (rows - CoordinateMedian().combine(chosen)).abs()
+        away = (rows - coordinate_median(chosen)).abs()
         nearest = away.sort(dim=0, stable=True).indices[: len(chosen) - 2 * f]
-        return rows.gather(0, nearest).sort(dim=0).values.mean(dim=0, dtype=torch.float64)
+        return rows.gather(0, nearest).sort(dim=0).values.mean(dim=0, dtype=torch.float64), None
 
 
 def chosen_by_krum(apart: Tensor, count: int, f: int) -> list[int]:

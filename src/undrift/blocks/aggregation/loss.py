@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.method.aggregation import Summing
-from undrift.core.method.view import End
+from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Upload, WeightedSums
+from undrift.core.records.types import Upload
 
 
 class Loss(NamedTuple):
@@ -53,7 +53,7 @@ class ByLoss(Summing[None, None, None, Loss]):
         """The loss of the round."""
         return Loss(training_loss(end)), None
 
-    def weigh(self, upload: Upload, up: Loss) -> float:
+    def weigh(self, upload: Upload, up: Loss, age: int) -> float:
         """A lower loss, a larger weight."""
         return 1 / (up.loss + 1e-8) if self.rule == "inverse" else exp(-up.loss / self.temperature)
 
@@ -72,18 +72,18 @@ class LossComplement(Summing[None, None, None, Loss]):
         """The loss of the round."""
         return Loss(training_loss(end)), None
 
-    def weights(self, upload: Upload, up: Loss) -> Mapping[str, float]:
-        """The loss, in the second sum."""
-        return {"loss": up.loss}
+    def weigh(self, upload: Upload, up: Loss, age: int) -> Mapping[str, float]:
+        """One, and the loss in the second sum."""
+        return {"": 1.0, "loss": up.loss}
 
-    def check(self, up: Loss, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+    def check(self, up: Loss, examples: int, weights: Mapping[str, float]) -> None:
         """A loss is 0 or more, and the weight in the second sum."""
         if up.loss < 0 or abs(up.loss - weights["loss"]) > 1e-5 * up.loss:
             raise ValueError(f"LossComplement: a loss must be 0 or more, got {up.loss}; use Uniform()")
 
-    def mean(self, sums: WeightedSums[Loss], cohort: Cohort) -> Vector:
+    def mean(self, up: Loss, view: ServerView[None]) -> Vector:
         """Both sums together."""
-        whole, others = sums.weights["loss"], cohort.size - 1
+        whole, others = view.scalar("loss"), view.cohort - 1
         if whole == 0 or others == 0:
-            return sums.delta / sums.weight
-        return (whole * sums.delta - sums.extra["loss"]) / (others * whole)
+            return view.weighted / view.weight
+        return (whole * view.weighted - view.weighted_by("loss")) / (others * whole)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.rows import check_bad, tolerated
 from undrift.core.method.aggregation import Robust
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -20,14 +21,19 @@ def _each(uploads: Sequence[Upload], rule: Callable[[Tensor], Tensor]) -> Vector
     return torch.cat([rule(torch.stack(piece).sort(dim=0).values) for piece in pieces])
 
 
+def coordinate_median(uploads: Sequence[Upload]) -> Vector:
+    """The median of every coordinate; of an even number, the mean of the two in the middle."""
+    low, high = (len(uploads) - 1) // 2, len(uploads) // 2
+    return _each(uploads, lambda ordered: (ordered[low] + ordered[high]) / 2)
+
+
 @dataclass(frozen=True)
 class CoordinateMedian(Robust):
     """server:  delta_j = median_i delta_ij; of an even number, the mean of the two in the middle"""
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Sort each coordinate."""
-        low, high = (len(uploads) - 1) // 2, len(uploads) // 2
-        return _each(uploads, lambda ordered: (ordered[low] + ordered[high]) / 2)
+        return coordinate_median(uploads), None
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,8 @@ class TrimmedMean(Robust):
     def __post_init__(self) -> None:
         check_bad("TrimmedMean", self.f)
 
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Sort each coordinate and cut both ends."""
         count = len(uploads)
         cut = tolerated(self.f, count, (count - 1) // 2)
-        return _each(uploads, lambda ordered: ordered[cut : count - cut].mean(dim=0, dtype=torch.float64))
+        return _each(uploads, lambda ordered: ordered[cut : count - cut].mean(dim=0, dtype=torch.float64)), None

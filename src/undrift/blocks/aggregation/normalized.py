@@ -8,10 +8,10 @@ from undrift.blocks.drift.feddyn import FedDyn
 from undrift.blocks.momentum.local_momentum import LocalMomentum
 from undrift.blocks.objective.proximal import Proximal
 from undrift.core.method.aggregation import Summing
-from undrift.core.method.block import Needs
-from undrift.core.method.view import End
+from undrift.core.method.block import LocalOptimizer
+from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Upload, WeightedSums
+from undrift.core.records.types import Upload
 
 
 def reach(steps: int, rho: float = 0.0, pull: float = 0.0, factor: Callable[[int], float] = lambda _: 1.0) -> float:
@@ -31,10 +31,9 @@ def reach(steps: int, rho: float = 0.0, pull: float = 0.0, factor: Callable[[int
 
 
 class Reach(NamedTuple):
-    """A client's reach, its examples, and its examples times the steps it counts for."""
+    """A client's reach, and its examples times the steps it counts for."""
 
     a: float
-    examples: float
     work: float
 
 
@@ -51,6 +50,8 @@ class Normalized(Summing[None, None, None, Reach]):
         mu: strength of a proximal term, that of `Proximal`; 0 if there is none.
     """
 
+    scalars = ("examples",)
+
     rho: float = 0.0
     mu: float = 0.0
 
@@ -60,16 +61,14 @@ class Normalized(Summing[None, None, None, Reach]):
         if not 0 <= self.mu < float("inf"):
             raise ValueError(f"Normalized: mu must be 0 or more and finite, got {self.mu}")
 
-    @property
-    def needs(self) -> Needs:
-        """Steps whose reach is known."""
-        return Needs(
-            plain_sgd="the reach by which it divides is that of SGD, or of SGD with its own momentum: fednova(rho=0.9)",
-            momentum=self.rho,
-        )
-
     def refuses(self, others: Mapping[str, object]) -> str:
-        """Steps with another momentum or proximal term than those whose reach it computes."""
+        """Steps with another optimizer, momentum or proximal term than those whose reach it computes."""
+        optimizer = others["local_optimizer"]
+        if isinstance(optimizer, LocalOptimizer) and not optimizer.plain:
+            return (
+                f"needs plain SGD on the clients, found {optimizer!r}: the reach by which it divides is that of SGD, "
+                "or of SGD with its own momentum: fednova(rho=0.9)"
+            )
         corrections, term = (others["drift"], others["momentum"]), others["objective"]
         if any(isinstance(block, FedDyn) for block in corrections):
             return "does not know the reach of FedDyn's proximal term; use drift:scaffold, or feddyn without fednova"
@@ -91,18 +90,18 @@ class Normalized(Summing[None, None, None, Reach]):
         """The reach in this round, at its learning rate."""
         a = reach(end.steps, self.rho, end.lr * self.mu, lambda step: end.local.factor(step, end.steps))
         steps = float(end.local.factors(end.steps))
-        return Reach(a, float(end.examples), end.examples * (steps if self.mu else a)), None
+        return Reach(a, end.examples * (steps if self.mu else a)), None
 
-    def weigh(self, upload: Upload, up: Reach) -> float:
-        """Examples over reach."""
-        return upload.examples / up.a
+    def weigh(self, upload: Upload, up: Reach, age: int) -> Mapping[str, float]:
+        """Examples over reach, and the examples, whose sum the mean needs."""
+        return {"": upload.examples / up.a, "examples": float(upload.examples)}
 
-    def check(self, up: Reach, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+    def check(self, up: Reach, examples: int, weights: Mapping[str, float]) -> None:
         """The examples are those stated; reach and work are positive."""
-        if up.examples != examples or not (up.a > 0 and up.work > 0):
+        if weights["examples"] != examples or not (up.a > 0 and up.work > 0):
             raise ValueError(f"Normalized: {up} cannot be that of {examples} examples")
 
-    def mean(self, sums: WeightedSums[Reach], cohort: Cohort) -> Vector:
+    def mean(self, up: Reach, view: ServerView[None]) -> Vector:
         """The mean direction of one step, as long as the mean client goes."""
-        whole = sums.up
-        return sums.delta / whole.examples * (whole.work / whole.examples)
+        examples = view.scalar("examples")
+        return view.weighted / examples * (up.work / examples)

@@ -10,7 +10,7 @@ from undrift.blocks.aggregation.adam import FewNumbersAdam
 from undrift.blocks.aggregation.rows import blend
 from undrift.core.method.aggregation import Gathering
 from undrift.core.method.block import Needs
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -48,26 +48,26 @@ class ByProxy(Gathering):
         """Proxy data at the server."""
         return Needs(proxy=True)
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, which weighs running statistics."""
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[None]) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Learn the factors of the clients' models, then add the models up."""
-        factors = self._factors(self._learn(uploads, gathered))
-        gathered.report("weight", (factors / factors.sum()).tolist())
-        gathered.report("shrink", float(factors.sum()))
-        return (factors.sum() - 1) * gathered.w0 + blend(uploads, factors.tolist()), None
+        factors = self._factors(self._learn(uploads, view))
+        view.report("weight", (factors / factors.sum()).tolist())
+        view.report("shrink", float(factors.sum()))
+        return (factors.sum() - 1) * view.w0 + blend(uploads, factors.tolist()), None
 
-    def _learn(self, uploads: Sequence[Upload], gathered: Gathered[None]) -> Tensor:
+    def _learn(self, uploads: Sequence[Upload], view: ServerView[None]) -> Tensor:
         """One step of Adam for every batch of proxy data."""
-        w0, theta = gathered.w0, self._start(uploads)
+        w0, theta = view.w0, self._start(uploads)
         adam = FewNumbersAdam(len(theta))
         for epoch in range(self.epochs):
-            for batch in gathered.proxy.data(f"epoch {epoch}"):
+            for batch in view.proxy.data(f"epoch {epoch}"):
                 factors = self._factors(theta.requires_grad_())
                 point = factors.detach().sum() * w0 + blend(uploads, factors.tolist())
-                slope = gathered.proxy.gradient_at(point.to(w0.dtype), batch)
+                slope = view.proxy.gradient_at(point.to(w0.dtype), batch)
                 uphill = torch.stack([slope @ (w0 + upload.delta) for upload in uploads])
                 (slopes,) = torch.autograd.grad(factors, theta, uphill.double())
                 theta = adam.step(theta.detach(), slopes, self.lr * 0.5 ** (epoch // 20))

@@ -9,9 +9,9 @@ from torch import Tensor
 from undrift.blocks.score import Compass, Score, Scored, Scoring, sketch
 from undrift.core.method.aggregation import Gathering, Summing
 from undrift.core.method.block import Needs
-from undrift.core.method.view import End, Gathered, Start
+from undrift.core.method.view import End, ServerView, Start
 from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Cohort, Upload, WeightedSums
+from undrift.core.records.types import Upload
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class _Scored(Scoring[Score, Score]):
         return Needs(reads=("perturbation",))
 
     def begin(self, sent: Compass, kept: None, start: Start) -> Score:
-        """The score the perturbation has taken, or one of its own."""
+        """The score the perturbation has taken and reported, or one of its own."""
         known = start.peer("perturbation", Scored)
-        return self.look(sent, start) if known is None else known.score
+        if known is not None:
+            return known.score
+        score = self.look(sent, start)
+        self.report_score(score, start)
+        return score
 
     def finish(self, state: Score, end: End) -> tuple[Score, None]:
         """The score."""
         return state, None
-
-    def report(self, state: Score, up: Score, kept: None, end: End) -> dict[str, float]:
-        """The score, unless the perturbation reports it."""
-        return {} if end.peer("perturbation", Scored) else self.as_report(state)
 
     def dampened(self, examples: int, score: Score) -> float:
         """The weight; a claimed score can make it 1 + beta times the number of examples at most."""
@@ -77,24 +77,20 @@ class ByScore(_Scored, Summing[Compass, None, Compass, Score, Score]):
 
     extra = ("examples",)
 
-    def weigh(self, upload: Upload, up: Score) -> float:
-        """The weight of the score."""
-        return self.dampened(upload.examples, up)
+    def weigh(self, upload: Upload, up: Score, age: int) -> Mapping[str, float]:
+        """The weight of the score; the number of examples, in case all weights are zero."""
+        return {"": self.dampened(upload.examples, up), "examples": float(upload.examples)}
 
-    def weights(self, upload: Upload, up: Score) -> Mapping[str, float]:
-        """The number of examples, in case all weights are zero."""
-        return {"examples": float(upload.examples)}
-
-    def check(self, up: Score, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+    def check(self, up: Score, examples: int, weights: Mapping[str, float]) -> None:
         """The further weight is the number of examples."""
         if weights["examples"] != examples:
             raise ValueError(f"ByScore: {weights['examples']:.6g} examples in the sum, {examples} stated")
 
-    def mean(self, sums: WeightedSums[Score], cohort: Cohort) -> Vector:
+    def mean(self, up: Score, view: ServerView[Compass]) -> Vector:
         """The mean by score, or by examples if no client has a weight."""
-        if sums.weight == 0:
-            return sums.extra["examples"] / sums.weights["examples"]
-        return sums.delta / sums.weight
+        if view.weight == 0:
+            return view.weighted_by("examples") / view.scalar("examples")
+        return view.weighted / view.weight
 
 
 @dataclass(frozen=True)
@@ -125,24 +121,24 @@ class Dampened(_Scored, Gathering[Compass, None, Compass, Score, Score]):
         if not 0 <= self.damp <= 1:
             raise ValueError(f"Dampened: damp must be in [0, 1], got {self.damp}")
 
-    def weigh(self, upload: Upload, up: Score) -> float:
+    def weigh(self, upload: Upload, up: Score, age: int) -> float:
         """The weight of the score."""
         return self.dampened(upload.examples, up)
 
     def gather(
-        self, uploads: Sequence[Upload], ups: Sequence[Score], gathered: Gathered[Compass]
+        self, uploads: Sequence[Upload], ups: Sequence[Score], view: ServerView[Compass]
     ) -> tuple[Vector, Compass]:
         """The mean by score of the displacements, those in conflict dampened."""
-        weights = [self.weigh(upload, up) for upload, up in zip(uploads, ups, strict=True)]
+        weights = [self.weigh(upload, up, 0) for upload, up in zip(uploads, ups, strict=True)]
         if sum(weights) == 0:
             weights = [float(upload.examples) for upload in uploads]
-        gathered.report("weight", [weight / sum(weights) for weight in weights])
+        view.report("weight", [weight / sum(weights) for weight in weights])
         directions = torch.stack([unit(sketch(upload.delta, self.length)) for upload in uploads])
         norms = [float(torch.linalg.vector_norm(upload.delta)) for upload in uploads]
-        total = torch.zeros_like(gathered.w0, dtype=torch.float64)
+        total = torch.zeros_like(view.w0, dtype=torch.float64)
         for upload, weight, lost in zip(uploads, weights, losers(directions, norms, self.clusters), strict=True):
             total.add_(upload.delta, alpha=weight / sum(weights) * (self.damp if lost else 1.0))
-        return total, gathered.server
+        return total, view.state
 
 
 def losers(directions: Tensor, norms: Sequence[float], clusters: int) -> list[bool]:

@@ -7,7 +7,7 @@ import torch
 
 from undrift.blocks.aggregation.rows import mean, norm
 from undrift.core.method.aggregation import Gathering
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -36,21 +36,21 @@ class LayerShrinking(Gathering):
         if not 0 <= self.low <= self.high < float("inf"):
             raise ValueError(f"LayerShrinking: 0 <= low <= high is needed, got low {self.low} and high {self.high}")
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples, which weighs running statistics, too."""
         return float(upload.examples)
 
-    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], gathered: Gathered[None]) -> tuple[Vector, None]:
+    def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Average, then shrink layer by layer."""
         moved = mean(uploads, [float(upload.examples) for upload in uploads])
-        centre, w0 = mean(uploads, [1.0] * len(uploads)), gathered.w0.double()
+        centre, w0 = mean(uploads, [1.0] * len(uploads)), view.w0.double()
         out, factors = torch.empty_like(moved), list[float]()
-        for layer in gathered.layout.layers:
+        for layer in view.layout.layers:
             spread = sum(norm(upload.delta[layer] - centre[layer]) for upload in uploads) / len(uploads)
             tau = min(max(self.beta * spread, self.low), self.high)
             size = norm(w0[layer])
             gamma = size / (size + tau * norm(moved[layer])) if size > 0 else 1.0
             factors.append(gamma)
             out[layer] = (gamma - 1) * w0[layer] + gamma * moved[layer]
-        gathered.report("shrink", factors)
+        view.report("shrink", factors)
         return out, None

@@ -15,6 +15,6 @@ class Uniform(Summing):
 
     equal_weights = True
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """One each."""
         return 1.0

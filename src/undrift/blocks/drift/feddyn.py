@@ -1,14 +1,14 @@
 """FedDyn's duals."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import End, Step
+from undrift.core.method.block import Correction, LocalOptimizer
+from undrift.core.method.view import End, ServerView, Step, Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Summed
 
 
 class Dual(NamedTuple):
@@ -26,7 +26,7 @@ class FedDyn(Correction[Dual, Dual]):
         mu: strength of the proximal term, FedDyn's alpha; it cannot be 0.
     """
 
-    uses = frozenset({"sum"})
+    uses = Sums.DISPLACEMENTS
     vectorises = True
     reports = ("client_norm", "server_norm")
 
@@ -38,12 +38,14 @@ class FedDyn(Correction[Dual, Dual]):
                 f"FedDyn: mu must be positive and finite, got {self.mu}; without a dual use no drift block"
             )
 
-    @property
-    def needs(self) -> Needs:
-        """Weight decay that is part of the loss."""
-        return Needs(
-            coupled_decay="a dual is the gradient of a client's loss at its minimum, and decoupled decay belongs to no "
-            "loss; LocalAdam has it in the gradient"
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Weight decay that is not part of the loss."""
+        optimizer = others["local_optimizer"]
+        if not isinstance(optimizer, LocalOptimizer) or not optimizer.decoupled:
+            return ""
+        return (
+            f"needs weight decay in the gradient, found {optimizer!r}: a dual is the gradient of a client's loss at "
+            "its minimum, and decoupled decay belongs to no loss; LocalAdam has it in the gradient"
         )
 
     def init_server(self, w: Vector) -> Dual:
@@ -54,27 +56,18 @@ class FedDyn(Correction[Dual, Dual]):
         """Zero."""
         return Dual(torch.zeros_like(w))
 
-    def correct(self, grad: Vector, state: Dual, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Dual, step: Step) -> Vector:
         """The gradient of the dynamically regularised loss."""
         return grad.sub_(state.h).add_(step.w - step.w0, alpha=self.mu)
 
     def finish(self, state: Dual, end: End) -> tuple[None, Dual]:
         """The dual step."""
-        return None, Dual(state.h - self.mu * end.delta)
+        h = state.h - self.mu * end.delta
+        end.report("client_norm", torch.linalg.vector_norm(h))
+        return None, Dual(h)
 
-    def report(self, state: Dual, up: None, kept: Dual, end: End) -> dict[str, float]:
-        """The norm of the client's new dual."""
-        return {"client_norm": float(torch.linalg.vector_norm(kept.h))}
-
-    def receive(self, server: Dual, total: Summed, up: None, cohort: Cohort) -> Dual:
-        """The mean of all clients' duals, those that stayed away included."""
-        assert total.sum is not None
-        return Dual(server.h - self.mu / cohort.population * total.sum)
-
-    def settle(self, delta: Vector, server: Dual) -> Vector:
-        """The mean displacement, less the dual's part."""
-        return delta - server.h / self.mu
-
-    def report_server(self, server: Dual, cohort: Cohort) -> dict[str, float]:
-        """The norm of the mean dual."""
-        return {"server_norm": float(torch.linalg.vector_norm(server.h))}
+    def receive(self, delta: Vector, up: None, view: ServerView[Dual]) -> tuple[Vector, Dual]:
+        """The mean of all clients' duals, those that stayed away included; the displacement less the dual's part."""
+        h = view.state.h - self.mu / view.population * view.displacements
+        view.report("server_norm", float(torch.linalg.vector_norm(h)))
+        return delta - h / self.mu, Dual(h)

@@ -8,10 +8,10 @@ import torch
 
 from undrift.blocks.spectral.filters import Filtering, Filters
 from undrift.core.method.block import Correction, Needs, Spectral
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clipped
-from undrift.core.records.types import Cohort, Summed, UpT
+from undrift.core.records.types import UpT
 
 
 class Variate(NamedTuple):
@@ -42,25 +42,27 @@ class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
         """Zero."""
         return Variate(torch.zeros_like(w))
 
-    def send(self, server: Variate) -> Variate:
+    def send(self, view: ServerView[Variate]) -> Variate:
         """The global variate."""
-        return server
+        return view.state
 
     def begin(self, sent: Variate, kept: Variate, start: Start) -> Variates:
         """The correction is constant in a round."""
         return Variates(sent.c, kept.c, sent.c - kept.c)
 
-    def correct(self, grad: Vector, state: Variates, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Variates, step: Step) -> Vector:
         """Replace the client's own mean gradient by the global one."""
         return grad.add_(state.difference)
 
-    def report(self, state: Variates, up: UpT, kept: Variate, end: End) -> dict[str, float]:
-        """The norm of the client's new variate."""
-        return {"client_norm": float(torch.linalg.vector_norm(kept.c))}
+    def _keep(self, c_i: Vector, end: End) -> Variate:
+        """The client's new variate, whose norm is reported."""
+        end.report("client_norm", torch.linalg.vector_norm(c_i))
+        return Variate(c_i)
 
-    def report_server(self, server: Variate, cohort: Cohort) -> dict[str, float]:
-        """The norm of the global variate."""
-        return {"server_norm": float(torch.linalg.vector_norm(server.c))}
+    def _move(self, c: Vector, view: ServerView[Variate]) -> Variate:
+        """The new global variate, whose norm is reported."""
+        view.report("server_norm", float(torch.linalg.vector_norm(c)))
+        return Variate(c)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Scaffold(_ControlVariates[None]):
     half from the displacements and a client uploads nothing more.
     """
 
-    uses = frozenset({"slope"})
+    uses = Sums.SLOPES
     vectorises = True
 
     @property
@@ -85,12 +87,12 @@ class Scaffold(_ControlVariates[None]):
 
     def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
         """The new variate: the mean gradient seen on the path."""
-        return None, Variate(end.slope() - state.difference)
+        return None, self._keep(end.slope() - state.difference, end)
 
-    def receive(self, server: Variate, total: Summed, up: None, cohort: Cohort) -> Variate:
+    def receive(self, delta: Vector, up: None, view: ServerView[Variate]) -> tuple[Vector, Variate]:
         """Move the global variate by the mean change over all clients."""
-        assert total.slope is not None
-        return Variate(server.c + (total.slope - cohort.size * server.c) / cohort.population)
+        c = view.state.c
+        return delta, self._move(c + (view.slopes - view.cohort * c) / view.population, view)
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ class ScaffoldI(_ControlVariates[Variate]):
     def refuses(self, others: Mapping[str, object]) -> str:
         """What changes gradients by the inputs or the batch of a step."""
         spectral = others["spectral"]
-        filters = getattr(type(spectral), "filter_gradient", None)
-        if isinstance(spectral, Filters) or filters is Spectral.filter_gradient:
+        filters = getattr(type(spectral), "adjust", None)
+        if isinstance(spectral, Filters) or filters is Spectral.adjust:
             return ""
         return (
             f"takes its variates over all data, where spectral={type(spectral).__name__} has no inputs of a step; use "
@@ -130,8 +132,8 @@ class ScaffoldI(_ControlVariates[Variate]):
         if end.local.clip is not None:
             gradient = clipped(gradient, end.local.clip)
         gradient = end.share(gradient)
-        return Variate(gradient - state.c_i), Variate(gradient)
+        return Variate(gradient - state.c_i), self._keep(gradient, end)
 
-    def receive(self, server: Variate, total: Summed, up: Variate, cohort: Cohort) -> Variate:
+    def receive(self, delta: Vector, up: Variate, view: ServerView[Variate]) -> tuple[Vector, Variate]:
         """Move the global variate by the mean change over all clients."""
-        return Variate(server.c + up.c / cohort.population)
+        return delta, self._move(view.state.c + up.c / view.population, view)

@@ -55,7 +55,7 @@ class LocalAdam(WithMoments[AdamMoments]):
         """No average yet."""
         return AdamMoments(torch.zeros_like(w), torch.zeros_like(w), 0.0, 0.0)
 
-    def direction(self, grad: Vector, state: Held[AdamMoments], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Held[AdamMoments], step: Step) -> Vector:
         """The mean gradient over the root of the mean square."""
         m, v, m_weight, v_weight = state.moments
         m.mul_(self.beta1).add_(grad, alpha=1 - self.beta1)

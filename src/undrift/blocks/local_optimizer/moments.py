@@ -6,9 +6,8 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from undrift.core.method.block import LocalOptimizer
-from undrift.core.method.view import End, Start
+from undrift.core.method.view import End, ServerView, Start
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Summed
 
 MomentsT = TypeVar("MomentsT", bound=tuple[Any, ...])
 
@@ -48,9 +47,9 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
         """None yet."""
         return self.zero(w)
 
-    def send(self, server: MomentsT) -> MomentsT:
+    def send(self, view: ServerView[MomentsT]) -> MomentsT:
         """The mean moments."""
-        return server
+        return view.state
 
     def begin(self, sent: MomentsT | None, kept: MomentsT | None, start: Start) -> Held[MomentsT]:
         """A copy of the moments to continue from."""
@@ -61,9 +60,9 @@ class WithMoments(LocalOptimizer[MomentsT, MomentsT, MomentsT, MomentsT, Held[Mo
         """The moments, uploaded or kept; what is not declared is ignored."""
         return state.moments, state.moments
 
-    def receive(self, server: MomentsT, total: Summed, up: MomentsT, cohort: Cohort) -> MomentsT:
-        """The mean of the clients' moments."""
-        return type(up)(*(x / cohort.size for x in up))
+    def receive(self, delta: Vector, up: MomentsT, view: ServerView[MomentsT]) -> tuple[Vector, MomentsT]:
+        """The mean of the clients' moments, if they are averaged."""
+        return delta, view.state if self.Up is None else type(up)(*(x / view.cohort for x in up))
 
 
 def _copy(moments: MomentsT) -> MomentsT:

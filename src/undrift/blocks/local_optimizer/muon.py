@@ -46,9 +46,9 @@ class LocalMuon(LocalAdamW):
         if not 1 <= self.iterations < 100:
             raise ValueError(f"LocalMuon: iterations must be 1 to 99, got {self.iterations}; 5 is the usual number")
 
-    def direction(self, grad: Vector, state: Held[AdamMoments], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Held[AdamMoments], step: Step) -> Vector:
         """AdamW's direction, with those of the matrices replaced."""
-        out = super().direction(grad, state, step)
+        out = super().adjust(grad, state, step)
         ahead = grad.lerp(state.moments.m, self.beta1)
         for target, source in zip(step.layout.split(out), step.layout.split(ahead), strict=True):
             matrix = source.flatten(1) if source.dim() > 1 else source

@@ -48,7 +48,7 @@ class LocalSGD(WithMoments[MomentumBuffer]):
         """An empty buffer."""
         return MomentumBuffer(torch.zeros_like(w))
 
-    def direction(self, grad: Vector, state: Held[MomentumBuffer], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Held[MomentumBuffer], step: Step) -> Vector:
         """The buffer, or the gradient and the buffer."""
         if self.plain:
             return grad

@@ -7,9 +7,8 @@ import torch
 
 from undrift.blocks.momentum.server_momentum import SLOPES
 from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Cohort, Summed
 
 
 class Blend(NamedTuple):
@@ -39,7 +38,7 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
 
     home = "momentum"
     vectorises = True
-    uses = frozenset({"slope"})
+    uses = Sums.SLOPES
 
     reports = ("mixing_coefficient", "cosine", "norm")
 
@@ -67,15 +66,15 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
         """No momentum: in round 0 the model moves a times as far."""
         return Blend(torch.zeros_like(w), self.a)
 
-    def send(self, server: Blend) -> Blend:
+    def send(self, view: ServerView[Blend]) -> Blend:
         """The momentum and the share."""
-        return server
+        return view.state
 
     def begin(self, sent: Blend, kept: None, start: Start) -> Blend:
         """Both are constant in a round."""
         return sent
 
-    def correct(self, grad: Vector, state: Blend, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Blend, step: Step) -> Vector:
         """Mix the momentum in."""
         return grad.mul_(state.a).add_(state.m, alpha=1 - state.a)
 
@@ -83,18 +82,14 @@ class AdaptiveMomentum(Correction[Blend, None, Blend, Turn, Blend]):
         """Compare the client's displacement, turned uphill, with the momentum."""
         if not bool(torch.any(state.m != 0)):
             return Turn(0.0), None
-        return Turn(1.0 + float(unit(end.delta) @ unit(state.m))), None
+        turn = 1.0 + float(unit(end.delta) @ unit(state.m))
+        end.report("cosine", 1 - turn)
+        return Turn(turn), None
 
-    def report(self, state: Blend, up: Turn, kept: None, end: End) -> dict[str, float]:
-        """The cosine of the client's displacement, turned uphill, with the momentum; nothing before there is one."""
-        return {"cosine": 1 - up.turn} if bool(state.m.any()) else {}
-
-    def receive(self, server: Blend, total: Summed, up: Turn, cohort: Cohort) -> Blend:
-        """The mean slope of this round, and the share moved towards the mean turn."""
-        assert total.slope is not None
-        wanted = min(max(up.turn / cohort.size, self.least), self.most)
-        return Blend(total.slope / cohort.size, (1 - self.pace) * server.a + self.pace * wanted)
-
-    def report_server(self, server: Blend, cohort: Cohort) -> dict[str, float]:
-        """The share of a client's own direction and the norm of the momentum, both for the next round."""
-        return {"mixing_coefficient": server.a, "norm": float(torch.linalg.vector_norm(server.m))}
+    def receive(self, delta: Vector, up: Turn, view: ServerView[Blend]) -> tuple[Vector, Blend]:
+        """The mean slope of this round, and the share moved towards the mean turn, both for the next round."""
+        wanted = min(max(up.turn / view.cohort, self.least), self.most)
+        new = Blend(view.slopes / view.cohort, (1 - self.pace) * view.state.a + self.pace * wanted)
+        view.report("mixing_coefficient", new.a)
+        view.report("norm", float(torch.linalg.vector_norm(new.m)))
+        return delta, new

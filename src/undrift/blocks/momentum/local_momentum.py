@@ -15,7 +15,7 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
     """client:  b <- rho b + g;   g <- b;   b is zero when a round begins
 
     Steps grow up to 1 / (1 - rho) times as long. Blocks that need plain SGD are refused beside it, such as `Scaffold`,
-    whose variates would be as much too large; `Normalized` with the same rho is not.
+    whose variates would be as much too large; `Normalized` refuses it unless it has the same rho.
 
     Args:
         rho: the momentum; 0 switches it off.
@@ -39,7 +39,7 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
         """Blocks that read displacements as gradients of plain SGD."""
         for slot, other in others.items():
             needs = other.needs if isinstance(other, Block) else Needs()
-            if self.rho and needs.plain_sgd and needs.momentum != self.rho:
+            if self.rho and needs.plain_sgd:
                 return f"is not plain SGD, which {slot}={type(other).__name__} needs: {needs.plain_sgd}"
         return ""
 
@@ -47,6 +47,6 @@ class LocalMomentum(Correction[None, None, None, None, Vector]):
         """A fresh buffer: nothing of it outlives the round."""
         return torch.zeros_like(start.w0)
 
-    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:
         """Accumulate, and go along the sum."""
         return grad if self.rho == 0 else grad.copy_(state.mul_(self.rho).add_(grad))

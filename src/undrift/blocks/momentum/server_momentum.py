@@ -6,9 +6,8 @@ from typing import NamedTuple
 import torch
 
 from undrift.core.method.block import Correction, Needs
-from undrift.core.method.view import Start, Step
+from undrift.core.method.view import ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Cohort, Summed
 
 SLOPES = (
     "its momentum is a slope, a displacement by rate and steps, which is a mean gradient of plain SGD only; HeavyBall "
@@ -33,7 +32,7 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
 
     home = "momentum"
     vectorises = True
-    uses = frozenset({"slope"})
+    uses = Sums.SLOPES
 
     reports = ("norm",)
 
@@ -52,23 +51,20 @@ class ServerMomentum(Correction[Momentum, None, Momentum, None, Vector]):
         """Zero: in round 0 the model moves a times as far."""
         return Momentum(torch.zeros_like(w))
 
-    def send(self, server: Momentum) -> Momentum:
+    def send(self, view: ServerView[Momentum]) -> Momentum:
         """The momentum."""
-        return server
+        return view.state
 
     def begin(self, sent: Momentum, kept: None, start: Start) -> Vector:
         """The constant part of every step."""
         return (1 - self.a) * sent.m
 
-    def correct(self, grad: Vector, state: Vector, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:
         """Mix the momentum in."""
         return grad.mul_(self.a).add_(state)
 
-    def receive(self, server: Momentum, total: Summed, up: None, cohort: Cohort) -> Momentum:
+    def receive(self, delta: Vector, up: None, view: ServerView[Momentum]) -> tuple[Vector, Momentum]:
         """The mean slope of this round."""
-        assert total.slope is not None
-        return Momentum(total.slope / cohort.size)
-
-    def report_server(self, server: Momentum, cohort: Cohort) -> dict[str, float]:
-        """The norm of the momentum."""
-        return {"norm": float(torch.linalg.vector_norm(server.m))}
+        m = view.slopes / view.cohort
+        view.report("norm", float(torch.linalg.vector_norm(m)))
+        return delta, Momentum(m)

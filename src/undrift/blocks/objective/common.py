@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
 from undrift.core.method.block import Needs, Objective
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector
-from undrift.core.records.types import Array, Cohort, Summed
+from undrift.core.records.types import Array
 
 
 class ClassGaussians(NamedTuple):
@@ -91,9 +91,9 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         size = self.classes * self.latent
         return ClassGaussians(w.new_zeros(size), w.new_ones(size))
 
-    def send(self, server: ClassGaussians) -> ClassGaussians:
+    def send(self, view: ServerView[ClassGaussians]) -> ClassGaussians:
         """The Gaussians of all classes."""
-        return server
+        return view.state
 
     def begin(self, sent: ClassGaussians, kept: None, start: Start) -> _Sums:
         """Watch the moments and the output of the model."""
@@ -123,11 +123,11 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
         """The sums of the last epoch."""
         return Experts(state.precision.flatten(), state.weighted.flatten()), None
 
-    def receive(self, server: ClassGaussians, total: Summed, up: Experts, cohort: Cohort) -> ClassGaussians:
+    def receive(self, delta: Vector, up: Experts, view: ServerView[ClassGaussians]) -> tuple[Vector, ClassGaussians]:
         """Follow the product of all examples as experts; a class that no client has keeps its Gaussian."""
         seen = up.precision > 0
-        pairs = zip(server, product(up.precision, up.weighted), strict=True)
-        return ClassGaussians(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
+        pairs = zip(view.state, product(up.precision, up.weighted), strict=True)
+        return delta, ClassGaussians(*(torch.where(seen, old.lerp(new, self.beta2), old) for old, new in pairs))
 
     def check_model(self, module: nn.Module) -> None:
         """Refuse a model without the latent units expected.

@@ -23,6 +23,6 @@ class Proximal(Objective):
         if not 0 <= self.mu < float("inf"):
             raise ValueError(f"Proximal: mu must be 0 or more and finite, got {self.mu}")
 
-    def add(self, grad: Vector, state: None, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
         """Add mu (w - w0)."""
         return grad.add_(step.w - step.w0, alpha=self.mu) if self.mu else grad

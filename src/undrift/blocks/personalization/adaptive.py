@@ -14,7 +14,7 @@ from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.ditto import without_penalty
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.method.block import Block, Personalization
-from undrift.core.method.view import End, Start
+from undrift.core.method.view import End, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.samples import examples_of, mean_of
 from undrift.core.records.types import Array
@@ -67,7 +67,7 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
         """Blocks that read the displacement as gradient steps, which it is not alone; a term that W would not have."""
         for slot, other in others.items():
             reads = isinstance(other, Normalized) or (isinstance(other, QFair) and other.q > 0)
-            if self.rate and (reads or (isinstance(other, Block) and "slope" in other.uses)):
+            if self.rate and (reads or (isinstance(other, Block) and Sums.SLOPES in other.uses)):
                 return (
                     f"starts from a mixture, which {slot}={type(other).__name__} would take for gradient steps; use "
                     "drift:scaffold-i or drift:feddyn, or weights such as fedlw"
@@ -79,28 +79,25 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
         """The epochs given."""
         return self.tuned
 
-    def scope(self, layout: Layout) -> Tensor:
-        """The last module, whatever number of layers is mixed."""
-        return mask("AdaptiveAggregation", "last", layout)
+    def active(self, step: Step) -> Tensor | None:
+        """In tuning the last module, whatever number of layers is mixed."""
+        return mask("AdaptiveAggregation", "last", step.layout) if step.tuning else None
 
     def init_client(self, w: Vector) -> Adapted:
         """No weights yet."""
         return Adapted(w, torch.empty(0, dtype=w.dtype), 0)
 
     def begin(self, sent: None, kept: Adapted, start: Start) -> Adapted:
-        """Learn the weights."""
+        """Learn the weights, and take the first step at the mixture."""
         top, weights = _top(self.layers, start.layout), kept.weights.clone()
         if kept.rounds == 0:
             weights = torch.ones_like(start.w0[top])
         else:
             self._learn(weights, kept.w[top], top, start, CAP if kept.rounds == 1 else 1)
+        mixed = start.w0.clone()
+        mixed[top] = torch.lerp(kept.w[top], start.w0[top], weights)
+        start.begin_at(mixed)
         return Adapted(kept.w, weights, kept.rounds + 1)
-
-    def enter(self, state: Adapted, start: Start) -> Vector:
-        """Start from the mixture."""
-        top, mixed = _top(self.layers, start.layout), start.w0.clone()
-        mixed[top] = torch.lerp(state.w[top], start.w0[top], state.weights)
-        return mixed
 
     def finish(self, state: Adapted, end: End) -> tuple[None, Adapted]:
         """Keep the model and the weights."""

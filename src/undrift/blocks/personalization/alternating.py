@@ -9,7 +9,7 @@ from undrift.blocks.aggregation.normalized import Normalized
 from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
 from undrift.core.method.block import Block, Needs
-from undrift.core.method.view import Step
+from undrift.core.method.view import Step, Sums
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Alternating(Private):
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that divide the displacement of the shared part by all steps, of which it takes a part."""
         for slot, other in others.items():
-            if isinstance(other, Block) and ("slope" in other.uses or isinstance(other, Normalized)):
+            if isinstance(other, Block) and (Sums.SLOPES in other.uses or isinstance(other, Normalized)):
                 return (
                     f"moves the shared part in some of the steps only, but {slot}={type(other).__name__} divides its "
                     "displacement by all of them; use drift:scaffold-i or drift:feddyn, or fedper instead of fedrep"
@@ -52,6 +52,8 @@ class Alternating(Private):
         return super().refuses(others)
 
     def active(self, step: Step) -> Tensor:
-        """The private part in the first phase, the shared part in the second."""
+        """The private part in the first phase and in tuning, the shared part in the second phase."""
+        if step.tuning:
+            return mask("Alternating", self.names, step.layout)
         turn = step.steps * self.head_epochs // (self.head_epochs + self.body_epochs)
         return (mask if step.step < turn else others)("Alternating", self.names, step.layout)

@@ -60,10 +60,11 @@ class Ditto(Personalization[None, Model, None, None, Vector]):
         """A copy to train."""
         return kept.v.clone()
 
-    def train_own(self, grad: Vector, state: Vector, step: Step) -> None:
-        """A step of v."""
+    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:
+        """A step of v; the direction of the global model stays."""
         pull = gradient(state, step.batch, step).add_(state - step.w0, alpha=self.lam)
         state.sub_(pull, alpha=step.lr if self.lr is None else self.lr)
+        return grad
 
     def finish(self, state: Vector, end: End) -> tuple[None, Model]:
         """Keep v."""

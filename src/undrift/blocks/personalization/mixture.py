@@ -69,8 +69,8 @@ class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
         """A copy to train."""
         return _Mixing(kept.v.clone(), kept.alpha)
 
-    def train_own(self, grad: Vector, state: _Mixing, step: Step) -> None:
-        """A step of v; of alpha once the first step of both models is done."""
+    def adjust(self, grad: Vector, state: _Mixing, step: Step) -> Vector:
+        """A step of v, and of alpha once the first step of both models is done; the global model's direction stays."""
         if step.step == 1:
             self._adapt(state, step)
         if step.step == 0:
@@ -78,6 +78,7 @@ class Mixture(Personalization[None, Mixed, None, None, _Mixing]):
         if state.alpha > 0:
             slope = gradient(torch.lerp(step.w, state.v, state.alpha), step.batch, step)
             state.v.sub_(slope, alpha=step.lr * state.alpha)
+        return grad
 
     def finish(self, state: _Mixing, end: End) -> tuple[None, Mixed]:
         """Keep v and alpha."""

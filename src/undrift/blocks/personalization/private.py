@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
-from undrift.core.method.block import Block, Needs, Personalization
-from undrift.core.method.view import End
+from undrift.core.method.block import Block, Personalization
+from undrift.core.method.view import End, Step
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Array
 
@@ -32,14 +32,14 @@ class Kept(Personalization[None, Own]):
         """Nothing: the first round starts from the common initial values."""
         return Own(torch.empty(0, dtype=w.dtype))
 
-    @property
-    def needs(self) -> Needs:
-        """Moments that stay with the private part."""
-        return Needs(own_moments='those of the private part stay with the client; choose "reset" or "keep"')
-
     def refuses(self, others: Mapping[str, object]) -> str:
-        """A rule that judges whole models at the server, where the private part is never trained."""
-        rule = others["aggregation"]
+        """Moments that leave the client; a rule that judges whole models, whose private part is never trained."""
+        rule, optimizer = others["aggregation"], others["local_optimizer"]
+        if isinstance(optimizer, Block) and optimizer.Up is not None:
+            return (
+                f"needs moments that the server does not average, found {optimizer!r}: those of the private part stay "
+                'with the client; choose "reset" or "keep"'
+            )
         if not isinstance(rule, Block) or not rule.needs.proxy:
             return ""
         return (
@@ -95,6 +95,6 @@ class Private(Kept):
         """The epochs given."""
         return self.tuned
 
-    def scope(self, layout: Layout) -> Tensor:
-        """The private part, nothing if there is none."""
-        return mask(type(self).__name__, self.names, layout)
+    def active(self, step: Step) -> Tensor | None:
+        """In tuning the private part, nothing if there is none."""
+        return mask(type(self).__name__, self.names, step.layout) if step.tuning else None

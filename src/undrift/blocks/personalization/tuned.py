@@ -6,7 +6,7 @@ from torch import Tensor
 
 from undrift.blocks.personalization.part import Part, check, epochs, mask
 from undrift.core.method.block import Personalization
-from undrift.core.model.flat_model import Layout
+from undrift.core.method.view import Step
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class Tuned(Personalization):
         """The epochs given."""
         return self.epochs
 
-    def scope(self, layout: Layout) -> Tensor:
-        """The tensors named."""
-        return mask("Tuned", self.names, layout)
+    def active(self, step: Step) -> Tensor | None:
+        """In tuning the tensors named."""
+        return mask("Tuned", self.names, step.layout) if step.tuning else None

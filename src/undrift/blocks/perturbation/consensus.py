@@ -7,9 +7,8 @@ import torch
 
 from undrift.blocks.perturbation.sam import radius
 from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Cohort, Summed
 
 
 class Agreed(NamedTuple):
@@ -58,9 +57,9 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         """Zero."""
         return Multiplier(torch.zeros_like(w))
 
-    def send(self, server: Agreed) -> Agreed:
+    def send(self, view: ServerView[Agreed]) -> Agreed:
         """The perturbation agreed on."""
-        return server
+        return view.state
 
     def begin(self, sent: Agreed, kept: Multiplier, start: Start) -> _Pair:
         """The dual continues from the client's last round."""
@@ -80,6 +79,6 @@ class Consensus(Perturbation[Agreed, Multiplier, Agreed, Multiplier, _Pair]):
         """The dual is uploaded and kept."""
         return Multiplier(state.d), Multiplier(state.d)
 
-    def receive(self, server: Agreed, total: Summed, up: Multiplier, cohort: Cohort) -> Agreed:
+    def receive(self, delta: Vector, up: Multiplier, view: ServerView[Agreed]) -> tuple[Vector, Agreed]:
         """The direction of the mean dual."""
-        return Agreed(self.rho * unit(up.d / cohort.size))
+        return delta, Agreed(self.rho * unit(up.d / view.cohort))

@@ -102,9 +102,9 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
         assert offset is not None
         return offset.mul_(state.rho)
 
-    def mix(self, grad: Vector, state: _Radii, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: _Radii, step: Step) -> Vector:
         """The gradient at the perturbed point, or its mixture with the one at `w`."""
-        return self._along.mix(grad, state.first, step) if self.gradients else grad
+        return self._along.adjust(grad, state.first, step) if self.gradients else grad
 
     def finish(self, state: _Radii, end: End) -> tuple[None, Top]:
         """Choose the tensors of the client's next round."""
@@ -115,14 +115,11 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
             pairs = zip(end.layout.split(end.w0), end.layout.split(end.w), strict=True)
             changes = [pair for i, pair in enumerate(pairs) if i in places]
             scores = [sensitivity(before, after, self.measure) for before, after in changes]
-        chosen = ranked(scores, smallest=self.choice == "smallest")[: self.count]
-        return None, Top(torch.tensor([places[i] for i in chosen], dtype=torch.int64))
-
-    def report(self, state: _Radii, up: None, kept: Top, end: End) -> dict[str, float]:
-        """Which tensors the client has chosen, 1 or 0 for each, and their share of the model's parameters."""
-        names, shapes, chosen = end.layout.names, end.layout.shapes, set(kept.tensors.tolist())
-        share = sum(prod(shapes[k]) for k in chosen) / end.layout.size
-        return {"chosen_share": share, **{f"chosen/{names[k]}": float(k in chosen) for k in eligible(end.layout)}}
+        chosen = [places[i] for i in ranked(scores, smallest=self.choice == "smallest")[: self.count]]
+        end.report("chosen_share", sum(prod(end.layout.shapes[k]) for k in chosen) / end.layout.size)
+        for k in places:
+            end.report(f"chosen/{end.layout.names[k]}", float(k in chosen))
+        return None, Top(torch.tensor(chosen, dtype=torch.int64))
 
 
 def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> float:

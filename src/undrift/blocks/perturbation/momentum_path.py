@@ -1,11 +1,12 @@
 """FedWMSAM's perturbation: along the path a client's momentum alone would have taken, free of any extra gradient."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from undrift.blocks.drift.scaffold import Variates
 from undrift.blocks.momentum.adaptive import AdaptiveMomentum, Blend
 from undrift.blocks.perturbation.sam import radius
-from undrift.core.method.block import Needs, Perturbation
+from undrift.core.method.block import Correction, Needs, Perturbation
 from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Vector, unit
 
@@ -39,7 +40,15 @@ class MomentumPath(Perturbation[None, None, None, None, _Path]):
     @property
     def needs(self) -> Needs:
         """FedWMSAM's momentum; control variates, if there are any."""
-        return Needs(slots={"momentum": AdaptiveMomentum}, reads=("momentum", "drift"))
+        return Needs(reads=("momentum", "drift"))
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Another momentum than FedWMSAM's, or none."""
+        momentum = others["momentum"]
+        if isinstance(momentum, AdaptiveMomentum):
+            return ""
+        found = "none" if type(momentum) is Correction else type(momentum).__name__
+        return f"reads the state of the momentum slot and needs momentum=AdaptiveMomentum(...); found {found}"
 
     def begin(self, sent: None, kept: None, start: Start) -> _Path:
         """The drift slot has not begun yet: nothing is known."""

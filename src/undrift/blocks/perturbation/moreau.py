@@ -73,7 +73,7 @@ class Moreau(Perturbation[None, Point, None, None, _Inner]):
             self._move(step.gradient(state.theta - step.w), state, step)
         return state.theta - step.w
 
-    def mix(self, grad: Vector, state: _Inner, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: _Inner, step: Step) -> Vector:
         """The last inner step, then the gradient of the envelope."""
         self._move(grad, state, step)
         return self.lam * (step.w - state.theta)

@@ -18,7 +18,7 @@ def radius(name: str, rho: float) -> None:
 
 
 class _First:
-    """The gradient at the unperturbed point, kept from `perturb` to `mix`."""
+    """The gradient at the unperturbed point, kept from `perturb` to `adjust`."""
 
     gradient: Vector
 
@@ -60,7 +60,7 @@ class SAM(Perturbation[None, None, None, None, _First]):
             state.gradient = gradient.clone()
         return gradient.mul_(self.rho / (torch.linalg.vector_norm(gradient) + 1e-12))
 
-    def mix(self, grad: Vector, state: _First, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: _First, step: Step) -> Vector:
         """The gradient at the perturbed point, or its mixture with the one at `w`."""
         if self.rho == 0 or self.blend == 1:
             return grad

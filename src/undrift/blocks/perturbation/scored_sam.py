@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from undrift.blocks.perturbation.sam import SAM, _First, radius
 from undrift.blocks.score import Compass, Scored, Scoring
 from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Vector
 
 
@@ -53,12 +53,10 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
         """Look at the client's first batches."""
         score = self.look(sent, start, self.rho, self.alpha)
         sam = SAM(self.rho / (1 + self.alpha * self.steepness(score)))
+        start.report("radius", sam.rho)
+        self.report_score(score, start)
         return _Scored(score, sam, sam.begin(None, None, start))
 
     def perturb(self, state: _Scored, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to the client's radius."""
         return state.sam.perturb(state.first, step)
-
-    def report(self, state: _Scored, up: None, kept: None, end: End) -> dict[str, float]:
-        """The client's radius and the score that it follows from."""
-        return {"radius": state.sam.rho, **self.as_report(state.score)}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from undrift.blocks.perturbation.sam import SAM, _First
 from undrift.blocks.warming import Warming
 from undrift.core.method.block import Perturbation
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Vector
 
 
@@ -37,12 +37,9 @@ class WarmSAM(Warming, Perturbation[None, None, None, None, _Warmed]):
     def begin(self, sent: None, kept: None, start: Start) -> _Warmed:
         """SAM with the radius of this round."""
         sam = SAM(self.radius(start.round))
+        start.report("radius", sam.rho)
         return _Warmed(sam, sam.begin(None, None, start))
 
     def perturb(self, state: _Warmed, step: Step) -> Vector | None:
         """The gradient at `w`, scaled to that radius."""
         return state.sam.perturb(state.first, step)
-
-    def report(self, state: _Warmed, up: None, kept: None, end: End) -> dict[str, float]:
-        """The radius of the round."""
-        return {"radius": state.sam.rho}

@@ -29,20 +29,6 @@ class PowerOfChoice(Selection):
             if count is not None and (not isinstance(count, int) or count < 1):
                 raise ValueError(f"PowerOfChoice: {name} must be a whole number of 1 or more, got {count}")
 
-    def check_size(self, cohort: int | None) -> None:
-        """A fixed size, not larger than the number of candidates."""
-        if cohort is None:
-            raise ValueError("PowerOfChoice needs a cohort of fixed size: give cohort= instead of probability=")
-        if cohort > self.candidates:
-            raise ValueError(
-                f"PowerOfChoice: candidates must be at least the cohort of {cohort} clients, got {self.candidates}"
-            )
-
-    @property
-    def asked(self) -> int:
-        """Every candidate."""
-        return self.candidates
-
     def select(self, candidates: Candidates) -> Sequence[int]:
         """The candidates with the largest losses; one whose loss is not a number comes first."""
         drawn = candidates.by_examples(self.candidates)

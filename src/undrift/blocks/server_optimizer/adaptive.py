@@ -7,6 +7,7 @@ import torch
 
 from undrift.blocks.server_optimizer.heavy_ball import rate
 from undrift.core.method.block import ServerOptimizer
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 
 
@@ -38,11 +39,11 @@ class _Adaptive(ServerOptimizer[Moments]):
         """No momentum, and tau^2 where the squares start."""
         return Moments(torch.zeros_like(w), torch.full_like(w, self.tau**2))
 
-    def step(self, params: Vector, delta: Vector, server: Moments) -> tuple[Vector, Moments]:
+    def receive(self, delta: Vector, up: None, view: ServerView[Moments]) -> tuple[Vector, Moments]:
         """Accumulate, then move."""
-        m = self.beta1 * server.m - (1 - self.beta1) * delta
-        v = self._squares(server.v, delta.square())
-        return params - self.lr * m / (v.sqrt() + self.tau), Moments(m, v)
+        m = self.beta1 * view.state.m - (1 - self.beta1) * delta
+        v = self._squares(view.state.v, delta.square())
+        return -(self.lr * m / (v.sqrt() + self.tau)), Moments(m, v)
 
     def _squares(self, v: Vector, square: Vector) -> Vector:
         """The new v."""

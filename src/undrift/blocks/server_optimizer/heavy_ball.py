@@ -7,6 +7,7 @@ import torch
 
 from undrift.core.method.block import ServerOptimizer
 from undrift.core.method.defaults import Average
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 
 __all__ = ["Average", "HeavyBall", "Velocity", "rate"]
@@ -47,8 +48,8 @@ class HeavyBall(ServerOptimizer[Velocity]):
         """Zero."""
         return Velocity(torch.zeros_like(w))
 
-    def step(self, params: Vector, delta: Vector, server: Velocity) -> tuple[Vector, Velocity]:
+    def receive(self, delta: Vector, up: None, view: ServerView[Velocity]) -> tuple[Vector, Velocity]:
         """Accumulate, then move."""
-        v = self.beta * server.v - delta
+        v = self.beta * view.state.v - delta
         ahead = self.beta * v - delta if self.nesterov else v
-        return params - self.lr * ahead, Velocity(v)
+        return -self.lr * ahead, Velocity(v)

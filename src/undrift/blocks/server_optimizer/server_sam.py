@@ -7,8 +7,8 @@ import torch
 
 from undrift.blocks.warming import Warming
 from undrift.core.method.block import ServerOptimizer
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector, unit
-from undrift.core.records.types import Cohort, Summed
 
 
 class Uphill(NamedTuple):
@@ -35,10 +35,10 @@ class ServerSAM(Warming, ServerOptimizer[Uphill]):
         """Nothing is known: round 0 is not shifted."""
         return Uphill(torch.zeros_like(w), 0)
 
-    def shift(self, params: Vector, server: Uphill) -> Vector:
+    def shift(self, view: ServerView[Uphill]) -> Vector:
         """The model, moved uphill by the radius of the round."""
-        return params + self.radius(server.round) * unit(server.g) if self.rho > 0 else params
+        return view.params + self.radius(view.state.round) * unit(view.state.g) if self.rho > 0 else view.params
 
-    def receive(self, server: Uphill, total: Summed, up: None, cohort: Cohort) -> Uphill:
+    def receive(self, delta: Vector, up: None, view: ServerView[Uphill]) -> tuple[Vector, Uphill]:
         """The pseudo-gradient of this round, for the next one."""
-        return Uphill(-total.delta, cohort.round + 1)
+        return delta, Uphill(-view.mean, view.round + 1)

@@ -1,12 +1,13 @@
 """The block that determines what filters act on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Generator
 
 from undrift.blocks.spectral.filter import Filter
-from undrift.core.method.block import Needs, Spectral
+from undrift.core.method.block import Perturbation, Spectral
 from undrift.core.method.view import Start, Step
 from undrift.core.model.flat_model import Layout, Vector
 
@@ -55,15 +56,13 @@ class Filters(Spectral[None, None, None, None, Filtering]):
             if not (value is None or isinstance(value, Filter)):
                 raise TypeError(f"Filters: {name} must be a filter such as high_pass(0.01), got {value!r}")
 
-    @property
-    def needs(self) -> Needs:
-        """A perturbation, if there is a filter for its offset."""
-        return Needs(filled=() if self.perturbation is None else ("perturbation",))
-
-    def hint(self) -> str:
-        """How to filter the gradient instead."""
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """No perturbation, if there is a filter for its offset."""
+        if self.perturbation is None or type(others["perturbation"]) is not Perturbation:
+            return ""
         return (
-            f"Add one, as perturbation=SAM(0.1); to filter the gradient write Filters(gradient={self.perturbation!r})"
+            "needs a block in the perturbation slot; found none. Add one, as perturbation=SAM(0.1); to filter the "
+            f"gradient write Filters(gradient={self.perturbation!r})"
         )
 
     def begin(self, sent: None, kept: None, start: Start) -> Filtering:
@@ -79,6 +78,6 @@ class Filters(Spectral[None, None, None, None, Filtering]):
         self.perturbation.apply_(state.offset.copy_(offset), step.layout, state.random)
         return state.offset
 
-    def filter_gradient(self, grad: Vector, state: Filtering, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Filtering, step: Step) -> Vector:
         """Filter the data gradient, in place."""
         return state.apply_(grad, step.layout)

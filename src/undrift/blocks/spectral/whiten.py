@@ -79,7 +79,7 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
                 found.append(Read(place, start.tap(name, inputs=True), part, sizes.get(place, 0)))
         return tuple(found)
 
-    def filter_gradient(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: tuple[Read, ...], step: Step) -> Vector:
         """Damp the gradients of the layers, in place."""
         tensors = step.layout.split(grad)
         for place, name, layer, size in state:

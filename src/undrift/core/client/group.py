@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.core.client.vectorised import Rows, descend_together, row_count
-from undrift.core.client.visit import ClientError, failed, finished
+from undrift.core.client.visit import ClientError, begin_visit, finish_visit, locate_error
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import AnyBlock
 from undrift.core.method.view import End, Start
@@ -86,12 +86,10 @@ def train_group(
         view = {**shared, **own, "_oracle": oracle, "_states": states, "_label_counts": member.label_counts}
         kept = member.state or ClientState(algorithm.first(broadcast.params))
         try:
-            start = Start(**view)
-            for slot, block in blocks.items():
-                states[slot] = block.begin(broadcast.parts.get(slot), kept.parts.get(slot), start)
+            begin_visit(algorithm, broadcast, kept, Start(**view), states, member.reported)
             visits.append((member, oracle, view, states))
         except Exception as error:
-            results[member.client] = failed(blocks, error, broadcast.round, member.client, 0)
+            results[member.client] = locate_error(blocks, error, broadcast.round, member.client, 0)
             results[member.client].__cause__ = error  # type: ignore[union-attr]
             oracle.release()
     if visits:
@@ -120,9 +118,9 @@ def train_group(
         oracle.gradients += rows.gradients // max(rows.steps) * member.steps
         try:
             end = End(**view, w=trained[i], delta=moved[i])
-            results[member.client] = finished(algorithm, oracle, states, end, member.client, member.reported)
+            results[member.client] = finish_visit(algorithm, oracle, states, end, member.client, member.reported)
         except Exception as error:
-            results[member.client] = failed(blocks, error, broadcast.round, member.client, oracle.step)
+            results[member.client] = locate_error(blocks, error, broadcast.round, member.client, oracle.step)
             results[member.client].__cause__ = error  # type: ignore[union-attr]
         finally:
             oracle.release()
@@ -131,7 +129,7 @@ def train_group(
 
 def _failed_alone(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
     """The error of a client's steps; one of vmap's says how to do without."""
-    found = failed(blocks, error, round, client, step)
+    found = locate_error(blocks, error, round, client, step)
     if "vmap" in str(error) or "Batching rule" in str(error):
         found = ClientError(f"{found}; set together to 1")
     found.__cause__ = error

@@ -40,22 +40,22 @@ def descend(
         offset = a.perturbation.perturb(states["perturbation"], step)
         if offset is not None:
             offset = inside(a.spectral.filter_offset(offset, states["spectral"], step), offset)
-        grad = a.perturbation.mix(oracle.gradient(offset), states["perturbation"], step)
-        a.personalization.train_own(grad, states["personalization"], step)
+        grad = a.perturbation.adjust(oracle.gradient(offset), states["perturbation"], step)
+        grad = a.personalization.adjust(grad, states["personalization"], step)
         oracle.recall()
         whole = grad.clone() if split else grad
-        grad = inside(a.spectral.filter_gradient(grad, states["spectral"], step), whole)
+        grad = inside(a.spectral.adjust(grad, states["spectral"], step), whole)
         if local.clip is not None:
             grad = clipped(grad, local.clip, read=oracle.reads)
         own = grad.clone() if shared is not None else grad
-        grad = a.drift.correct(grad, states["drift"], step)
-        grad = a.momentum.correct(grad, states["momentum"], step)
-        grad = inside(a.objective.add(grad, states["objective"], step), own)
+        grad = a.drift.adjust(grad, states["drift"], step)
+        grad = a.momentum.adjust(grad, states["momentum"], step)
+        grad = inside(a.objective.adjust(grad, states["objective"], step), own)
         if coupled:
             grad = grad.add_(w, alpha=coupled)
         if oracle.frozen is not None:
             grad = grad.masked_fill_(oracle.frozen, 0)
-        grad = a.local_optimizer.direction(grad, states["local_optimizer"], step)
+        grad = a.local_optimizer.adjust(grad, states["local_optimizer"], step)
         if decoupled:
             grad = grad.add(w, alpha=decoupled)
         w.add_(oracle.allowed(grad), alpha=-step.lr)

@@ -1,8 +1,9 @@
 """A client's visit: every block begins, the loop runs, every block finishes, and an upload comes of it."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -79,27 +80,48 @@ def train(
         "_states": states,
         "_label_counts": label_counts,
     }
-    start = Start(**common)
 
     def share(v: Vector) -> Vector:
         return algorithm.personalization.share(v, model.layout)
 
     try:
-        for slot, block in blocks.items():
-            states[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), start)
-        entered = algorithm.personalization.enter(states["personalization"], start)
-        if entered is not None:
-            model.w.copy_(entered)
+        entry = begin_visit(algorithm, broadcast, state, Start(**common), states, reported)
+        if entry is not None:
+            model.w.copy_(entry)
         descend(algorithm, oracle, states, Step(**common, w=model.w), batches)
         end = End(**common, w=model.w, delta=share(torch.sub(model.w, w0, out=out)), _share=share)
-        return finished(algorithm, oracle, states, end, client, reported)
+        return finish_visit(algorithm, oracle, states, end, client, reported)
     except Exception as error:
-        raise failed(blocks, error, broadcast.round, client, oracle.step, oracle.batch) from error
+        raise locate_error(blocks, error, broadcast.round, client, oracle.step, oracle.batch) from error
     finally:
         oracle.release()
 
 
-def finished(
+def begin_visit(
+    algorithm: Algorithm,
+    broadcast: Broadcast,
+    state: ClientState,
+    start: Start,
+    states: dict[str, Any],
+    reported: dict[str, float] | None,
+) -> Vector | None:
+    """Every block begins; where the first step is taken, if not at `start.w0`.
+
+    Args:
+        algorithm: the method.
+        broadcast: what the server sent.
+        state: what the client kept.
+        start: the view before the first step.
+        states: where what the blocks hold is written, by slot.
+        reported: where to write what the blocks report; None collects nothing.
+    """
+    for slot, block in algorithm.slots():
+        with _reporting(slot, block, start, reported) as own:
+            states[slot] = block.begin(broadcast.parts.get(slot), state.parts.get(slot), own)
+    return start._entry[0] if start._entry else None
+
+
+def finish_visit(
     algorithm: Algorithm,
     oracle: Oracle,
     states: dict[str, Any],
@@ -117,12 +139,13 @@ def finished(
         client: the client's number.
         reported: where to write what the blocks report; None collects nothing.
     """
-    blocks, model = dict(algorithm.slots()), oracle.model
+    blocks, model, ends = dict(algorithm.slots()), oracle.model, dict[str, tuple[Any, Any]]()
     model.check_frozen()
-    ends = {slot: block.finish(states[slot], end) for slot, block in blocks.items()}
-    gradients = oracle.gradients
-    if reported is not None:
-        reported.update(_reports(blocks, states, ends, end))
+    with _reporting("release", algorithm.release, end, reported) as own:
+        end = replace(end, delta=algorithm.release.release(end.delta, states["release"], own))
+    for slot, block in blocks.items():
+        with _reporting(slot, block, end, reported) as own:
+            ends[slot] = block.finish(states[slot], own)
     keeps, (buffers, counts) = algorithm.keeps_buffers(end.local), model.statistics()
     uploads = {slot: _share(algorithm, up, model) for slot, (up, _) in ends.items() if blocks[slot].Up is not None}
     kept = {slot: keep for slot, (_, keep) in ends.items() if blocks[slot].Client is not None}
@@ -133,7 +156,7 @@ def finished(
         examples=end.examples,
         steps=end.steps,
         loss=float(oracle.total) / end.steps,
-        gradients=gradients,
+        gradients=oracle.gradients,
         buffers=buffers[:0] if keeps else buffers,
         counts=counts[:0] if keeps else counts,
         parts=uploads,
@@ -184,16 +207,16 @@ class _Scope(Personalization):
     block: Personalization[Any, Any, Any, Any, Any] = Personalization()
 
     def active(self, step: Step) -> Tensor | None:
-        """The scope, the same at every step."""
-        return self.block.scope(step.layout)
+        """The part that the block tunes."""
+        return self.block.active(replace(step, tuning=True))
 
 
-def tuning(algorithm: Algorithm) -> Algorithm:
+def tuning_method(algorithm: Algorithm) -> Algorithm:
     """The method that tunes a client's model before it is evaluated: the local optimizer, inside the scope declared."""
     return Algorithm(local_optimizer=algorithm.local_optimizer, personalization=_Scope(algorithm.personalization))
 
 
-def failed(
+def locate_error(
     blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int, batch: Any = None
 ) -> ClientError:
     """The error of a visit, which says where it arose.
@@ -216,17 +239,19 @@ def _load(model: Bound, w0: Vector, broadcast: Broadcast, state: ClientState) ->
     model.load(w0, *state.statistics(broadcast.buffers, broadcast.counts))
 
 
-def _reports(
-    blocks: dict[str, AnyBlock], states: dict[str, Any], ends: dict[str, tuple[Any, Any]], end: End
-) -> dict[str, float]:
-    """What the blocks report of a visit."""
-    out = {}
-    for slot, block in blocks.items():
-        if block.reports:
-            values = block.report(states[slot], *ends[slot], end)
-            named = collect(f"{slot}={type(block).__name__}.report", block.reports, values)
-            out.update({f"{slot}.{name}": x for name, x in named.items()})
-    return out
+ViewT = TypeVar("ViewT", Start, End)
+
+
+@contextmanager
+def _reporting(slot: str, block: AnyBlock, view: ViewT, reported: dict[str, float] | None) -> Iterator[ViewT]:
+    """The view for one block, whose reports are written as "slot.name" once its hook has returned."""
+    if reported is None or not block.reports:
+        yield view
+        return
+    named: dict[str, float | Tensor] = {}
+    yield replace(view, _reported=named)
+    found = collect(f"{slot}={type(block).__name__}", block.reports, named)
+    reported.update({f"{slot}.{name}": x for name, x in found.items()})
 
 
 def _share(algorithm: Algorithm, up: Tree, model: Bound) -> Tree:

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from undrift.core.method.block import Block
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.exact_sum import ExactSum, NamedSums
 from undrift.core.records.place import home
-from undrift.core.records.types import ClientT, Cohort, SentT, ServerT, StateT, Upload, UpT, WeightedSums
+from undrift.core.records.types import ClientT, SentT, ServerT, StateT, Upload, UpT
+
+Weights = Mapping[str, float]
+"""An upload's weights by name; the first, by which the mean is taken, is ""."""
 
 Read = Callable[[Mapping[str, Tensor]], Upload]
 """Makes an upload of its named tensors."""
@@ -43,7 +46,7 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         return ()
 
     @abstractmethod
-    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+    def add(self, upload: Upload, up: UpT, weights: Weights) -> None:
         """Take in an upload that passed the gate; nothing of it is kept that the sender may overwrite."""
 
     def merge(self, other: Self) -> None:
@@ -83,13 +86,16 @@ class Accumulator(ABC, Generic[ServerT, UpT]):
         """The norm of the weighted mean of the displacements, from the sum of the weights, which is not zero."""
 
     @abstractmethod
-    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
+    def named(self) -> dict[str, Any]:
+        """What the server's view shows of the sums: see `ServerView`."""
+
+    @abstractmethod
+    def close(self, up: UpT, view: ServerView[ServerT]) -> tuple[Vector, ServerT]:
         """The displacement of the round, and what the rule then keeps on the server.
 
         Args:
-            weight: the sum of the weights.
             up: the unweighted sum of the rule's own uploads.
-            gathered: the round.
+            view: the round, with the sums that `named` gave.
         """
 
 
@@ -100,20 +106,21 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
         super().__init__(unweighted)
         self.rule = rule
 
-    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+    def add(self, upload: Upload, up: UpT, weights: Weights) -> None:
         """Add the displacement, once for every sum."""
-        self.sums.add("delta", upload.delta, weight)
-        for name, extra in self.rule.weights(upload, up).items():
-            self.sums.add(f"extra.{name}", upload.delta, extra)
-            self.sums.add(f"weights.{name}", torch.tensor([extra], dtype=torch.float64))
+        self.sums.add("delta", upload.delta, weights[""])
+        for name, weight in weights.items():
+            if name in self.rule.extra:
+                self.sums.add(f"extra.{name}", upload.delta, weight)
+            if name:
+                self.sums.add(f"weights.{name}", torch.tensor([weight], dtype=torch.float64))
         if self.unweighted and not self.rule.equal_weights:
             self.sums.add("sum", upload.delta)
 
     def sizes(self, size: int) -> dict[str, int]:
         """The weighted sum, the rule's further ones, and the unweighted one where it is another."""
-        sizes = {"delta": size}
-        for name in self.rule.extra:
-            sizes |= {f"extra.{name}": size, f"weights.{name}": 1}
+        sizes = {"delta": size} | {f"extra.{name}": size for name in self.rule.extra}
+        sizes |= {f"weights.{name}": 1 for name in (*self.rule.extra, *self.rule.scalars)}
         return sizes | ({"sum": size} if self.unweighted and not self.rule.equal_weights else {})
 
     def shares(self, weight: float, clients: int) -> dict[str, float]:
@@ -129,16 +136,16 @@ class SumAccumulator(Accumulator[ServerT, UpT]):
         """From the weighted sum."""
         return float(torch.linalg.vector_norm(self.sums.value("delta"))) / weight
 
-    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
-        """The rule's mean of the sums, rounded once to double precision."""
-        sums = WeightedSums(
-            delta=self.sums.value("delta"),
-            weight=weight,
-            extra={name: self.sums.value(f"extra.{name}") for name in self.rule.extra},
-            weights={name: self.sums.number(f"weights.{name}") for name in self.rule.extra},
-            up=up,
-        )
-        return self.rule.mean(sums, gathered.cohort), gathered.server
+    def named(self) -> dict[str, Any]:
+        """The weighted sums, each rounded once to double precision, and the sums of further weights."""
+        named: dict[str, Any] = {"weighted": self.sums.value("delta")}
+        for name in (*self.rule.extra, *self.rule.scalars):
+            named[f"weights.{name}"] = self.sums.number(f"weights.{name}")
+        return named | {f"extra.{name}": self.sums.value(f"extra.{name}") for name in self.rule.extra}
+
+    def close(self, up: UpT, view: ServerView[ServerT]) -> tuple[Vector, ServerT]:
+        """The rule's mean of the sums."""
+        return self.rule.mean(up, view), view.state
 
 
 class GatherAccumulator(Accumulator[ServerT, UpT]):
@@ -148,17 +155,19 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         super().__init__(unweighted)
         self.rule = rule
         self.entries: list[tuple[Upload, UpT]] = []
+        self.weights: dict[int, float] = {}
 
     @property
     def uploads(self) -> Sequence[Upload]:
         """All uploads, as they came."""
         return [upload for upload, _ in self.entries]
 
-    def add(self, upload: Upload, up: UpT, weight: float) -> None:
+    def add(self, upload: Upload, up: UpT, weights: Weights) -> None:
         """Keep a copy on the host: a worker writes the displacement of its next client over this one."""
         kept = home(upload)
         kept = replace(kept, delta=kept.delta.clone()) if kept.delta is upload.delta else kept
         self.entries.append((kept, home(up)))
+        self.weights[upload.client] = weights[""]
         if self.unweighted:
             self.sums.add("sum", upload.delta)
 
@@ -166,6 +175,7 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         """Add another worker's uploads."""
         super().merge(other)
         self.entries.extend(other.entries)
+        self.weights |= other.weights
 
     def sizes(self, size: int) -> dict[str, int]:
         """Only the unweighted sum, if it was requested."""
@@ -204,13 +214,18 @@ class GatherAccumulator(Accumulator[ServerT, UpT]):
         """From all uploads."""
         total = ExactSum(len(self.entries[0][0].delta))
         for upload, up in self.entries:
-            total.add(upload.delta, self.rule.weigh(upload, up))
+            known = self.weights.get(upload.client)
+            total.add(upload.delta, self.rule.all_weights(upload, up, 0)[""] if known is None else known)
         return float(torch.linalg.vector_norm(total.value())) / weight
 
-    def close(self, weight: float, up: UpT, gathered: Gathered[ServerT]) -> tuple[Vector, ServerT]:
+    def named(self) -> dict[str, Any]:
+        """Nothing: the rule sees the uploads."""
+        return {}
+
+    def close(self, up: UpT, view: ServerView[ServerT]) -> tuple[Vector, ServerT]:
         """The rule's own way, over the uploads sorted by client."""
         entries = sorted(self.entries, key=lambda entry: entry[0].client)
-        return self.rule.gather([upload for upload, _ in entries], [own for _, own in entries], gathered)
+        return self.rule.gather([upload for upload, _ in entries], [own for _, own in entries], view)
 
 
 @dataclass(frozen=True)
@@ -221,18 +236,37 @@ class Aggregation(Block[ServerT, ClientT, SentT, UpT, StateT]):
     guards: ClassVar[bool] = False
     """Whether it limits what one bad upload does to the model, which other blocks may undo: `Algorithm.unprotected`."""
 
-    def weigh(self, upload: Upload, up: UpT) -> float:
-        """The weight of an upload: finite, not negative, known to the client itself; `up` is the rule's own part.
+    extra: ClassVar[tuple[str, ...]] = ()
+    """Names of further weighted sums of the displacements, beside that by the first weight, for `Summing`."""
+    scalars: ClassVar[tuple[str, ...]] = ()
+    """Names of further numbers of which only the sum is needed, for `Summing`."""
 
-        It also weighs running statistics. Weighted sums resolve 2^-60: keep weights near one.
+    def weigh(self, upload: Upload, up: UpT, age: int) -> float | Weights:
+        """The weight of an upload: finite, not negative, known to the client itself.
+
+        It also weighs running statistics. Weighted sums resolve 2^-60: keep weights near one. A rule with `extra` or
+        `scalars` returns a dict: the weight under "", the others under their names, finite and for runs with a `bound`
+        of one sign.
+
+        Args:
+            upload: the upload.
+            up: the rule's own part of it.
+            age: how many rounds older than the current model is the one it started from; 0 in synchronous rounds.
         """
         return 1.0
 
-    def weights(self, upload: Upload, up: UpT) -> Mapping[str, float]:
-        """The weights of an upload in further sums, by name: finite; of one sign for runs with a `bound`."""
-        return {}
+    def all_weights(self, upload: Upload, up: UpT, age: int) -> Weights:
+        """What `weigh` gave as a dict with the declared names."""
+        found = self.weigh(upload, up, age)
+        weights = found if isinstance(found, Mapping) else {"": found}
+        if set(weights) != {"", *self.extra, *self.scalars}:
+            raise TypeError(
+                f"{type(self).__name__}.weigh returned weights for {sorted(weights)}, and extra and scalars declare "
+                f"{sorted({'', *self.extra, *self.scalars})}: return one of each"
+            )
+        return weights
 
-    def check(self, up: UpT, examples: int, weight: float, weights: Mapping[str, float]) -> None:
+    def check(self, up: UpT, examples: int, weights: Weights) -> None:
         """Raise a `ValueError` if an upload's own part and weights cannot be honest, or their sums over several.
 
         Only what is true of every sum of honest uploads may be asked, for example that a number is not negative.
@@ -249,13 +283,11 @@ class Summing(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
 
     equal_weights: ClassVar[bool] = False
     """Whether every weight is one, so that the weighted sum is the unweighted one."""
-    extra: ClassVar[tuple[str, ...]] = ()
-    """Names of further weighted sums of the displacements, beside that by `weigh`: the keys of `weights`."""
 
-    def mean(self, sums: WeightedSums[UpT], cohort: Cohort) -> Vector:
-        """The displacement of the round from the sums."""
+    def mean(self, up: UpT, view: ServerView[ServerT]) -> Vector:
+        """The displacement of the round from the sums of the view; `up` is the sum of the rule's own uploads."""
         # Every weight may be zero (no client deserves any): the model then stays where it is.
-        return sums.delta.div_(sums.weight or 1.0)  # in place: a new vector of doubles is twice the model
+        return view.weighted.div_(view.weight or 1.0)  # in place: a new vector of doubles is twice the model
 
     def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:
         """Sums."""
@@ -267,14 +299,14 @@ class Gathering(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
     """A rule that needs every upload of a round at once."""
 
     def gather(
-        self, uploads: Sequence[Upload], ups: Sequence[UpT], gathered: Gathered[ServerT]
+        self, uploads: Sequence[Upload], ups: Sequence[UpT], view: ServerView[ServerT]
     ) -> tuple[Vector, ServerT]:
         """The displacement of the round, and what the block then keeps on the server.
 
         Args:
-            uploads: all uploads, sorted by client.
+            uploads: all uploads, sorted by client; each has the round of the model it started from.
             ups: the rule's own part of each.
-            gathered: the round.
+            view: the round.
         """
         raise NotImplementedError(f"{type(self).__name__} gathers and must implement gather()")
 
@@ -285,16 +317,6 @@ class Gathering(Aggregation[ServerT, ClientT, SentT, UpT, StateT]):
 
 @dataclass(frozen=True)
 class Robust(Gathering[ServerT, ClientT, SentT, UpT, StateT]):
-    """A rule that needs the uploads alone, and bears with some that are bad."""
+    """A rule that bears with some bad uploads."""
 
     guards = True
-
-    def combine(self, uploads: Sequence[Upload]) -> Vector:
-        """The displacement of the round from all uploads, sorted by client."""
-        raise NotImplementedError(f"{type(self).__name__} is robust and must implement combine()")
-
-    def gather(
-        self, uploads: Sequence[Upload], ups: Sequence[UpT], gathered: Gathered[ServerT]
-    ) -> tuple[Vector, ServerT]:
-        """Combine them; nothing is kept."""
-        return self.combine(uploads), gathered.server

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from undrift.core.method.aggregation import Aggregation, Gathering
@@ -14,11 +15,13 @@ from undrift.core.method.block import (
     Objective,
     Personalization,
     Perturbation,
+    Release,
     ServerOptimizer,
     Spectral,
 )
 from undrift.core.method.defaults import Average, ByExamples
 from undrift.core.method.selection import Selection
+from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import ClientState, Declared, Local, Parts, kinds
 from undrift.util.display.html import html_table
@@ -30,6 +33,7 @@ SLOTS: Mapping[str, type[AnyBlock]] = {
     "momentum": Correction,
     "objective": Objective,
     "local_optimizer": LocalOptimizer,
+    "release": Release,
     "aggregation": Aggregation,
     "server_optimizer": ServerOptimizer,
     "personalization": Personalization,
@@ -51,6 +55,7 @@ class Algorithm:
         momentum: a momentum, applied after the correction.
         objective: a term added to the clients' loss.
         local_optimizer: how clients move along the result; plain SGD, or with moments.
+        release: what happens to a displacement before it leaves the client, and to the sum of all.
         aggregation: how uploads are weighed.
         server_optimizer: what the server does with the result.
         personalization: which part of the model is shared.
@@ -63,6 +68,7 @@ class Algorithm:
     momentum: Correction[Any, Any, Any, Any, Any] = Correction()
     objective: Objective[Any, Any, Any, Any, Any] = Objective()
     local_optimizer: LocalOptimizer[Any, Any, Any, Any, Any] = LocalOptimizer()
+    release: Release[Any, Any, Any, Any, Any] = Release()
     aggregation: Aggregation[Any, Any, Any, Any, Any] = ByExamples()
     server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
     personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
@@ -73,30 +79,19 @@ class Algorithm:
             _fits(slot, block)
             _declares_sizes(slot, block)
         for slot, block in self.slots():
-            for other, needed in block.needs.slots.items():
-                if not isinstance(getattr(self, other), needed):
-                    raise TypeError(
-                        f"{slot}={type(block).__name__} reads the state of the {other} slot and needs "
-                        f"{other}={needed.__name__}(...); found {self._name(other)}"
-                    )
-            for other in block.needs.filled:
-                if not self.fills(other):
-                    raise TypeError(f"{slot}={block!r} needs a block in the {other} slot; found none. {block.hint()}")
-            self._accepts_optimizer(slot, block.needs)
+            if block.needs.plain_sgd and not self.local_optimizer.plain:
+                raise TypeError(
+                    f"{slot}={type(block).__name__} needs plain SGD on the clients, found {self.local_optimizer!r}: "
+                    f"{block.needs.plain_sgd}"
+                )
             reason = block.refuses({name: other for name, other in self.slots() if name != slot})
             if reason:
                 raise TypeError(f"{slot}={block!r} {reason}")
-
-    def _accepts_optimizer(self, slot: str, needs: Needs) -> None:
-        """Reject a local optimizer with which a block would compute something else than its mathematics says."""
-        found = self.local_optimizer
-        for needed, reason, missing in (
-            ("plain SGD on the clients", needs.plain_sgd, not found.plain),
-            ("weight decay in the gradient", needs.coupled_decay, found.decoupled),
-            ("moments that the server does not average", needs.own_moments, found.Up is not None),
-        ):
-            if reason and missing:
-                raise TypeError(f"{slot}={self._name(slot)} needs {needed}, found {found!r}: {reason}")
+        if type(self.release).release_sum is not Release.release_sum and isinstance(self.aggregation, Gathering):
+            raise TypeError(
+                f"release={self.release!r} changes the sum of the uploads, and aggregation={self.aggregation!r} takes "
+                "them one by one; use a rule of sums, such as uniform"
+            )
 
     def __repr__(self) -> str:
         """The slots that differ from FedAvg."""
@@ -122,10 +117,6 @@ class Algorithm:
         """Whether a slot holds more than the kind's empty base."""
         return type(getattr(self, slot)) is not SLOTS[slot]
 
-    def _name(self, slot: str) -> str:
-        """The name of the block in a slot, for errors."""
-        return type(getattr(self, slot)).__name__ if self.fills(slot) else "none"
-
     @cached_property
     def needs(self) -> Needs:
         """What its blocks need of the model and the data, together."""
@@ -139,18 +130,22 @@ class Algorithm:
         )
 
     @cached_property
-    def uses(self) -> frozenset[str]:
-        """The sums of displacements its blocks read besides the weighted mean."""
-        return frozenset().union(*(block.uses for _, block in self.slots()))
+    def uses(self) -> Sums:
+        """The sums over clients that its blocks read besides the weighted mean."""
+        return reduce(or_, (block.uses for _, block in self.slots()), Sums.NONE)
 
     @cached_property
     def unprotected(self) -> tuple[str, ...]:
-        """Slots whose blocks take every upload as it is although the aggregation guards against some; empty if not."""
-        if not self.aggregation.guards:
+        """Slots whose blocks take every upload as it is although the method guards against bad ones; empty if none.
+
+        A rule guards the mean alone; a release with a bound also guards the sums of displacements and slopes.
+        """
+        bounded = self.release.guards
+        if not (bounded or self.aggregation.guards):
             return ()
         tensors = {slot: {"vector", "array"} & set(kinds(block.Up).values()) for slot, block in self.slots()}
-        takes = [slot for slot, block in self.slots() if block.uses or tensors[slot]]
-        return tuple(slot for slot in takes if slot != "aggregation")
+        takes = [slot for slot, block in self.slots() if tensors[slot] or (block.uses and not bounded)]
+        return tuple(slot for slot in takes if slot not in ("aggregation", "release"))
 
     @cached_property
     def stateless(self) -> bool:
@@ -267,7 +262,7 @@ def cost(algorithm: Algorithm) -> Cost:
         stateless=algorithm.stateless,
         plain_sum=not gathers,
         gathers=gathers,
-        candidates=algorithm.selection.asked,
+        candidates=algorithm.selection.candidates,
     )
 
 

@@ -5,10 +5,14 @@ sends, what the client uploads (NamedTuples, or None) and what it holds while a 
 
     class Scaffold(Correction[Variate, Variate, Variate, None, Variates]): ...
 
-The wire format, checkpoints and the table of costs follow from them. Every argument of a hook is read-only, except a
-gradient or an offset passed to a hook that returns one: that is the block's to change, and not to keep.
+The wire format, checkpoints and the table of costs follow from them.
+
+A block may change two things in place: its own `state`, which `begin` returned, and the gradient passed to `adjust` or
+the displacement passed to `release`, which it must not keep. Everything else is read-only: what was sent and kept, the
+views, the vectors of other blocks. So `begin` clones what its state will change.
 """
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, cast, get_args, get_origin
@@ -17,42 +21,32 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from undrift.core.method.view import End, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.records.report import Scalars, check_names
-from undrift.core.records.types import ClientT, Cohort, Declared, SentT, ServerT, StateT, Summed, UpT
+from undrift.core.records.report import check_names
+from undrift.core.records.types import ClientT, Declared, SentT, ServerT, StateT, UpT
 from undrift.util.naming.kinds import check_own_kinds
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a block cannot do without.
+    """What a block cannot do without; `Block.refuses` has what it needs of other blocks.
 
     Args:
         model: the kind of model, as `undrift.models.KINDS` names it; "" takes any.
         arguments: arguments with which such a model fits this block.
         labels: the clients' examples have class labels.
         proxy: the server has proxy data.
-        slots: slot -> the class of block that must fill it.
-        filled: slots that must hold some block.
-        reads: further slots whose state it reads through `View.peer`, if they contain what it needs.
+        reads: slots whose state it reads through `View.peer`, if they contain what it needs.
         plain_sgd: why it needs clients that take plain SGD steps; "" accepts any local optimizer.
-        coupled_decay: why it needs weight decay in the gradient, not decoupled from it; "" accepts both.
-        own_moments: why moments of a local optimizer must not be averaged by the server; "" accepts it.
-        momentum: the local momentum that is allowed with `plain_sgd`.
     """
 
     model: str = ""
     arguments: Mapping[str, int] = field(default_factory=dict)
     labels: bool = False
     proxy: bool = False
-    slots: "Mapping[str, type[AnyBlock]]" = field(default_factory=dict)
-    filled: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     plain_sgd: str = ""
-    coupled_decay: str = ""
-    own_moments: str = ""
-    momentum: float = 0.0
 
 
 _VARIABLES = (ServerT, ClientT, SentT, UpT, StateT)
@@ -75,6 +69,35 @@ def _tree(parameter: Any) -> Declared:
     return parameter if isinstance(parameter, type) and parameter is not type(None) else None
 
 
+_RENAMED = dict.fromkeys(("mix", "filter_gradient", "correct", "add", "direction"), "adjust")
+_REPLACED = {
+    "report": "report through the view in begin or finish: end.report(name, value)",
+    "report_server": "report in receive: view.report(name, value)",
+    "settle": "return the displacement from receive(delta, up, view)",
+    "train_own": "train in adjust(grad, state, step) and return grad",
+    "enter": "call start.begin_at(point) in begin",
+    "scope": "return the part from active(step) if step.tuning",
+    "combine": "write gather(uploads, ups, view), which returns the displacement and view.state",
+    "hint": "write it into what refuses(others) returns",
+    "weights": 'return all weights from weigh(upload, up, age), the first under ""',
+    "check_size": "let the property candidates return how many clients download the model",
+}
+"""Hooks of version 0.2, and what has taken their place."""
+
+
+def _adopt_old_hooks(cls: type[Any]) -> None:
+    """Take a hook under its old name for one version, with a warning; refuse one whose arguments have changed."""
+    for old, new in _RENAMED.items():
+        if old in vars(cls) and issubclass(cls, Adjusting) and new not in vars(cls):
+            warnings.warn(
+                f"{cls.__name__}.{old} is now {new}; {old} goes with version 0.4", DeprecationWarning, stacklevel=4
+            )
+            setattr(cls, new, vars(cls)[old])
+    for old, remedy in _REPLACED.items():
+        if old in vars(cls):
+            raise TypeError(f"{cls.__name__}.{old} is no longer a hook: {remedy}")
+
+
 @dataclass(frozen=True)
 class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     """A part of a method. Every hook has a default, so that a block writes only the ones it needs."""
@@ -87,8 +110,8 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     Client: ClassVar[Declared] = None
     Sent: ClassVar[Declared] = None
     Up: ClassVar[Declared] = None
-    uses: ClassVar[frozenset[str]] = frozenset()
-    """Which sums of displacements `receive` reads besides the weighted mean: "sum", "slope"."""
+    uses: ClassVar[Sums] = Sums.NONE
+    """The sums over clients that `receive` reads besides the weighted mean."""
     keeps_buffers: ClassVar[bool] = False
     """Whether running statistics stay with each client, whatever the value of `Local.buffers`."""
     personalizes: ClassVar[bool] = False
@@ -96,13 +119,14 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     vectorises: ClassVar[bool] = False
     """Whether its hooks of a step work under `torch.func.vmap`, on many clients at once, see `core.together`."""
     reports: ClassVar[tuple[str, ...]] = ()
-    """Names of the scalars that `report` and `report_server` return; "layer/*" declares a family."""
+    """Names of the scalars that it reports through its views; "layer/*" declares a family."""
 
     def __init_subclass__(cls) -> None:
         """Read the declared trees from the type parameters."""
         super().__init_subclass__()
         check_names(cls.__name__, cls.reports)
         check_own_kinds(cls)
+        _adopt_old_hooks(cls)
         for name, parameter in zip(("Server", "Client", "Sent", "Up"), _parameters(cls), strict=False):
             tree = _tree(parameter)
             if vars(cls).get(name, tree) is not tree:
@@ -118,10 +142,6 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     def needs(self) -> Needs:
         """What it needs of the model, the data and other slots."""
         return Needs()
-
-    def hint(self) -> str:
-        """The advice in the error if a slot that it needs is not filled."""
-        return ""
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Why it computes something else than its mathematics beside the blocks of the other slots; "" if it fits."""
@@ -144,8 +164,8 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """What a client keeps before its first round, in which it received `w`."""
         return cast(ClientT, None)
 
-    def send(self, server: ServerT) -> SentT:
-        """What travels to the clients."""
+    def send(self, view: ServerView[ServerT]) -> SentT:
+        """What travels to the clients, before a round."""
         return cast(SentT, None)
 
     def begin(self, sent: SentT, kept: ClientT, start: Start) -> StateT:
@@ -156,21 +176,30 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """After the last step: what is uploaded and what is kept."""
         return cast(UpT, None), cast(ClientT, None)
 
-    def report(self, state: StateT, up: UpT, kept: ClientT, end: End) -> Scalars:
-        """Scalars of this visit, to be recorded; `up` and `kept` are what `finish` returned."""
-        return {}
+    def receive(self, delta: Vector, up: UpT, view: ServerView[ServerT]) -> tuple[Vector, ServerT]:
+        """The server's half of a round: the displacement that goes to the next slot, and the block's new state.
 
-    def receive(self, server: ServerT, total: Summed, up: UpT, cohort: Cohort) -> ServerT:
-        """The server's new state from the sums of a round; `up` is the unweighted sum of this block's uploads."""
-        return server
+        Blocks receive in the order of the slots; the model then moves by what the last one returned.
 
-    def report_server(self, server: ServerT, cohort: Cohort) -> Scalars:
-        """Scalars of the server's state after the round, to be recorded."""
-        return {}
+        Args:
+            delta: the displacement: the rule's mean, as the blocks before have changed it.
+            up: the unweighted sum of this block's uploads.
+            view: the round, with the sums that the block declares in `uses`.
+        """
+        return delta, view.state
 
     def personal(self, params: Vector, kept: ClientT, layout: Layout) -> Vector | None:
         """The model a client is evaluated with, from the global one and what it keeps; None leaves it to others."""
         return None
+
+
+@dataclass(frozen=True)
+class Adjusting(Block[ServerT, ClientT, SentT, UpT, StateT]):
+    """A block that changes the direction of a step, at the position of its slot in the loop."""
+
+    def adjust(self, grad: Vector, state: StateT, step: Step) -> Vector:
+        """The direction that goes to the next slot; `grad` may be overwritten and is not kept."""
+        return grad
 
 
 AnyBlock = Block[Any, Any, Any, Any, Any]
@@ -178,8 +207,8 @@ AnyBlock = Block[Any, Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)
-class Perturbation(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """Where the gradient is taken. This base perturbs nothing."""
+class Perturbation(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
+    """Where the gradient is taken; `adjust` makes the data gradient of the step from that at the perturbed point."""
 
     home = "perturbation"
 
@@ -187,14 +216,10 @@ class Perturbation(Block[ServerT, ClientT, SentT, UpT, StateT]):
         """The offset from `step.w`, an ascent direction, or None for none."""
         return None
 
-    def mix(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """The data gradient of the step, from the gradient at the perturbed point."""
-        return grad
-
 
 @dataclass(frozen=True)
-class Spectral(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """Filters of the offset and of the data gradient. This base filters nothing."""
+class Spectral(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
+    """Filters of the offset and, with `adjust`, of the data gradient. This base filters nothing."""
 
     home = "spectral"
 
@@ -202,29 +227,17 @@ class Spectral(Block[ServerT, ClientT, SentT, UpT, StateT]):
         """The filtered offset; `offset` itself is left alone."""
         return offset
 
-    def filter_gradient(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """The filtered data gradient; `grad` may be overwritten."""
-        return grad
-
 
 @dataclass(frozen=True)
-class Correction(Block[ServerT, ClientT, SentT, UpT, StateT]):
+class Correction(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
     """A change of the direction against drift, or a momentum. This base changes nothing."""
 
     home = "drift"
 
-    def correct(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """The corrected direction."""
-        return grad
-
-    def settle(self, delta: Vector, server: ServerT) -> Vector:
-        """The correction's half on the server: the displacement to apply, from the mean one."""
-        return delta
-
 
 @dataclass(frozen=True)
-class Objective(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """A term added to every client's loss. This base adds nothing."""
+class Objective(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
+    """A term added to every client's loss; `adjust` adds its gradient at `step.w`. This base adds nothing."""
 
     home = "objective"
 
@@ -236,29 +249,71 @@ class Objective(Block[ServerT, ClientT, SentT, UpT, StateT]):
         """
         return None
 
-    def add(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """The direction with the gradient of the term at `step.w` added."""
-        return grad
+
+@dataclass(frozen=True)
+class LocalOptimizer(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
+    """How a client moves along the gradient of a step: w <- w - lr adjust(gradient). This base is plain SGD.
+
+    The gradient comes clipped and corrected, with weight decay in it unless it is `decoupled`. What `adjust` returns
+    may be a vector of the state, which the loop only reads.
+    """
+
+    home = "local_optimizer"
+    decoupled: ClassVar[bool] = False
+    """Whether weight decay is added to the direction instead of the gradient."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether every direction is the gradient itself, bit for bit: what methods that read slopes need."""
+        return type(self) is LocalOptimizer
+
+
+@dataclass(frozen=True)
+class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
+    """What happens to a displacement between the client and the sum, and to the sum before the mean.
+
+    Clipping, compression, quantisation, noise and masking belong here: they combine with every rule, and nothing needs
+    the uploads one by one. This base releases displacements as they are.
+    """
+
+    home = "release"
+    guards: ClassVar[bool] = False
+    """Whether it limits what one bad upload does: `bound` then gives the limit that the gate holds."""
+
+    def release(self, delta: Vector, state: StateT, end: End) -> Vector:
+        """What leaves the client in place of its displacement, which may be overwritten.
+
+        It comes before `finish`: what blocks derive from `End.delta` is derived from what the server receives.
+        """
+        return delta
+
+    def bound(self, sent: SentT) -> float | None:
+        """The largest norm of what `release` returns; the gate rejects a longer one. None if there is no bound."""
+        return None
+
+    def release_sum(self, total: Tensor, view: ServerView[ServerT]) -> Tensor:
+        """The weighted sum of the displacements, in double precision, before the rule makes a mean of it."""
+        return total
 
 
 @dataclass(frozen=True)
 class ServerOptimizer(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """What the server does with the displacement. This base adds it."""
+    """What the server does with the displacement: w <- w + what `receive` returns. This base adds it."""
 
     home = "server_optimizer"
 
-    def shift(self, params: Vector, server: ServerT) -> Vector:
+    def shift(self, view: ServerView[ServerT]) -> Vector:
         """The model that is broadcast, where it differs from the one that is kept."""
-        return params
-
-    def step(self, params: Vector, delta: Vector, server: ServerT) -> tuple[Vector, ServerT]:
-        """The new model and the new state."""
-        return params + delta, server
+        return view.params
 
 
 @dataclass(frozen=True)
-class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """Which part of the model is shared. This base shares all of it."""
+class Personalization(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
+    """Which part of the model is shared. This base shares all of it.
+
+    `adjust` gets the data gradient before filters and clipping; a block that trains a second model beside the shared
+    one returns it as it is.
+    """
 
     home = "personalization"
 
@@ -270,16 +325,9 @@ class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
         """The model a client starts from, from which its displacement is measured; `params` is not changed."""
         return params
 
-    def enter(self, state: StateT, start: Start) -> Vector | None:
-        """Where the first step is taken, if not at `start.w0`; called once all blocks have begun."""
-        return None
-
     def active(self, step: Step) -> Tensor | None:
-        """A boolean vector, true where the model moves at this step; None if all of it does."""
+        """A boolean vector, true where the model moves at this step of training or tuning; None if all of it does."""
         return None
-
-    def train_own(self, grad: Vector, state: StateT, step: Step) -> None:
-        """Train a model of the client's own before the shared one moves; `grad` is its unfiltered data gradient."""
 
     def share(self, v: Vector, layout: Layout) -> Vector:
         """What may leave of a vector: zero where the model is private."""
@@ -294,28 +342,3 @@ class Personalization(Block[ServerT, ClientT, SentT, UpT, StateT]):
     def tuning(self) -> int:
         """How many epochs a client trains its model, by the local optimizer alone, before it is evaluated with it."""
         return 0
-
-    def scope(self, layout: Layout) -> Tensor | None:
-        """A boolean vector, true where this tuning moves the model; None if it moves all of it."""
-        return None
-
-
-@dataclass(frozen=True)
-class LocalOptimizer(Block[ServerT, ClientT, SentT, UpT, StateT]):
-    """How a client moves along the gradient of a step: w <- w - lr direction. This base is plain SGD.
-
-    The gradient comes clipped and corrected, with weight decay in it unless it is `decoupled`.
-    """
-
-    home = "local_optimizer"
-    decoupled: ClassVar[bool] = False
-    """Whether weight decay is added to the direction instead of the gradient."""
-
-    @property
-    def plain(self) -> bool:
-        """Whether every direction is the gradient itself, to the bit: what methods that read slopes need."""
-        return type(self) is LocalOptimizer
-
-    def direction(self, grad: Vector, state: StateT, step: Step) -> Vector:
-        """What `w` moves against in this step; it may be a vector of the state, which the loop only reads."""
-        return grad

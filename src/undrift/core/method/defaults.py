@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from undrift.core.method.aggregation import Summing
 from undrift.core.method.block import ServerOptimizer
+from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Upload
 
@@ -12,7 +13,7 @@ from undrift.core.records.types import Upload
 class ByExamples(Summing):
     """server:  delta = sum_i n_i delta_i / sum_i n_i, over the clients that took part"""
 
-    def weigh(self, upload: Upload, up: None) -> float:
+    def weigh(self, upload: Upload, up: None, age: int) -> float:
         """The number of examples."""
         return float(upload.examples)
 
@@ -31,6 +32,6 @@ class Average(ServerOptimizer):
         if not 0 < self.lr < float("inf"):
             raise ValueError(f"Average: lr must be positive and finite, got {self.lr}")
 
-    def step(self, params: Vector, delta: Vector, server: None) -> tuple[Vector, None]:
+    def receive(self, delta: Vector, up: None, view: ServerView[None]) -> tuple[Vector, None]:
         """Move by the displacement."""
-        return params + self.lr * delta, None
+        return self.lr * delta, None

@@ -65,12 +65,9 @@ class Selection(Block[ServerT, ClientT, SentT, UpT, StateT]):
 
     home = "selection"
 
-    def check_size(self, cohort: int | None) -> None:
-        """Raise if a cohort of this size cannot be chosen; None is one of random size, or all clients."""
-
     @property
-    def asked(self) -> int:
-        """How many clients download the model before the cohort is chosen, at most."""
+    def candidates(self) -> int:
+        """How many clients download the model before the cohort is chosen from them; 0 if none does."""
         return 0
 
     def select(self, candidates: Candidates) -> Sequence[int]:
@@ -78,7 +75,21 @@ class Selection(Block[ServerT, ClientT, SentT, UpT, StateT]):
         return candidates.sample()
 
 
-def selected(block: Selection[Any, Any, Any, Any, Any], candidates: Candidates) -> list[int]:
+def check_cohort(block: Selection[Any, Any, Any, Any, Any], cohort: int | None) -> None:
+    """Refuse a cohort that a selection cannot choose from its candidates.
+
+    Args:
+        block: the selection.
+        cohort: how many clients take part; None is a random number, or all clients.
+    """
+    name, candidates = type(block).__name__, block.candidates
+    if candidates and cohort is None:
+        raise ValueError(f"{name} needs a cohort of fixed size: give cohort= instead of probability=")
+    if cohort is not None and 0 < candidates < cohort:
+        raise ValueError(f"{name}: candidates must be at least the cohort of {cohort} clients, got {candidates}")
+
+
+def select_cohort(block: Selection[Any, Any, Any, Any, Any], candidates: Candidates) -> list[int]:
     """The clients that a selection takes, sorted and checked: each is one of the population and taken once.
 
     Args:

@@ -1,21 +1,24 @@
 """What a block may touch: frozen views of a client's visit and of a round on the server.
 
 The loop owns what changes. A block gets values and a view for the phase it is in: `Start` in `begin`, `Step` in the
-hooks of a step, `End` in `finish`, `Gathered` on the server. Tensors of a view are read-only; clone what you keep.
+hooks of a step, `End` in `release` and `finish`, `ServerView` on the server. Tensors of a view are read-only; clone
+what you keep.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from undrift.core.model.flat_model import Layout, Vector
+from undrift.core.model.random import SERVER, generator
 from undrift.core.model.samples import Samples
 from undrift.core.records.report import Reported
-from undrift.core.records.types import Cohort, Local, ServerT, slope
+from undrift.core.records.types import Local, ServerT, slope
 
 T = TypeVar("T")
 
@@ -43,6 +46,17 @@ class View(Samples):
     local: Local
     _states: Mapping[str, object]
     _label_counts: Callable[[], Tensor | None] | None = None
+    _reported: dict[str, float | Tensor] | None = None
+
+    def report(self, name: str, value: float | Tensor) -> None:
+        """Record a scalar of the visit; it changes nothing.
+
+        Args:
+            name: one that the block declares in `reports`.
+            value: a number or a tensor of one element.
+        """
+        if self._reported is not None:
+            self._reported[name] = value
 
     @property
     def epoch_steps(self) -> int:
@@ -95,6 +109,12 @@ class View(Samples):
 class Start(View):
     """Before the first step."""
 
+    _entry: list[Vector] = field(default_factory=list)
+
+    def begin_at(self, point: Vector) -> None:
+        """Take the first step at a point other than `w0`, from which the displacement is measured all the same."""
+        self._entry[:] = [point]
+
     @property
     def module(self) -> nn.Module:
         """The model, to inspect its layers."""
@@ -118,9 +138,15 @@ class Step(View):
 
     Args:
         w: the local model as it is before this step.
+        tuning: whether the client tunes its model before it is evaluated; otherwise it trains.
     """
 
     w: Vector
+    tuning: bool = False
+
+    def report(self, name: str, value: float | Tensor) -> None:
+        """Refused: a block reports once per visit."""
+        raise RuntimeError(f"{name!r} is reported in a step: report it once per visit, in begin or finish")
 
     @property
     def step(self) -> int:
@@ -175,37 +201,124 @@ class End(View):
         return slope(paced, self.delta, self.share(self.w0), tail, self.local.weight_decay)
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered(Generic[ServerT]):
-    """What a rule that sees every upload apart knows besides.
+class Sums(Flag):
+    """Sums over the clients of a round that a block may declare in `uses`, besides the weighted mean."""
+
+    NONE = 0
+    DISPLACEMENTS = auto()
+    SLOPES = auto()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all rounds of a run have in common, for the server's hooks.
 
     Args:
-        w0: the model that was broadcast.
-        layout: the names and shapes of its tensors.
-        server: what the block keeps on the server.
-        cohort: who took part.
-        proxy_data: the server's proxy data, for a rule that declares `needs.proxy`.
+        population: how many clients there are in all.
+        local: the settings all clients share.
+        layout: the names and shapes of the model's tensors.
+        seed: fixes everything random.
     """
 
-    w0: Vector
+    population: int
+    local: Local
     layout: Layout
-    server: ServerT
-    cohort: Cohort
-    proxy_data: Samples | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServerView(Generic[ServerT]):
+    """A round on the server: what `send`, `shift`, `release_sum`, `mean`, `gather` and `receive` get.
+
+    A sum that does not exist yet, or that the block does not declare, raises an error.
+
+    Args:
+        params: the model before the round.
+        w0: the model that was broadcast; another one only where a server optimizer shifts it.
+        setting: what all rounds have in common: population, local settings, layout and seed.
+        round: the round.
+        cohort: how many uploads were accepted; 0 before the round.
+        state: what the block keeps on the server.
+    """
+
+    params: Vector
+    w0: Vector
+    setting: Setting
+    round: int
+    cohort: int
+    state: ServerT
+    _sums: Mapping[str, Any] = field(default_factory=dict)
     _reported: Reported = field(default_factory=dict)
+    _proxy: Samples | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The names and shapes of the model's tensors."""
+        return self.setting.layout
+
+    @property
+    def population(self) -> int:
+        """How many clients there are in all."""
+        return self.setting.population
+
+    def random(self, purpose: str) -> Generator:
+        """A generator of this round on the server; each purpose has one of its own."""
+        return generator(self.setting.seed, self.round, SERVER, purpose)
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of the aggregation; it may be zero."""
+        return float(self._sum("weight", "uploads were added up"))
+
+    @property
+    def weighted(self) -> Tensor:
+        """The sum of the displacements by these weights, in double precision, which `mean` may overwrite."""
+        return self._tensor("weighted", "a rule derived from Summing is closed")
+
+    def weighted_by(self, name: str) -> Tensor:
+        """The sum of displacements by the weights of a name in the rule's `extra`, in double precision."""
+        return self._tensor(f"extra.{name}", f"a rule declares extra = ({name!r},)")
+
+    def scalar(self, name: str) -> float:
+        """The sum of the numbers that the rule's `weigh` gave under a name."""
+        return float(self._sum(f"weights.{name}", f"a rule declares {name!r} in extra or scalars"))
+
+    @property
+    def mean(self) -> Vector:
+        """The mean displacement of the round by the rule, before blocks change it."""
+        return self._tensor("mean", "the rule has given it")
+
+    @property
+    def displacements(self) -> Vector:
+        """The unweighted sum of the displacements; declare `uses = Sums.DISPLACEMENTS`."""
+        return self._tensor("displacements", "uses = Sums.DISPLACEMENTS is declared")
+
+    @property
+    def slopes(self) -> Vector:
+        """The unweighted sum of the clients' slopes, see `slope`; declare `uses = Sums.SLOPES`."""
+        return self._tensor("slopes", "uses = Sums.SLOPES is declared")
+
+    @property
+    def proxy(self) -> Samples:
+        """Losses and gradients on the server's proxy data, for a rule that declares them."""
+        if self._proxy is None:
+            raise RuntimeError("this rule needs proxy data and declares none: set needs = Needs(proxy=True)")
+        return self._proxy
 
     def report(self, name: str, values: float | Sequence[float]) -> None:
         """Record a scalar of the round, or one for each upload or layer, of which mean and spread are recorded.
 
         Args:
-            name: one that the rule declares in `reports`.
+            name: one that the block declares in `reports`.
             values: what to record; it changes nothing. An empty list records nothing.
         """
         self._reported[name] = values
 
-    @property
-    def proxy(self) -> Samples:
-        """Losses and gradients on the server's proxy data."""
-        if self.proxy_data is None:
-            raise RuntimeError("this rule needs proxy data and declares none: set needs = Needs(proxy=True)")
-        return self.proxy_data
+    def _sum(self, name: str, when: str) -> Any:
+        if name not in self._sums:
+            raise AttributeError(f"the server's view has {name!r} once {when}")
+        return self._sums[name]
+
+    def _tensor(self, name: str, when: str) -> Tensor:
+        found: Tensor = self._sum(name, when)
+        return found

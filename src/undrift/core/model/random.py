@@ -11,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+SERVER = -1
+"""The server's number in place of a client's."""
+
 Streams = tuple[Tensor, ...]
 """The state of the CPU's global random stream and, if there is another device, of that device's own."""
 

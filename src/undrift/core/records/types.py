@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -118,8 +118,8 @@ class ClientState:
 class Upload:
     """What a client sends back: its displacement, a descent direction in parameter units, and the blocks' parts.
 
-    `loss` is the mean training loss over its steps, measured before each step. `gradients` is how many gradients were
-    evaluated, by the steps and by whatever blocks looked at besides.
+    `round` is the version of the model that it started from. `loss` is the mean training loss over its steps, measured
+    before each step. `gradients` is how many gradients were evaluated, by the steps and by blocks besides.
     """
 
     client: int
@@ -132,55 +132,6 @@ class Upload:
     counts: Tensor
     parts: Parts
     gradients: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Summed:
-    """The uploads of a round, added up: all that the server step sees.
-
-    Args:
-        delta: the mean displacement by the weights of the aggregation.
-        sum: the unweighted sum of displacements (only if a block uses it).
-        slope: the unweighted sum of the clients' slopes, see `slope` (only if a block uses it).
-        buffers: the mean running statistics, in double precision; `counts` their largest counters.
-        parts: the unweighted sums of the blocks' uploads.
-    """
-
-    delta: Vector
-    sum: Vector | None
-    slope: Vector | None
-    buffers: Tensor
-    counts: Tensor
-    parts: Parts
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """Who took part: how many uploads were accepted, out of how many clients, under which settings."""
-
-    size: int
-    population: int
-    round: int
-    local: Local
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedSums(Generic[UpT]):
-    """The weighted sums of displacements, in double precision: what the mean of a round is made of.
-
-    Args:
-        delta: the sum of displacements by the weights of the aggregation, which a rule may overwrite.
-        weight: the sum of these weights; it may be zero.
-        extra: for every name in the rule's `extra`, the sum of displacements by the weights of that name.
-        weights: the sums of those weights.
-        up: the unweighted sum of the aggregation's own uploads.
-    """
-
-    delta: Tensor
-    weight: float
-    extra: Mapping[str, Tensor]
-    weights: Mapping[str, float]
-    up: UpT
 
 
 def slope(paced: Vector, delta: Vector, w0: Vector, tail: Vector, weight_decay: float, count: int = 1) -> Vector:

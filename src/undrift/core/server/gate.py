@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from undrift.core.method.aggregation import Weights
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Sums
 from undrift.core.records.exact_sum import LIMIT, ExactSum
 from undrift.core.records.packed_sum import PackedSum
 from undrift.core.records.rejection import Reason, RejectedError, Rejection
 from undrift.core.records.types import Broadcast, Declared, Local, Tree, Upload, kinds
-from undrift.core.server.partial_check import Stated, check_stated
+from undrift.core.server.partial_check import ROUNDING, Stated, check_stated
 from undrift.core.server.total import Total
 from undrift.util.naming.kinds import is_whole
 
@@ -38,6 +40,7 @@ class Gate:
         most: largest number of examples a client may claim.
         cohort: how many clients take part in the round everywhere; None if all come through here.
         seed: the run's seed, from which the number of steps of a client may follow.
+        versions: rounds of earlier models from which an upload may have started, besides that of `broadcast`.
 
     `measured` holds the weight and the norm of every displacement admitted.
     """
@@ -50,6 +53,7 @@ class Gate:
     most: int = 2**31
     cohort: int | None = None
     seed: int = 0
+    versions: Collection[int] = ()
     rejections: list[Rejection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,10 +61,12 @@ class Gate:
         self._seen: set[int] = set()
         self._uploading = [(slot, block) for slot, block in self.algorithm.slots() if block.Up is not None]
         self.measured: dict[int, tuple[float, float]] = {}
+        limits = [self.bound, self.algorithm.release.bound(self.broadcast.parts.get("release"))]
+        self.limit = min((x for x in limits if x is not None), default=None)
 
-    def total(self) -> Total:
-        """An empty total for this round."""
-        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+    def total(self, version: int | None = None) -> Total:
+        """An empty total for the uploads of a version; None is that of this round."""
+        return Total(self.algorithm, self.local, self.broadcast.round if version is None else version)
 
     def steps(self, client: int, examples: int) -> int:
         """How many local steps a client takes in this round; one without any is rejected, and the result is 0."""
@@ -74,13 +80,13 @@ class Gate:
         return steps
 
     def admit(self, upload: Upload, total: Total) -> Rejection | None:
-        """Add an upload to a total, or reject it with a reason."""
+        """Add an upload to the total of its version, or reject it with a reason."""
         try:
             self.measured[upload.client] = self._check(upload)
         except RejectedError as rejected:
             return self.reject(upload.client, rejected.reason, rejected.detail)
         self._seen.add(upload.client)
-        total.add(upload)
+        total.add(upload, self._age(upload))
         return None
 
     def merge(self, part: Total, total: Total, stated: Mapping[int, Stated] | None = None) -> Rejection | None:
@@ -97,7 +103,7 @@ class Gate:
         try:
             self._check_part(part)
             if stated is not None:
-                check_stated(part, stated, self._expected_steps, self.most, self.bound)
+                check_stated(part, stated, self._expected_steps, self.most, self.limit)
         except RejectedError as rejected:
             return self.reject(min(part.clients, default=-1), rejected.reason, f"partial sum: {rejected.detail}")
         self._seen.update(part.clients)
@@ -145,7 +151,7 @@ class Gate:
             raise RejectedError(Reason.SENDER)
         if upload.client in self._seen:
             raise RejectedError(Reason.DUPLICATE)
-        if not is_whole(upload.round) or upload.round != self.broadcast.round:
+        if not is_whole(upload.round) or upload.round not in {self.broadcast.round, *self.versions}:
             raise RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         self._check_layout(upload)
@@ -153,19 +159,26 @@ class Gate:
         for slot, block in self._uploading:
             for name, x in _tensors(block.Up, upload.parts.get(slot)):
                 _check_values(f"{slot}.{name}", x, room)
-        weight, *extra = self._weigh(upload)
-        largest = max(weight, *map(abs, extra), 1.0)
+        weights = self._weigh(upload)
+        weight, scalars = weights[""], self.algorithm.aggregation.scalars
+        if any(abs(weights[name]) > room for name in scalars):
+            raise RejectedError(Reason.WEIGHT, f"{weights!r}, at most {room:.3g} can be summed exactly")
+        largest = max([1.0, *(abs(x) for name, x in weights.items() if name not in scalars)])
         if largest > room:
             raise RejectedError(Reason.WEIGHT, f"{largest:.3g}, at most {room:.3g} can be summed exactly")
         norm = _check_values("delta", upload.delta, room / max(largest, self._pace(upload)))
-        if self.bound is not None and norm > self.bound:
-            raise RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.bound:.3g}")
+        if self.limit is not None and norm > self.limit * (1 if self.limit == self.bound else 1 + ROUNDING):
+            raise RejectedError(Reason.SIZE, f"norm {norm:.3g}, bound {self.limit:.3g}")
         _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         return weight, norm
 
-    def _expected_steps(self, client: int, examples: int) -> int:
-        """How many local steps a client with so many examples takes in this round."""
-        return self.local.step_count(examples, client, self.broadcast.round, self.seed)
+    def _age(self, upload: Upload) -> int:
+        """How many rounds older than that of this round is the model that an upload started from."""
+        return self.broadcast.round - upload.round
+
+    def _expected_steps(self, client: int, examples: int, round: int | None = None) -> int:
+        """How many local steps a client with so many examples takes in a round; None is this one."""
+        return self.local.step_count(examples, client, self.broadcast.round if round is None else round, self.seed)
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""
@@ -173,7 +186,7 @@ class Gate:
             raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
         if upload.examples == 0:
             raise RejectedError(Reason.EMPTY)
-        expected = self._expected_steps(upload.client, upload.examples)
+        expected = self._expected_steps(upload.client, upload.examples, upload.round)
         if not expected:
             raise RejectedError(Reason.IDLE)
         if not is_whole(upload.steps) or upload.steps != expected:
@@ -201,24 +214,24 @@ class Gate:
                     size = sent.params.numel() if kind == "vector" else sizes[name]
                     _check_tensor(f"{slot}.{name}", x, torch.Size([size]), sent.params.dtype)
 
-    def _weigh(self, upload: Upload) -> list[float]:
-        """The upload's weight, then those of the further sums: numbers, whatever the upload claims."""
+    def _weigh(self, upload: Upload) -> Weights:
+        """The upload's weights by name: finite numbers, whatever the upload claims."""
         rule, up = self.algorithm.aggregation, upload.parts.get("aggregation")
         try:
-            weight, further = rule.weigh(upload, up), rule.weights(upload, up)
-            weights = [weight, *further.values()]
-            rule.check(up, upload.examples, weight, further)
-            sound = all(map(isfinite, weights)) and weights[0] >= 0
+            weights = rule.all_weights(upload, up, self._age(upload))
+            rule.check(up, upload.examples, weights)
+            sound = all(map(isfinite, weights.values())) and weights[""] >= 0
         except (ArithmeticError, TypeError, ValueError) as error:
             raise RejectedError(Reason.WEIGHT, repr(error)) from error
         if not sound:
-            raise RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights)))
+            raise RejectedError(Reason.WEIGHT, ", ".join(map(repr, weights.values())))
         return weights
 
     def _pace(self, upload: Upload) -> float:
         """The factor with which a displacement enters the sum of slopes."""
-        uses = "slope" in self.algorithm.uses
-        return 1 / (self.local.factors(upload.steps) * self.local.rate(self.broadcast.round)) if uses else 1.0
+        if Sums.SLOPES not in self.algorithm.uses:
+            return 1.0
+        return 1 / (self.local.factors(upload.steps) * self.local.rate(upload.round))
 
 
 def _check_tensor(name: str, x: Any, shape: torch.Size, dtype: torch.dtype) -> None:

@@ -16,7 +16,8 @@ from undrift.core.records.packed_sum import PackedSum
 from undrift.core.records.rejection import Reason, RejectedError
 from undrift.core.server.total import Total
 
-_ROUNDING = 1e-5
+ROUNDING = 1e-5
+"""By how much of itself a norm or a weight may be off."""
 
 
 class Stated(NamedTuple):
@@ -56,7 +57,7 @@ def check_stated(
         if not isfinite(weight) or weight < 0 or (equal and weight != 1):
             raise RejectedError(Reason.WEIGHT, f"client {client}, {weight:.6g}")
     weight, whole = sum(weight for _, weight in stated.values()), part.weight()
-    if abs(weight - whole) > _ROUNDING * max(weight, whole):
+    if abs(weight - whole) > ROUNDING * max(weight, whole):
         raise RejectedError(Reason.WEIGHT, f"{whole:.6g} in the sum, {weight:.6g} stated")
     try:
         part.check(sum(examples for examples, _ in stated.values()))
@@ -65,7 +66,7 @@ def check_stated(
     if bound is not None:
         for name, share in part.shares(counts).items():
             norm, allowed = _norm(part.sums[name]), bound * share
-            if norm > allowed * (1 + _ROUNDING):
+            if norm > allowed * (1 + ROUNDING):
                 raise RejectedError(
                     Reason.SIZE, f"{name}: norm {norm:.3g}, at most {allowed:.3g} with bound {bound:.3g}"
                 )

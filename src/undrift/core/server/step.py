@@ -9,24 +9,24 @@ from typing import Any
 import torch
 
 from undrift.core.method.algorithm import Algorithm
-from undrift.core.method.view import Gathered
-from undrift.core.model.flat_model import Bound, Layout, Vector
+from undrift.core.method.view import ServerView, Setting, Sums
+from undrift.core.model.flat_model import Bound, Vector
 from undrift.core.model.samples import Samples
 from undrift.core.records.report import Reported, collect, sound
-from undrift.core.records.types import Broadcast, Cohort, Local, ServerState
-from undrift.core.server.total import Total
+from undrift.core.records.types import Broadcast, Local, ServerState
+from undrift.core.server.total import Total, add_versions
 
 _log = logging.getLogger(__name__)
 
 
 def open_run(algorithm: Algorithm, model: Bound) -> ServerState:
     """The server's state before round 0."""
-    return opened(
+    return reset_parts(
         algorithm, ServerState(0, model.w.detach().clone(), model.buffers.detach().clone(), model.counts.clone(), {})
     )
 
 
-def opened(algorithm: Algorithm, state: ServerState) -> ServerState:
+def reset_parts(algorithm: Algorithm, state: ServerState) -> ServerState:
     """A state whose blocks keep what they keep on the server before round 0."""
     if algorithm.unprotected:
         _log.warning(
@@ -38,21 +38,31 @@ def opened(algorithm: Algorithm, state: ServerState) -> ServerState:
     return replace(state, parts=parts)
 
 
-def send(algorithm: Algorithm, state: ServerState) -> Broadcast:
-    """What every client of the next round receives."""
-    parts = {slot: block.send(state.parts.get(slot)) for slot, block in algorithm.slots() if block.Sent is not None}
-    params = algorithm.server_optimizer.shift(state.params, state.parts.get("server_optimizer"))
+def send(algorithm: Algorithm, state: ServerState, setting: Setting) -> Broadcast:
+    """What every client of the next round receives.
+
+    Args:
+        algorithm: the method.
+        state: the state before the round.
+        setting: what all rounds of the run have in common.
+    """
+
+    def view(slot: str) -> ServerView[Any]:
+        kept = state.parts.get(slot)
+        return ServerView(
+            params=state.params, w0=state.params, setting=setting, round=state.round, cohort=0, state=kept
+        )
+
+    parts = {slot: block.send(view(slot)) for slot, block in algorithm.slots() if block.Sent is not None}
+    params = algorithm.server_optimizer.shift(view("server_optimizer"))
     return Broadcast(state.round, params, state.buffers, state.counts, parts)
 
 
 def close(
     algorithm: Algorithm,
     state: ServerState,
-    broadcast: Broadcast,
-    total: Total,
-    population: int,
-    local: Local,
-    layout: Layout,
+    setting: Setting,
+    versions: Sequence[tuple[Broadcast, Total]],
     proxy: Samples | None = None,
     reported: Reported | None = None,
     bound: float | None = None,
@@ -64,59 +74,81 @@ def close(
     Args:
         algorithm: the method.
         state: the state before the round.
-        broadcast: what was sent.
-        total: the sum of the accepted uploads.
-        population: how many clients there are in all.
-        local: the settings all clients share.
-        layout: the names and shapes of the model's tensors.
+        setting: what all rounds of the run have in common.
+        versions: what was sent and the sum of the accepted uploads that started from it; a synchronous round has one.
         proxy: the server's proxy data, for a method that needs them.
         reported: where to write what the blocks report of the round, as "slot.name"; None collects nothing.
         bound: largest norm of the uploads' mean, which corrections and the server optimizer follow; a longer one is
             shortened. None allows any.
     """
-    if not total.clients:
+    held = [(sent, total) for sent, total in versions if total.clients]
+    if not held:
         return replace(state, round=state.round + 1)
-    cohort = Cohort(len(total.clients), population, state.round, local)
-    kept = dict(state.parts)
-    gathered = Gathered(broadcast.params, layout, kept.get("aggregation"), cohort, proxy)
-    summed, kept["aggregation"] = total.close(gathered)
-    if total.weight() == 0 and not bool(summed.delta.any()):  # a rule may have a mean of its own for this case
+    whole, kept, dtype = add_versions([total for _, total in held]), dict(state.parts), state.params.dtype
+    w0 = max((sent for sent, _ in held), key=lambda sent: sent.round).params
+    sums: dict[str, Any] = {"weight": whole.weight(), **whole.rule.named()}
+    reports: dict[str, Reported] = {slot: {} for slot, _ in algorithm.slots()}
+
+    def view(slot: str, sums: Mapping[str, Any]) -> ServerView[Any]:
+        return ServerView(
+            params=state.params,
+            w0=w0,
+            setting=setting,
+            round=state.round,
+            cohort=len(whole.clients),
+            state=kept.get(slot),
+            _sums=sums,
+            _reported=reports[slot],
+            _proxy=proxy,
+        )
+
+    parts = whole.parts(dtype)
+    if "weighted" in sums:
+        sums["weighted"] = algorithm.release.release_sum(sums["weighted"], view("release", sums))
+    mean, kept["aggregation"] = whole.rule.close(parts.get("aggregation"), view("aggregation", sums))
+    delta = mean.to(dtype)
+    if whole.weight() == 0 and not bool(delta.any()):  # a rule may have a mean of its own for this case
         _log.warning(
             "round %d: all weights of %r are 0, or too small to be added: the mean of the uploads is taken as zero",
             state.round + 1,
             algorithm.aggregation,
         )
-    summed = replace(summed, delta=_shortened(summed.delta, bound, state.round))
+    delta = _shorten(delta, bound, state.round)
+    sums = {"weight": whole.weight(), "mean": delta}
+    declared = {Sums.DISPLACEMENTS: "displacements", Sums.SLOPES: "slopes"}
+    if whole.uses(Sums.DISPLACEMENTS):
+        sums["displacements"] = whole.displacements().to(dtype)
+    if whole.uses(Sums.SLOPES):
+        # Displacements are zero on a private part, where the decay is none of the shared model's either.
+        starts = [algorithm.personalization.share(sent.params, setting.layout) for sent, _ in held]
+        slopes = [total.slopes(start) for (_, total), start in zip(held, starts, strict=True)]
+        sums["slopes"] = slopes[0] if len(slopes) == 1 else torch.stack(slopes).sum(dim=0)
 
-    parts: dict[str, Any] = {}
+    new: dict[str, Any] = {}
     for slot, block in algorithm.slots():
+        own = {name: x for name, x in sums.items() if name not in declared.values()}
+        own |= {name: sums[name] for one, name in declared.items() if one in block.uses}
+        delta, after = block.receive(delta, parts.get(slot), view(slot, own))
         if block.Server is not None:
-            parts[slot] = block.receive(kept[slot], summed, summed.parts.get(slot), cohort)
-
-    delta = algorithm.drift.settle(summed.delta, parts.get("drift"))
-    delta = algorithm.momentum.settle(delta, parts.get("momentum"))
-    params, stepped = algorithm.server_optimizer.step(state.params, delta, parts.get("server_optimizer"))
-    if algorithm.server_optimizer.Server is not None:
-        parts["server_optimizer"] = stepped
-
+            new[slot] = after
     if reported is not None:
-        reported.update(_reports(algorithm, gathered, parts))
+        reported.update(_collect_reports(algorithm, reports))
 
     # Where no client has a weight there is no mean: the statistics stay, else a variance would become zero.
-    averaged = not algorithm.keeps_buffers(local) and total.weight() > 0
+    averaged = not algorithm.keeps_buffers(setting.local) and whole.weight() > 0
+    accepted = {client: total.version for _, total in held for client in total.clients}
+    assert whole.counts is not None
     return ServerState(
         round=state.round + 1,
-        params=params,
-        buffers=summed.buffers.to(state.buffers.dtype) if averaged else state.buffers,
-        counts=summed.counts if averaged else state.counts,
-        parts=parts,
-        accepted={**state.accepted, **dict.fromkeys(total.clients, state.round)}
-        if _remembers(algorithm, local)
-        else {},
+        params=state.params + delta,
+        buffers=whole.buffers().to(state.buffers.dtype) if averaged else state.buffers,
+        counts=whole.counts if averaged else state.counts,
+        parts=new,
+        accepted={**state.accepted, **accepted} if _remembers(algorithm, setting.local) else {},
     )
 
 
-def _shortened(delta: Vector, bound: float | None, round: int) -> Vector:
+def _shorten(delta: Vector, bound: float | None, round: int) -> Vector:
     """A displacement of the bound's length at most; one that is not finite becomes zero."""
     norm = 0.0 if bound is None else float(torch.linalg.vector_norm(delta, dtype=torch.float64))
     if bound is None or norm <= bound:
@@ -125,18 +157,15 @@ def _shortened(delta: Vector, bound: float | None, round: int) -> Vector:
     return delta * (bound / norm) if isfinite(norm) else torch.zeros_like(delta)
 
 
-def _reports(algorithm: Algorithm, gathered: Gathered[Any], parts: Mapping[str, Any]) -> Reported:
-    """What the blocks report of a round: the rule while it gathered, and all of their new state."""
+def _collect_reports(algorithm: Algorithm, reports: Mapping[str, Reported]) -> Reported:
+    """What the blocks report of a round, as "slot.name": one number, or several."""
     out: Reported = {}
     for slot, block in algorithm.slots():
-        where, names = f"{slot}={type(block).__name__}", block.reports
-        if names and block.Server is not None:
-            values = block.report_server(parts[slot], gathered.cohort)
-            out.update({f"{slot}.{name}": x for name, x in collect(f"{where}.report_server", names, values).items()})
-        for name, each in gathered._reported.items() if slot == "aggregation" else ():
+        where = f"{slot}={type(block).__name__}"
+        for name, each in reports[slot].items():
             plain = each.tolist() if hasattr(each, "tolist") else each  # tensors and arrays, too
             listed = [float(x) for x in plain] if isinstance(plain, Sequence) else [float(plain)]
-            collect(f"{where}.gather", names, {name: listed[0] if listed else 0.0})
+            collect(where, block.reports, {name: listed[0] if listed else 0.0})
             kept = [x for x in listed if sound(x)]
             if kept:
                 out[f"{slot}.{name}"] = kept if isinstance(plain, Sequence) else kept[0]

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from undrift.core.method.aggregation import Accumulator, Read, Write
 from undrift.core.method.algorithm import Algorithm
-from undrift.core.method.view import Gathered
+from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.exact_sum import ExactSum, NamedSums
 from undrift.core.records.packed_sum import PackedSum, most_packed
-from undrift.core.records.types import Declared, Local, Summed, Tree, Upload, kinds, slope
+from undrift.core.records.types import Declared, Local, Tree, Upload, kinds, slope
 
 
 @dataclass(eq=False)
@@ -23,18 +23,19 @@ class Total:
     Args:
         algorithm: the method.
         local: the settings all clients share.
-        lr: the learning rate of the round.
+        version: the round of the model that all these uploads started from; another version has a total of its own.
     """
 
     algorithm: Algorithm
     local: Local
-    lr: float
+    version: int
     clients: list[int] = field(default_factory=list)
     counts: Tensor | None = None
 
     def __post_init__(self) -> None:
+        self.lr = self.local.rate(self.version)
         self.common = NamedSums()
-        self.rule: Accumulator[Any, Any] = self.algorithm.aggregation.open(self._uses("sum"))
+        self.rule: Accumulator[Any, Any] = self.algorithm.aggregation.open(self.uses(Sums.DISPLACEMENTS))
         self._uploading = [(slot, block.Up) for slot, block in self.algorithm.slots() if block.Up is not None]
 
     @property
@@ -42,26 +43,33 @@ class Total:
         """Every exact sum by name."""
         return {**self.common.sums, **self.rule.sums.sums}
 
-    def add(self, upload: Upload) -> None:
-        """Add an upload that passed the gate."""
-        a, add = self.algorithm, self.common.add
-        up = upload.parts.get("aggregation")
-        weight = a.aggregation.weigh(upload, up)
+    def add(self, upload: Upload, age: int = 0) -> None:
+        """Add an upload that passed the gate.
+
+        Args:
+            upload: the upload.
+            age: how many rounds older than the current model is the one it started from.
+        """
+        add, up = self.common.add, upload.parts.get("aggregation")
+        weights = self.algorithm.aggregation.all_weights(upload, up, age)
+        weight = weights[""]
         self.clients.append(upload.client)
         add("weight", torch.tensor([weight], dtype=torch.float64))
         add("buffers", upload.buffers, weight)
-        if self._uses("slope"):
+        if self.uses(Sums.SLOPES):
             add("paced", upload.delta, 1 / (self.local.factors(upload.steps) * self.lr))
         if self._uneven:
             add("tail", upload.delta, self.local.share(upload.steps))
         for slot, declared in self._uploading:
             for name, x in _fields(declared, upload.parts.get(slot)):
                 add(f"{slot}.{name}", x)
-        self.rule.add(upload, up, weight)
+        self.rule.add(upload, up, weights)
         self.counts = upload.counts if self.counts is None else torch.maximum(self.counts, upload.counts)
 
     def merge(self, other: "Total") -> None:
-        """Add the total of other clients."""
+        """Add the total of other clients that started from the same model."""
+        if other.version != self.version:
+            raise ValueError(f"merge: totals of versions {self.version} and {other.version}; each version has its own")
         twice = set(self.clients) & set(other.clients)
         if twice:
             raise ValueError(f"merge: client {min(twice)} is in both totals; a client counts once")
@@ -133,8 +141,8 @@ class Total:
         """Raise a `ValueError` if the rule's own part and weights cannot be those of clients with so many examples."""
         rule = self.algorithm.aggregation
         up = None if rule.Up is None else self._part("aggregation", rule.Up, torch.float64)
-        further = {name: self.rule.sums.number(f"weights.{name}") for name in getattr(rule, "extra", ())}
-        rule.check(up, examples, self.weight(), further)
+        weights = {name: self.rule.sums.number(f"weights.{name}") for name in (*rule.extra, *rule.scalars)}
+        rule.check(up, examples, {"": self.weight(), **weights})
 
     def shares(self, steps: Sequence[int]) -> dict[str, float]:
         """Each sum of displacements by name, and the sum of the magnitudes with which they enter it.
@@ -143,7 +151,7 @@ class Total:
             steps: the number of local steps of each client.
         """
         shares = self.rule.shares(self.weight(), len(steps))
-        if self._uses("slope"):
+        if self.uses(Sums.SLOPES):
             shares["paced"] = sum(1 / (self.local.factors(count) * self.lr) for count in steps)
         if self._uneven:
             shares["tail"] = sum(map(self.local.share, steps))
@@ -154,44 +162,47 @@ class Total:
         weight = self.weight()
         return self.rule.mean_norm(weight) if weight else 0.0
 
-    def close(self, gathered: Gathered[Any]) -> tuple[Summed, Tree]:
-        """The sums as the server step wants them, in the model's precision, and what the rule keeps on the server.
+    def parts(self, dtype: torch.dtype) -> dict[str, Tree]:
+        """The unweighted sums of the blocks' uploads, in the model's precision."""
+        return {slot: self._part(slot, declared, dtype) for slot, declared in self._uploading}
+
+    def displacements(self) -> Tensor:
+        """The unweighted sum of the displacements, if a block uses it."""
+        return self.rule.unweighted_sum()
+
+    def slopes(self, start: Vector) -> Vector:
+        """The unweighted sum of the clients' slopes, if a block uses it.
 
         Args:
-            gathered: the round.
+            start: the shared part of the model that was broadcast in this version, zero elsewhere.
         """
-        a, w0, dtype = self.algorithm, gathered.w0, gathered.w0.dtype
-        parts = {slot: self._part(slot, block.Up, dtype) for slot, block in a.slots() if block.Up is not None}
-        mean, kept = self.rule.close(self.weight(), parts.get("aggregation"), gathered)
-        delta = mean.to(dtype)
-        total = self.rule.unweighted_sum().to(dtype) if self._uses("sum") else None
-        steep = None
-        if self._uses("slope"):
-            paced = self.common.value("paced").to(dtype)
-            moved = delta if total is None else total
-            tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
-            # Displacements are zero on a private part, where the decay is none of the shared model's either.
-            start = a.personalization.share(w0, gathered.layout)
-            steep = slope(paced, moved, start, tail, self.local.weight_decay, gathered.cohort.size)
-        buffers = self.common.value("buffers") / (self.weight() or 1.0)
-        assert self.counts is not None
-        return Summed(delta=delta, sum=total, slope=steep, buffers=buffers, counts=self.counts, parts=parts), kept
+        dtype = start.dtype
+        paced = self.common.value("paced").to(dtype)
+        decays = self.local.weight_decay > 0  # only then does a slope need more than `paced`
+        moved = self.displacements().to(dtype) if decays else paced
+        tail = self.common.value("tail").to(dtype) if self._uneven else self.lr * paced
+        return slope(paced, moved, start, tail, self.local.weight_decay, len(self.clients))
 
-    def _uses(self, name: str) -> bool:
-        """Whether a sum is needed; slopes without weight decay need the unweighted sum, too."""
+    def buffers(self) -> Tensor:
+        """The mean running statistics, in double precision."""
+        return self.common.value("buffers") / (self.weight() or 1.0)
+
+    def uses(self, wanted: Sums) -> bool:
+        """Whether a sum is needed: a block declares it, or slopes with weight decay need the displacements, too."""
         used = self.algorithm.uses
-        return name in used or (name == "sum" and "slope" in used and self.local.weight_decay > 0)
+        decays = Sums.SLOPES in used and self.local.weight_decay > 0
+        return wanted in used or (wanted is Sums.DISPLACEMENTS and decays)
 
     @property
     def _uneven(self) -> bool:
-        """Whether slopes lose a decay over steps of different rates, which takes a sum of its own."""
+        """Whether slopes need a further sum: with weight decay and a schedule of the steps' rates."""
         local = self.local
-        return "slope" in self.algorithm.uses and local.weight_decay > 0 and local.step_schedule is not None
+        return Sums.SLOPES in self.algorithm.uses and local.weight_decay > 0 and local.step_schedule is not None
 
     def _common_sizes(self, size: int, buffers: int) -> dict[str, int]:
         """The names and lengths of the sums that every rule has."""
         sizes = {"weight": 1, "buffers": buffers}
-        if self._uses("slope"):
+        if self.uses(Sums.SLOPES):
             sizes["paced"] = size
         if self._uneven:
             sizes["tail"] = size
@@ -210,6 +221,20 @@ class Total:
             values.append(float(x) if kind == "float" else int(x) if kind == "int" else x.to(dtype))
         tree: Tree = declared(*values)
         return tree
+
+
+def add_versions(totals: Sequence[Total]) -> Total:
+    """The totals of several versions as one, whose slopes are left to each; a single total is returned as it is."""
+    if len(totals) == 1:
+        return totals[0]
+    whole = Total(totals[0].algorithm, totals[0].local, max(total.version for total in totals))
+    for total in totals:
+        whole.clients.extend(total.clients)
+        whole.common.merge(total.common)
+        whole.rule.merge(total.rule)
+        if total.counts is not None:
+            whole.counts = total.counts if whole.counts is None else torch.maximum(whole.counts, total.counts)
+    return whole
 
 
 def _fields(declared: Declared, tree: Tree) -> Iterable[tuple[str, Tensor]]:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
-from undrift.core.method.selection import Candidates, selected
+from undrift.core.method.selection import Candidates, check_cohort, select_cohort
 from undrift.core.model.flat_model import Bound, Layout, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.oracle import Oracle
@@ -106,7 +106,7 @@ class Simulation:
         check_task("Simulation", self.task)
         check_local("Simulation", self.local)
         self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
-        algorithm.selection.check_size(self.participation.fixed)
+        check_cohort(algorithm.selection, self.participation.fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
         self.job = Job(
@@ -205,7 +205,7 @@ class Simulation:
             state: the state before it.
             clients: the clients of the round; None selects them.
         """
-        broadcast = server.send(self.job.algorithm, self._form.check(state))
+        broadcast = server.send(self.job.algorithm, self._form.check(state), self.job.setting)
         candidates: set[int] = set()
         out: dict[int, str] = {}
         if clients is None:
@@ -229,7 +229,7 @@ class Simulation:
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
         if not clients:  # no client is available
-            return Partial(Total(self.job.algorithm, self.local, self.local.rate(broadcast.round)))
+            return Partial(Total(self.job.algorithm, self.local, broadcast.round))
         partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
@@ -243,9 +243,8 @@ class Simulation:
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
         proxy = self._proxy_samples(broadcast) if self.job.algorithm.needs.proxy else None
-        population, layout = self.task.population, self._form.layout
-        settings = (population, self.local, layout, proxy, reported, self.bound)
-        return server.close(self.job.algorithm, state, broadcast, total, *settings)
+        versions = [(broadcast, total)]
+        return server.close(self.job.algorithm, state, self.job.setting, versions, proxy, reported, self.bound)
 
     @cached_property
     def _form(self) -> "StateForm":
@@ -308,7 +307,7 @@ class Simulation:
             return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
 
         candidates = Candidates(state.round, self.seed, self.participation, losses)
-        return selected(self.job.algorithm.selection, candidates)
+        return select_cohort(self.job.algorithm.selection, candidates)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights on the simulation's device, ready to evaluate."""

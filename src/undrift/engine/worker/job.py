@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import nn
 
 from undrift.core.client.vectorised import check_together
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Setting
+from undrift.core.model.flat_model import layout_of
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
 from undrift.engine.worker.device import WorkerPlace
@@ -34,6 +37,11 @@ class Job(WorkerPlace):
     seed: int = 0
     bound: float | None = None
     depth: int = 0
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What all rounds have in common, for the server's hooks."""
+        return Setting(self.task.population, self.local, layout_of(self.task.model()), self.seed)
 
     def __post_init__(self) -> None:
         check_together(self.algorithm, self.local, self.task)

@@ -16,7 +16,7 @@ import torch
 from torch import Generator, nn
 
 from undrift.core.client.group import Member, train_group
-from undrift.core.client.visit import ClientError, starting_loss, train, tuning
+from undrift.core.client.visit import ClientError, starting_loss, train, tuning_method
 from undrift.core.model.flat_model import Bound, Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.precision import autocast
@@ -25,7 +25,7 @@ from undrift.core.records.place import Place, home
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.server.gate import Gate
-from undrift.core.server.step import opened, send
+from undrift.core.server.step import reset_parts, send
 from undrift.core.tasks.task import CountsLabels, Placed, ReadsOnce, Task
 from undrift.engine.stores.object_store import open_store
 from undrift.engine.stores.store import MemoryStore, Store, StoreError
@@ -304,9 +304,9 @@ class Worker:
         statistics = (kept or ClientState({})).statistics(state.buffers, state.counts)
         examples, epochs = int(job.task.examples(client)), algorithm.personalization.tuning
         if epochs and examples:
-            tuner = replace(job, algorithm=tuning(algorithm), local=job.local.whole(epochs))
-            begun = opened(tuner.algorithm, ServerState(state.round, w, *statistics, {}))
-            self._train(client, examples, self.place.to(send(tuner.algorithm, begun)), None, tuner, None)
+            tuner = replace(job, algorithm=tuning_method(algorithm), local=job.local.whole(epochs))
+            begun = reset_parts(tuner.algorithm, ServerState(state.round, w, *statistics, {}))
+            self._train(client, examples, self.place.to(send(tuner.algorithm, begun, tuner.setting)), None, tuner, None)
         else:
             self.model.load(w, *statistics)
         return self.model.module.eval()

@@ -170,7 +170,7 @@ def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf
     tell("measuring a visit on %s", job.device)
     with torch.random.fork_rng(devices=[]), peak_memory(job.device) as peak:
         worker = Worker(short)
-        broadcast = send(job.algorithm, open_run(job.algorithm, bind(task.model())))
+        broadcast = send(job.algorithm, open_run(job.algorithm, bind(task.model())), job.setting)
         for _ in range(2):
             synchronize(job.device)
             begun = clock()

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from undrift.core.local.amounts import check_population
 from undrift.core.local.settings import Local
-from undrift.core.method.selection import Selection
+from undrift.core.method.selection import Selection, check_cohort
 from undrift.core.tasks.participation import pinned
 
 Availability: TypeAlias = Annotated[str, AfterValidator(pinned)]
@@ -52,7 +52,7 @@ def check_participation(
     if probability is not None and sampling != "uniform":
         raise ValueError("sampling: weights need a cohort of fixed size; give cohort instead of probability")
     if isinstance(cohort, int) or probability is not None:
-        selection.check_size(cohort if isinstance(cohort, int) else None)
+        check_cohort(selection, cohort if isinstance(cohort, int) else None)
     if clients is not None:
         local.check_population(clients)
         check_population("sampling", sampling, clients)

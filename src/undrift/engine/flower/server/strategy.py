@@ -23,6 +23,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_state
 from undrift.core.model.random import cohort as draw
@@ -251,11 +252,16 @@ class UndriftStrategy(Strategy):
         groups, lost = dict[int, list[int]](), list[int]()
         if clients:
             groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
-        broadcast = server.send(self.algorithm, state)
+        broadcast = server.send(self.algorithm, state, self._setting)
         self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
         self._tally.leave(lost, "no node hosts it")
         self._tally.absent |= self._out
         return self._tally
+
+    @property
+    def _setting(self) -> Setting:
+        """What all rounds have in common, for the blocks' hooks."""
+        return Setting(self.population, self.local, self._model.layout, self.seed)
 
     @property
     def _orders(self) -> Orders:
@@ -277,11 +283,8 @@ class UndriftStrategy(Strategy):
         self.state = server.close(
             self.algorithm,
             self.state,
-            tally.broadcast,
-            total,
-            self.population,
-            self.local,
-            self._model.layout,
+            self._setting,
+            [(tally.broadcast, total)],
             reported=reported,
             bound=self.bound,
         )

@@ -96,7 +96,7 @@ class Tally:
 
     def empty(self) -> Total:
         """A total without uploads."""
-        return Total(self.algorithm, self.local, self.local.rate(self.broadcast.round))
+        return Total(self.algorithm, self.local, self.broadcast.round)
 
     def reached(self, uploads: int) -> bool:
         """Whether at least this many uploads were accepted."""
