@@ -69,8 +69,7 @@ from undrift.algorithms.whitened import whitened
 from undrift.blocks import __all__ as _blocks
 from undrift.core.local import presets
 from undrift.core.method.algorithm import Algorithm
-from undrift.util.naming.kinds import check_kinds
-from undrift.util.naming.literals import annotations_of
+from undrift.util.naming.binding import annotations_of, check_kinds
 from undrift.util.naming.names import normalized, unknown_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from undrift.algorithms import METHODS, make
-from undrift.compose.terms import BLOCKS, maker, read_term
+from undrift.compose.terms import BLOCKS, maker, read_composition
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import find_source
 from undrift.models import PLUGINS as MODELS
@@ -13,7 +13,7 @@ from undrift.util.naming.plugins import Plugin, PluginGroup
 
 _CHECKS: tuple[tuple[PluginGroup, Callable[[str], object]], ...] = (
     (METHODS, make),
-    (BLOCKS, lambda name: maker(read_term(name), name)),
+    (BLOCKS, lambda name: maker(read_composition(name)[0])),
     (MODELS, arguments),
     (DATA, find_source),
 )

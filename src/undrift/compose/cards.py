@@ -16,7 +16,7 @@ from typing import Any
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import explained, parse, text
-from undrift.compose.terms import read_term
+from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.algorithm import Algorithm, Cost, cost
@@ -139,7 +139,7 @@ def card(name: str) -> Card:
 
 def _composition(name: str) -> bool:
     """Whether a card is of a composition: terms, arguments, or a block with its slot; not a name or a reference."""
-    return "+" in name or "(" in name or (":" in name and bool(read_term(name).slot))
+    return "+" in name or "(" in name or (":" in name and bool(read_composition(name)[0].slot))
 
 
 def _composed_card(name: str) -> Card:

@@ -25,10 +25,11 @@ from inspect import cleandoc, signature
 from typing import Any
 
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
-from undrift.compose.terms import dashed, made, maker, name_of, parts, read_term
+from undrift.compose.terms import Term, check_part, dashed, maker, name_of, parts, read_composition
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock
-from undrift.util.naming.literals import bracketed, called, fitted, split, written
+from undrift.util.naming.binding import build, conform_argument
+from undrift.util.naming.calls import Call, changed_fields, read_terms
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter can act on: the fields of the spectral slot."""
@@ -51,7 +52,7 @@ Filled = dict[_Place, AnyBlock | Filter]
 
 
 @dataclass(frozen=True)
-class _Term:
+class _Filling:
     """A term as written, and what it fills."""
 
     text: str
@@ -62,7 +63,7 @@ class _Term:
     """What the term of a block or a filter gives, or what is not a default if a function makes it; None for an
     algorithm, or a term that extends one."""
 
-    def over(self, place: _Place, host: "_Term") -> AnyBlock | None:
+    def over(self, place: _Place, host: "_Filling") -> AnyBlock | None:
         """Its block in place of one of an algorithm that it extends, with what that one sets and the term does not."""
         block, replaced = self.fills[place], host.fills[place]
         if self.given is None or host.given is not None or isinstance(block, Filter) or isinstance(replaced, Filter):
@@ -93,9 +94,9 @@ def parse(text: str) -> Algorithm:
         >>> parse("fedsam(0.05) + highpass(0.01)")  # FedFFT
         Algorithm(perturbation=SAM(rho=0.05, blend=1.0), spectral=Filters(perturbation=high_pass(r=0.01), gradient=None), aggregation=Uniform())
     """  # noqa: E501  a doctest's output cannot be broken
-    filled: dict[_Place, tuple[_Term, AnyBlock | Filter]] = {}
-    for source in split(text):
-        term = _read(source, any(place.slot == "perturbation" for place in filled))
+    filled: dict[_Place, tuple[_Filling, AnyBlock | Filter]] = {}
+    for written in read_composition(text):
+        term = _read(written, any(place.slot == "perturbation" for place in filled))
         for place, part in term.fills.items():
             before, _ = filled.get(place, (None, None))
             if before is None or before.yields(place):
@@ -151,37 +152,37 @@ def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
     """
     if not arguments:
         return text
-    if len(split(text)) > 1:
+    call, *others = read_terms(text)
+    if others:
         raise ValueError(
             'arguments: a composition includes them; write method = "scaffold + sam(rho=0.05)"; to tune '
             f'{next(iter(arguments))}, write one term alone, "objective:proximal", or a function with this argument '
             'that returns the Algorithm, "package.module:function"'
         )
-    bare, brackets, _ = text.partition("(")
-    if brackets:
-        beside = f", or all of them as arguments of {bare.strip()!r}" if ":" in bare else ""
+    if call.positional or call.named:
+        beside = f", or all of them as arguments of {call.name!r}" if ":" in call.name else ""
         raise ValueError(f"arguments: {text!r} has arguments in its brackets; write all of them there{beside}")
-    return f"{text}({', '.join(f'{key}={written(value)}' for key, value in arguments.items())})"
+    return str(replace(call, named=arguments))
 
 
-def _read(source: str, perturbed: bool) -> _Term:
-    """Parse one term; `perturbed` is whether an earlier term has a perturbation."""
-    term = read_term(source)
-    make, (positional, named) = maker(term, source), bracketed(term.brackets, source)
-    part = made(called(make, (positional, named), source), source)
+def _read(term: Term, perturbed: bool) -> _Filling:
+    """What a term fills; `perturbed` is whether an earlier term has a perturbation."""
+    make, source = maker(term), term.source
+    part = check_part(build(make, term.call), source)
     if isinstance(part, Algorithm):
         if term.slot:
             raise ValueError(f"{source!r}: {term.name} is an algorithm; write it without {dashed(term.slot)}:")
-        return _Term(source, _fills(part))
+        return _Filling(source, _fills(part))
     name = term.name if term.reference else next((own for own, kind in parts().items() if kind is make), term.name)
-    placed = _placed(source, part, term.slot or _home(part, perturbed), f"{name}{term.brackets}")
+    placed = _placed(source, part, term.slot or _home(part, perturbed), str(replace(term.call, name=name)))
     if make is type(part):
-        return replace(placed, given=frozenset(signature(make).bind(*positional, **named).arguments))
-    own = (f.name for f in fields(part) if getattr(part, f.name) != f.default)  # what a function of one's own sets
-    return replace(placed, given=frozenset(own))
+        return replace(
+            placed, given=frozenset(signature(make).bind(*term.call.positional, **term.call.named).arguments)
+        )
+    return replace(placed, given=frozenset(changed_fields(part)))  # what a function of one's own sets
 
 
-def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Term:
+def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Filling:
     """The term of a block or a filter, with the other places that it fits."""
     if isinstance(made, Filter):
         if where not in FILTERED:
@@ -192,10 +193,10 @@ def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Ter
     else:
         places, place = _fits(made), _Place(where)
     others = tuple(f"{dashed(other)}:{bare}" for other in places if other != where)
-    return _Term(source, {place: made}, others)
+    return _Filling(source, {place: made}, others)
 
 
-def _one_filter_block(filled: Mapping[_Place, tuple[_Term, AnyBlock | Filter]]) -> None:
+def _one_filter_block(filled: Mapping[_Place, tuple[_Filling, AnyBlock | Filter]]) -> None:
     """Raise if one term fills the spectral slot as a whole, as `whiten` does, and another one of its filters."""
     spectral = {place: term for place, (term, _) in filled.items() if place.slot == "spectral"}
     whole = spectral.pop(_Place("spectral"), None)
@@ -206,7 +207,7 @@ def _one_filter_block(filled: Mapping[_Place, tuple[_Term, AnyBlock | Filter]]) 
         raise ValueError(f"{first!r} and {second!r} both fill the spectral slot; leave one of them out{hint}")
 
 
-def _extended(place: _Place, before: _Term, term: _Term) -> tuple[_Term, AnyBlock | Filter]:
+def _extended(place: _Place, before: _Filling, term: _Filling) -> tuple[_Filling, AnyBlock | Filter]:
     """Which of two terms fills a place, and with what: the one that extends the other's block, or an error."""
     for one, host in ((term, before), (before, term)):
         if (block := one.over(place, host)) is not None:
@@ -247,6 +248,5 @@ def _joined(fills: Filled) -> str:
 def _written(place: _Place, part: AnyBlock | Filter) -> str:
     """The term of one part."""
     kind = type(part)
-    given = {f.name: getattr(part, f.name) for f in fields(part) if getattr(part, f.name) != f.default}
-    shown = [f"{key}={written(fitted(kind, key, value))}" for key, value in given.items()]
-    return f"{dashed(place.filter or place.slot)}:{name_of(kind)}" + (f"({', '.join(shown)})" if shown else "")
+    given = {key: conform_argument(kind, key, value) for key, value in changed_fields(part).items()}
+    return str(Call(f"{dashed(place.filter or place.slot)}:{name_of(kind)}", (), given))

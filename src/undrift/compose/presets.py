@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from undrift.algorithms import ALGORITHMS
 from undrift.compose.grammar import composed
-from undrift.compose.terms import Written, keys, parts, read_term
+from undrift.compose.terms import Term, keys, parts, read_composition
 from undrift.core.local.presets import MethodPreset, Preset, preset
-from undrift.util.naming.literals import bracketed, split, written
+from undrift.util.naming.calls import value_text
 from undrift.util.naming.names import normalized
 
 
@@ -38,29 +38,24 @@ def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) 
     if not composed(method):
         own = found.of(method)
         return Resolved(method, {**own.arguments, **(arguments or {})}, {**found.local, **own.local})
-    terms = [_filled(term, found) for term in split(method)]
+    terms = [_filled(term, found) for term in read_composition(method)]
     local = dict(found.local)
     for _, own in reversed(terms):
         local |= own.local
     return Resolved(" + ".join(term for term, _ in terms), dict(arguments or {}), local)
 
 
-def _filled(term: str, found: Preset) -> tuple[str, MethodPreset]:
+def _filled(term: Term, found: Preset) -> tuple[str, MethodPreset]:
     """A term with the arguments that the preset has for its name, and everything that the preset has for it."""
-    try:
-        prefix, name, brackets = read_term(term)
-    except ValueError:
-        prefix, name, brackets = Written("", "", "")  # `parse` reports what is wrong with it
-    key = keys(found.methods).get(normalized(name), "")
-    if not key or (prefix and key in ALGORITHMS):
-        return term, MethodPreset()
+    call, key = term.call, keys(found.methods).get(normalized(term.name), "")
+    if not key or (term.slot and key in ALGORITHMS):
+        return call.source, MethodPreset()
     own = found.of(key)
-    function = ALGORITHMS[key] if key in ALGORITHMS else parts()[key]
     try:
-        positional, named = bracketed(brackets, term)
-        given = signature(function).bind_partial(*positional, **named).arguments
-    except (TypeError, ValueError):
-        return term, own  # `parse` reports what is wrong with it
-    missing = [f"{argument}={written(value)}" for argument, value in own.arguments.items() if argument not in given]
-    inner = [part for part in (brackets[1:-1].strip().removesuffix(","), *missing) if part]
-    return f"{term.removesuffix(brackets).strip()}({', '.join(inner)})" if inner else term, own
+        given = signature(ALGORITHMS.get(key) or parts()[key]).bind_partial(*call.positional, **call.named).arguments
+    except TypeError:
+        return call.source, own  # `parse` reports what is wrong with it
+    missing = [f"{argument}={value_text(value)}" for argument, value in own.arguments.items() if argument not in given]
+    before = call.source.removesuffix(")").rstrip().removesuffix(",") if "(" in call.source else f"{call.source}("
+    separator = "" if before.endswith("(") else ", "
+    return f"{before}{separator}{', '.join(missing)})" if missing else call.source, own

@@ -15,6 +15,7 @@ from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.blocks import Filter
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock, Block
+from undrift.util.naming.calls import Call, read_terms
 from undrift.util.naming.names import normalized, suggest
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference
@@ -25,16 +26,25 @@ BLOCKS = PluginGroup("undrift.blocks", METHODS.taken)
 """The blocks and filters of plug-ins."""
 
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_NAME = r"[A-Za-z_][\w.-]*"
-_TERM = re.compile(rf"({_NAME}(?:\s*:\s*{_NAME}){{0,2}})\s*(\(.*\))?", re.DOTALL)
 
 
-class Written(NamedTuple):
-    """A term as written: the slot in front of its name or "", its name or reference, its arguments in parentheses."""
+class Term(NamedTuple):
+    """A term of a composition.
+
+    Args:
+        slot: what stands in front of its name, or "".
+        name: its name or reference.
+        call: the whole term with its arguments.
+    """
 
     slot: str
     name: str
-    brackets: str
+    call: Call
+
+    @property
+    def source(self) -> str:
+        """The term as written."""
+        return self.call.source
 
     @property
     def reference(self) -> Reference | None:
@@ -42,32 +52,29 @@ class Written(NamedTuple):
         return Reference.parse(self.name)
 
 
-def read_term(source: str) -> Written:
-    """The parts of a term.
+def read_composition(text: str) -> list[Term]:
+    """The terms of a composition.
 
     Example:
-        >>> read_term("momentum:feddyn(0.1)"), read_term("mypackage.blocks:MyDrift")
-        (Written(slot='momentum', name='feddyn', brackets='(0.1)'), Written(slot='', name='mypackage.blocks:MyDrift', brackets=''))
-    """  # noqa: E501  a doctest's output cannot be broken
-    match = _TERM.fullmatch(source)
-    if match is None:
-        raise ValueError(f"{source!r} is not a term; write a name and its arguments, for example sam(rho=0.05)")
-    words = [word.strip() for word in match[1].split(":")]
+        >>> [(term.slot, term.name) for term in read_composition("momentum:feddyn(0.1) + mypackage.blocks:MyDrift")]
+        [('momentum', 'feddyn'), ('', 'mypackage.blocks:MyDrift')]
+    """
+    return [_term(call) for call in read_terms(text)]
+
+
+def _term(call: Call) -> Term:
+    """A term with its slot, which is in front of the first colon if there is a slot of this name."""
+    words = call.name.split(":")
     first = _slot(words[0]) if len(words) > 1 else ""
     name = ":".join(words[1:] if first else words)
-    if ":" in name and (Reference.parse(name) is None or (len(words) == 3 and not first)):
-        raise ValueError(f"{source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(dashed, _PLACES))}")
-    return Written(first, name, match[2] or "")
+    if ":" in name and Reference.parse(name) is None:
+        raise ValueError(f"{call.source!r}: no slot is named {words[0]!r}; {suggest(words[0], map(dashed, _PLACES))}")
+    return Term(first, name, call)
 
 
-def maker(term: Written, source: str) -> Callable[..., Part | Algorithm]:
-    """The function or class that a term calls: an algorithm's, or that of a block or filter.
-
-    Args:
-        term: the term.
-        source: its text, for errors.
-    """
-    slot, name, _ = term
+def maker(term: Term) -> Callable[..., Part | Algorithm]:
+    """The function or class that a term calls: an algorithm's, or that of a block or filter."""
+    slot, name, source = term.slot, term.name, term.source
     if term.reference is not None:
         return _own(term.reference, source)
     algorithm, part = keys(ALGORITHMS).get(normalized(name)), keys(parts()).get(normalized(name))
@@ -84,8 +91,8 @@ def maker(term: Written, source: str) -> Callable[..., Part | Algorithm]:
     raise ValueError(f"no algorithm, block or filter is named {name!r}; {suggest(name, known)}")
 
 
-def made(value: object, source: str) -> Part | Algorithm:
-    """What a term made, checked: a block, a filter or an algorithm."""
+def check_part(value: object, source: str) -> Part | Algorithm:
+    """What a term makes if it is a block, a filter or an algorithm; raises a `ValueError` otherwise."""
     if isinstance(value, Block | Filter | Algorithm):
         return value
     raise ValueError(

@@ -19,7 +19,7 @@ from undrift.data.files.known import DataSource, find_source
 from undrift.data.own.labels import number_owners
 from undrift.data.own.resolve import function_arguments, is_path, load_own, own_arguments
 from undrift.data.partitions.schemes import ranks
-from undrift.util.naming.literals import check_scalars
+from undrift.util.naming.binding import check_arguments
 from undrift.util.naming.references import Reference
 
 VERSION = 1
@@ -62,7 +62,7 @@ def load(
         key: ";".join(x) if isinstance(x, list | tuple) and all(isinstance(part, str) for part in x) else x
         for key, x in arguments.items()
     }
-    check_scalars(named, argument_types(name), f"load: {name!r}")
+    check_arguments(f"load: {name!r}", argument_types(name), named)
     source = known_source(name)
     theirs = function_arguments(name) if source is None else {}
     shown = {key: named.pop(key) for key in _SHOWN if key in named and key not in theirs}

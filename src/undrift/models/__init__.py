@@ -16,7 +16,7 @@ from undrift.models.resnet import ResNet, resnet, resnet18
 from undrift.models.start import Started, fit, freeze, hash_weights, read_weights
 from undrift.models.variational import Variational, variational_cnn
 from undrift.models.vision import densenet121, vit_tiny
-from undrift.util.naming.literals import check_scalars, literals, scalars
+from undrift.util.naming.binding import check_arguments, literal_types, scalar_types
 from undrift.util.naming.names import unknown_name
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference
@@ -67,7 +67,7 @@ def arguments(name: str) -> dict[str, Any]:
         >>> arguments("vit-tiny")
         {'image': <class 'int'>, 'patch': <class 'int'>}
     """
-    return scalars(MODELS[name], *_FROM_DATA) if name in MODELS else literals(_maker(name))
+    return scalar_types(MODELS[name], *_FROM_DATA) if name in MODELS else literal_types(_maker(name))
 
 
 def build(
@@ -102,7 +102,7 @@ def build(
         304154
     """
     make = _maker(name)
-    check_scalars(others, arguments(name), f"model {name!r}")
+    check_arguments(f"model {name!r}", arguments(name), others)
     outputs = classes if outputs is None else outputs
     if outputs < 1:
         raise ValueError(f"model {name!r}: classes must be 1 or more, got {classes}")

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.util.naming.kinds import check_own_kinds, kinds_checked
+from undrift.util.naming.binding import check_fields, check_subclass_fields
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,9 +28,9 @@ class Filter:
     def __init_subclass__(cls) -> None:
         """Let every filter check the kinds of its arguments."""
         super().__init_subclass__()
-        check_own_kinds(cls)
+        check_subclass_fields(cls)
 
-    @kinds_checked
+    @check_fields
     def __post_init__(self) -> None:
         name = type(self).__name__
         if isinstance(self.scope, str) and self.scope not in ("all", "weights"):

@@ -10,12 +10,13 @@ A schedule gives a factor on the learning rate at a time t = 0, 1, ..., which co
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import cos, isfinite, pi
 
-from undrift.util.naming.literals import bracketed, called, split, written
-from undrift.util.naming.names import suggest
+from undrift.util.naming.binding import build
+from undrift.util.naming.calls import Call, changed_fields, read_terms
+from undrift.util.naming.names import unknown_name
 from undrift.util.naming.references import Reference
 
 EXAMPLES = 'for example "cosine", "step(every=30, factor=0.1)" or "warmup(5) + cosine"'
@@ -149,21 +150,22 @@ class Schedule:
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Schedule:
     """Every term by its name, a warm-up first."""
-    terms: list[_Warmup | _Decay] = []
-    for source in split(text, EXAMPLES):
-        name, bracket, inner = source.partition("(")
-        if Reference.parse(source) is not None:
-            _function(source)
-            terms.append(_Own(source))
-            continue
-        if name.strip() not in _NAMES:
-            raise ValueError(f"schedule: no schedule is named {name.strip()!r}; {suggest(name.strip(), _NAMES)}")
-        kind: Callable[..., _Warmup | _Decay] = _NAMES[name.strip()]
-        terms.append(called(kind, bracketed(bracket + inner, source, EXAMPLES), source))
+    terms = [_term(call) for call in read_terms(text, EXAMPLES)]
     warmup = terms.pop(0) if isinstance(terms[0], _Warmup) else None
     if len(terms) > 1 or isinstance(terms[0] if terms else None, _Warmup):
         raise ValueError(f"schedule: {text!r}: write one term, or warmup(n) and then one other, {EXAMPLES}")
     return Schedule(warmup, terms[0] if terms else None)  # type: ignore[arg-type]  # no second warm-up: see above
+
+
+def _term(call: Call) -> _Warmup | _Decay:
+    """A term by its name, or the function of a reference."""
+    if Reference.parse(call.source) is not None:
+        _function(call.source)
+        return _Own(call.source)
+    if call.name not in _NAMES:
+        raise ValueError(f"schedule: {unknown_name('schedule', call.name, _NAMES)}")
+    kind: Callable[..., _Warmup | _Decay] = _NAMES[call.name]
+    return build(kind, call)
 
 
 @lru_cache(maxsize=64)
@@ -181,8 +183,7 @@ def _text(term: _Warmup | _Decay) -> str:
     if isinstance(term, _Own):
         return term.reference
     name = next(name for name, kind in _NAMES.items() if kind is type(term))
-    given = {f.name: getattr(term, f.name) for f in fields(term) if getattr(term, f.name) != f.default}
-    return name + (f"({', '.join(f'{key}={written(value)}' for key, value in given.items())})" if given else "")
+    return str(Call(name, (), changed_fields(term)))
 
 
 def _whole(name: str, value: int) -> None:

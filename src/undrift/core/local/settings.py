@@ -12,7 +12,7 @@ from undrift.core.local.amounts import Amount, amount, check_population, checked
 from undrift.core.local.presets import PAPERS, preset
 from undrift.core.local.schedule import Schedule
 from undrift.core.model.precision import Precision
-from undrift.util.naming.kinds import kinds_checked
+from undrift.util.naming.binding import check_fields
 
 AMOUNTS = {"epochs": 10_000, "steps": 1_000_000, "speed": 1e9}
 """The settings that may differ between clients and rounds, and the largest number of each."""
@@ -65,7 +65,7 @@ class Local:
     precision: Precision = "fp32"
     together: Annotated[int, Field(ge=1, le=4096, strict=True)] = 1
 
-    @kinds_checked
+    @check_fields
     def __post_init__(self) -> None:
         for name, most in AMOUNTS.items():
             if (value := getattr(self, name)) is not None or name == "epochs":

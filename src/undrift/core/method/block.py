@@ -25,7 +25,7 @@ from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.report import check_names
 from undrift.core.records.types import ClientT, Declared, SentT, ServerT, StateT, UpT
-from undrift.util.naming.kinds import check_own_kinds
+from undrift.util.naming.binding import check_subclass_fields
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
         """Read the declared trees from the type parameters."""
         super().__init_subclass__()
         check_names(cls.__name__, cls.reports)
-        check_own_kinds(cls)
+        check_subclass_fields(cls)
         _adopt_old_hooks(cls)
         for name, parameter in zip(("Server", "Client", "Sent", "Up"), _parameters(cls), strict=False):
             tree = _tree(parameter)

@@ -22,7 +22,7 @@ from undrift.core.records.rejection import Reason, RejectedError, Rejection
 from undrift.core.records.types import Broadcast, Declared, Local, Tree, Upload, kinds
 from undrift.core.server.partial_check import ROUNDING, Stated, check_stated
 from undrift.core.server.total import Total
-from undrift.util.naming.kinds import is_whole
+from undrift.util.naming.binding import is_whole
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from undrift.core.model.random import bernoulli_size, cohort, derive, weighted_draw
 from undrift.core.tasks.task import Task
-from undrift.util.naming.kinds import is_whole
+from undrift.util.naming.binding import is_whole
 from undrift.util.naming.references import Reference
 
 Present: TypeAlias = Callable[[int, int], bool]

@@ -1,12 +1,11 @@
-"""Which samples each client has: drawn by a scheme that a short text names, and hashed.
+"""Which samples each client has: drawn by a scheme that a text names, and hashed.
 
-The text is `scheme[:value][,key=value...]`, parsed by `undrift.util.naming.literals.short`; everything after
-`over=` is the text of the inner scheme. In place of a scheme there may be `package.module:function`, a function of the
-user.
+The text is in the grammar of `undrift.util.naming.calls`: `dirichlet(0.1)`, `longtail(100, over=dirichlet(0.3))`, or
+`package.module:function`, a function of the user; or in the short form of `short_form`.
 """
 
-import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -30,9 +29,11 @@ from undrift.data.partitions.schemes import (
     Quantity,
     Scheme,
 )
+from undrift.data.partitions.short_form import is_short, read_short, short_text
 from undrift.data.partitions.skew import class_distances
-from undrift.util.naming.literals import called, short
-from undrift.util.naming.names import suggest
+from undrift.util.naming.binding import build, check_literals
+from undrift.util.naming.calls import Call, read_call
+from undrift.util.naming.names import unknown_name
 from undrift.util.naming.references import Reference
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -41,8 +42,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 }
 """Name -> scheme."""
 
-_OVER = re.compile(r",\s*over\s*=")
-_TEXTS = re.compile(r"\s*(file|column)\s*:(.*?)((?:,\s*\w+\s*=[^,]*)*)", re.DOTALL)  # their values may have blanks
+_EXAMPLE = 'for example "dirichlet(0.1)"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +96,12 @@ class Partition:
     @property
     def corrupted(self) -> bool:
         """Whether the images must be corrupted by `undrift.data.tasks.corruption`."""
-        return self.scheme.split(",")[0] == Corrupt.name
+        return self.corruption is not None
 
     @cached_property
     def corruption(self) -> Corrupt | None:
         """The types and the severity of the corruption; None if images stay as they are."""
-        scheme = parse(self.scheme) if self.corrupted else None
+        scheme = parse(self.scheme) if self.scheme.startswith(Corrupt.name) else None
         return scheme if isinstance(scheme, Corrupt) else None
 
     @cached_property
@@ -144,15 +144,15 @@ def partition(
     """Distribute the samples of a data set over clients.
 
     Args:
-        scheme: a scheme or its text, for example "dirichlet:0.1" or "longtail:100,over=dirichlet-client:0.3"; or the
-            indices of each client's samples.
+        scheme: a scheme or its text, for example "dirichlet(0.1)" or "longtail(100, over=dirichlet-client(0.3))"; or
+            the indices of each client's samples.
         labels: the class of each sample, whole numbers from 0; or numbers to predict, which only some schemes take.
         clients: how many clients; "natural" takes the data's own.
         seed: the seed of the draw.
-        owners: the owner of each sample, for "natural" and "column:NAME".
+        owners: the owner of each sample, for "natural" and "column('NAME')".
 
     Example:
-        >>> partition("classes:2", [0, 1, 2, 3] * 6, clients=4).sizes
+        >>> partition("classes(2)", [0, 1, 2, 3] * 6, clients=4).sizes
         array([6, 6, 6, 6])
     """
     targets = np.asarray(labels)
@@ -168,8 +168,8 @@ def partition(
         raise TypeError(f"partition: clients must be a whole number, got {clients!r}")
     if numbers and needs_classes(drawn):
         raise ValueError(
-            f"{drawn}: it distributes classes, and these targets are numbers; use iid, column:NAME, file:clients.json "
-            "or a function of yours"
+            f"{drawn}: it distributes classes, and these targets are numbers; use iid, column('NAME'), "
+            "file('clients.json') or a function of yours"
         )
     if (own := listed(drawn)) is not None:
         return Partition(own.checked(targets, whose, clients, seed), known, str(drawn), seed)
@@ -191,7 +191,7 @@ def has_clients(scheme: Scheme) -> bool:
     """Whether a scheme has its own number of clients: that of the data's owners or of its lists.
 
     Example:
-        >>> has_clients(parse("natural")), has_clients(parse("file:clients.json")), has_clients(parse("iid"))
+        >>> has_clients(parse("natural")), has_clients(parse("file('clients.json')")), has_clients(parse("iid"))
         (True, True, False)
     """
     own = listed(scheme)
@@ -208,33 +208,50 @@ def parse(text: str) -> Scheme:
     """The scheme that a text names.
 
     Example:
-        >>> str(parse("dirichlet: 0.10, min_size=10, balance=false"))
+        >>> str(parse("dirichlet(0.10, min_size=10, balance=False)")), str(parse("dirichlet:0.1"))
+        ('dirichlet(0.1, balance=False)', 'dirichlet(0.1)')
+    """
+    return _scheme(read_short(text, SCHEMES) if is_short(text, SCHEMES) else read_call(text, _EXAMPLE))
+
+
+def _scheme(call: Call) -> Scheme:
+    """The scheme that a call names: one of ours, or a function of the user."""
+    if call.name in SCHEMES:
+        return build(SCHEMES[call.name], call, nested=_scheme)
+    if Reference.parse(call.name) is None:
+        raise ValueError(f"partition: {unknown_name('scheme', call.name, SCHEMES)}")
+    if call.positional:
+        raise ValueError(f"{call.source!r}: name its arguments, for example {call.name}(share=0.5)")
+    check_literals(call)
+    return FromFunction(call.name, tuple(sorted(call.named.items())))
+
+
+def canonical_text(text: str) -> str:
+    """The text of a partition as settings have it; a short form that is not canonical stays, as runs have recorded it.
+
+    Example:
+        >>> canonical_text("dirichlet:0.1"), canonical_text("dirichlet: 0.10")
+        ('dirichlet(0.1)', 'dirichlet: 0.10')
+    """
+    scheme = parse(text)
+    return text if is_short(text, SCHEMES) and text != short_text(scheme.call()) else str(scheme)
+
+
+def identity_text(text: str) -> str:
+    """The text that stands for a partition in the identity of a run: its short form, if that can be read.
+
+    Example:
+        >>> identity_text("dirichlet(0.1, balance=False)")
         'dirichlet:0.1,balance=false'
     """
-    own, *inner = _OVER.split(text, maxsplit=1)
-    if (given := _TEXTS.fullmatch(own)) is not None:  # their value is a text, whatever it looks like
-        name, named = given[1], short(f"{given[1]}{given[3]}", text)[1][1]
-        positional, named = [given[2]], {str(SCHEMES[name].value): given[2].strip(), **named}
-    else:
-        name, (positional, named) = short(own, text)
-    if name not in SCHEMES:
-        return _by_reference(text, named)
-    kind = SCHEMES[name]
-    if bool(positional) != (kind.value is not None):
-        form = name if kind.value is None else f"{name}:{kind.value.upper()}"
-        raise ValueError(f"partition: {text!r} has no value or one too many; write {form}")
-    if inner:
-        named["over"] = parse(inner[0])
-    return called(kind, ([] if given else positional, named), text)
-
-
-def _by_reference(text: str, settings: Mapping[str, Any]) -> FromFunction:
-    """The function that a text names in place of a scheme."""
-    name = "".join(text.partition(",")[0].split())
-    if Reference.parse(name) is None:
-        name = name.partition(":")[0]
-        raise ValueError(f"partition: no scheme is named {name!r}; {suggest(name, SCHEMES)}")
-    return FromFunction(name, tuple(sorted(settings.items())))
+    if is_short(text, SCHEMES):
+        return text
+    scheme = parse(text)
+    short = short_text(scheme.call())
+    with suppress(ValueError):
+        if parse(short) == scheme:
+            return short
+    return str(scheme)
 
 
 def from_flower(

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from undrift.data.partitions.schemes import Indices, Scheme, setting_text
+from undrift.data.partitions.schemes import Indices, Scheme
+from undrift.util.naming.calls import Call
 from undrift.util.naming.references import Reference
-
-Setting = bool | int | float | str
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class FromFile(Listed):
 
     path: str
     name: ClassVar[str] = "file"
-    value: ClassVar[str | None] = "path"
 
     def lists(self, labels: ArrayLike, owners: NDArray[Any] | None, clients: int | None, seed: int) -> Any:
         """What the file contains."""
@@ -76,12 +74,12 @@ class FromFunction(Listed):
     """
 
     reference: str
-    settings: tuple[tuple[str, Setting], ...] = ()
+    settings: tuple[tuple[str, object], ...] = ()
     name: ClassVar[str] = "reference"
 
-    def __str__(self) -> str:
+    def call(self) -> Call:
         """The reference and its settings, which are sorted."""
-        return ",".join([self.reference, *(f"{key}={setting_text(value)}" for key, value in sorted(self.settings))])
+        return Call(self.reference, (), dict(sorted(self.settings)))
 
     @property
     def fixed(self) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from undrift.data.partitions.schemes import Dealt, Indices, Scheme, ranks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Natural(Scheme):
     """The data's own clients: writers, roles, domains. Users that are too small are removed, then users are sampled.
 
@@ -83,14 +83,13 @@ class ByColumn(Natural):
         column: the name of the column.
     """
 
-    column: str = ""
+    column: str
     name: ClassVar[str] = "column"
-    value: ClassVar[str | None] = "column"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.column:
-            raise ValueError("column: the column with each example's client is missing; write column:NAME")
+            raise ValueError("column: the column with each example's client is missing; write column('NAME')")
 
 
 def natural(scheme: Scheme) -> Natural | None:

@@ -1,13 +1,13 @@
-"""Schemes that distribute samples over clients. Each is a record of its settings, named by a short text.
+"""Schemes that distribute samples over clients. Each is a record of its settings.
 
 A scheme returns two flat arrays of the same length: samples, and the client of each. `str` of a scheme is its canonical
-text, without settings that have their default values; `draw.parse` parses it. Schemes of natural clients are in
+text, without settings that have their default values; `draw.parse` reads it. Schemes of natural clients are in
 `natural`, and those of users' own lists in `from_lists`.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from undrift.data.distortion.kinds import kinds_text, parse_kinds
+from undrift.util.naming.calls import Call, changed_fields
 
 Indices = NDArray[np.int64]
 Dealt = tuple[Indices, Indices]
@@ -26,15 +27,17 @@ class Scheme:
     """A way to distribute samples over clients."""
 
     name: ClassVar[str]
-    value: ClassVar[str | None] = None  # the field that is written after the colon
     listed: ClassVar[bool] = False  # whether it gives lists of indices into all samples, instead of dealing them
 
+    def call(self) -> Call:
+        """Its canonical form: the setting without a default value, then those that differ from theirs, by name."""
+        required = [f.name for f in fields(self) if f.default is MISSING]
+        given = {name: _canonical(value) for name, value in changed_fields(self).items()}
+        return Call(self.name, tuple(given.pop(name) for name in required), given)
+
     def __str__(self) -> str:
-        """The canonical text; the inner scheme `over` comes last and may have its own settings."""
-        text = self.name if self.value is None else f"{self.name}:{setting_text(getattr(self, self.value))}"
-        changed = [f.name for f in fields(self) if f.name != self.value and getattr(self, f.name) != f.default]
-        changed.sort(key=lambda key: key == "over")
-        return ",".join([text, *(f"{key}={setting_text(getattr(self, key))}" for key in changed)])
+        """The canonical text."""
+        return str(self.call())
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
@@ -52,7 +55,7 @@ class Scheme:
         """Raise if a setting is out of range or NaN."""
         if not low <= (value := getattr(self, key)) <= high:
             raise ValueError(
-                f"{self.name}: {key} must be between {setting_text(low)} and {setting_text(high)}, got {value}"
+                f"{self.name}: {key} must be between {_canonical(low)} and {_canonical(high)}, got {value}"
             )
 
 
@@ -82,7 +85,6 @@ class Quantity(Scheme):
     alpha: float
     min_size: int = 10
     name: ClassVar[str] = "quantity"
-    value: ClassVar[str | None] = "alpha"
 
     def __post_init__(self) -> None:
         self.within("alpha", 1e-6, 1e9)
@@ -113,7 +115,6 @@ class Classes(Scheme):
 
     count: int
     name: ClassVar[str] = "classes"
-    value: ClassVar[str | None] = "count"
 
     def __post_init__(self) -> None:
         self.within("count", 1, np.inf)
@@ -149,7 +150,6 @@ class LongTail(Scheme):
     factor: float
     over: Scheme = Iid()
     name: ClassVar[str] = "longtail"
-    value: ClassVar[str | None] = "factor"
 
     def __post_init__(self) -> None:
         self.within("factor", 1, 1e9)
@@ -258,11 +258,11 @@ def ranks(groups: Indices, draw: Generator | None = None) -> Indices:
     return out
 
 
-def setting_text(value: object) -> str:
-    """A setting as text; a whole number is written without ".0", a text stays as it is."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+def _canonical(value: object) -> object:
+    """A setting as the canonical text has it: a whole number without ".0", a scheme as its call."""
+    if isinstance(value, Scheme):
+        return value.call()
+    return int(value) if isinstance(value, float) and str(value).endswith(".0") else value
 
 
 REDRAWS = 1000
@@ -287,7 +287,6 @@ class Dirichlet(Scheme):
     min_size: int = 10
     balance: bool = True
     name: ClassVar[str] = "dirichlet"
-    value: ClassVar[str | None] = "alpha"
 
     def __post_init__(self) -> None:
         self.within("alpha", 1e-6, 1e9)
@@ -314,7 +313,7 @@ class Dirichlet(Scheme):
         raise ValueError(
             f"{self}: {sum(totals)} samples do not give each of {clients} clients min_size={self.min_size}"
             f"{tried and f' ({tried})'}; use a larger alpha, fewer clients, a smaller min_size, or "
-            f"dirichlet-client:{setting_text(self.alpha)}, whose clients are of equal size"
+            f"{DirichletClient(self.alpha)}, whose clients are of equal size"
         )
 
     def _counts(self, totals: Sequence[int], clients: int, draw: Generator) -> Indices:
@@ -348,7 +347,6 @@ class DirichletClient(Scheme):
     refill: bool = False
     remainder: bool = False
     name: ClassVar[str] = "dirichlet-client"
-    value: ClassVar[str | None] = "alpha"
 
     def __post_init__(self) -> None:
         self.within("alpha", 1e-6, 1e9)

@@ -1,8 +1,7 @@
 """Random flips and crops of a batch of images, as one gather over bytes."""
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -11,12 +10,11 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from undrift.core.records.place import Place
-from undrift.util.naming.literals import bracketed, called, split, written
+from undrift.util.naming.binding import build
+from undrift.util.naming.calls import Call, read_terms
 
 WIDEST = 256
 """The widest padding of a crop, in pixels."""
-
-_TERM = re.compile(r"(\w+)\s*(\(.*\))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,21 @@ class Augment:
             Augment(flip=True, crop=8, flip_probability=0.5, crop_probability=0.5, fill='black')
         """
         fields: dict[str, Any] = {}
-        for name, inner in [] if text == "none" else _terms(text):
-            if name not in _TERMS or name in fields:
+        for call in [] if text == "none" else _calls(text):
+            if call.name not in _TERMS or call.name in fields:
                 forms = ", ".join(f"{known}{signature(make)}".partition(" ->")[0] for known, make in _TERMS.items())
                 raise ValueError(
                     f'augment must be "none", "flip", "crop" or "flip+crop", got {text[:80]!r}; '
                     f"the arguments are {forms}"
                 )
-            source = f"augment = {name}{inner}"
-            fields |= called(_TERMS[name], bracketed(inner, source), source)
+            fields |= build(_TERMS[call.name], replace(call, source=f"augment = {call.source}"))
         return cls(**fields)
 
     def __str__(self) -> str:
         """The text that `parse` reads; arguments that have their defaults are left out."""
         crop = {"padding": self.crop, "probability": self.crop_probability, "fill": self.fill}
-        terms = [_written("flip", {"probability": self.flip_probability})] * self.flip
-        terms += [_written("crop", crop)] * bool(self.crop)
+        terms = [_text("flip", {"probability": self.flip_probability})] * self.flip
+        terms += [_text("crop", crop)] * bool(self.crop)
         return "+".join(terms) or "none"
 
     def __call__(self, images: Tensor, generator: Generator, mean: Sequence[float] = ()) -> Tensor:
@@ -130,20 +127,18 @@ _TERMS: dict[str, Callable[..., dict[str, Any]]] = {"flip": _flip, "crop": _crop
 """Name -> a function that has the term's arguments and returns fields of `Augment`."""
 
 
-def _terms(text: str) -> list[tuple[str, str]]:
-    """The names in a text and their arguments in parentheses; what cannot be split is one unknown name."""
+def _calls(text: str) -> list[Call]:
+    """The terms of a text; what cannot be read is one unknown name."""
     try:
-        found = [_TERM.fullmatch(term) for term in split(text)]
+        return read_terms(text)
     except ValueError:
-        return [(text, "")]
-    return [(term[1], term[2] or "") if term else (text, "") for term in found]
+        return [Call(text)]
 
 
-def _written(name: str, arguments: dict[str, object]) -> str:
+def _text(name: str, arguments: dict[str, object]) -> str:
     """A term, with the arguments that differ from their defaults."""
     defaults = signature(_TERMS[name]).parameters
-    given = [f"{key}={written(value)}" for key, value in arguments.items() if value != defaults[key].default]
-    return f"{name}({', '.join(given)})" if given else name
+    return str(Call(name, (), {key: value for key, value in arguments.items() if value != defaults[key].default}))
 
 
 def _drawn(count: int, probability: float, generator: Generator) -> Tensor:

@@ -17,7 +17,7 @@ from undrift.studies.statistics import spread
 from undrift.util.naming.names import suggest
 
 DECADES = 1.5  # positive numbers that span more are drawn on a log axis
-_SCHEME = re.compile(r"([a-z-]+):([0-9.e-]+)(.*)")
+_SCHEME = re.compile(r"([a-z-]+)\(([0-9.e-]+)(.*)")
 _SHARES = ("accuracy", "worst_tenth")  # in the names of numbers that are shares
 
 
@@ -100,7 +100,7 @@ def _x_axis(xs: Sequence[Any], over: str) -> tuple[Axis, Mapping[Any, Any]]:
     schemes = [_SCHEME.fullmatch(str(x)) for x in xs]
     if over == "partition" and len({(m[1], m[3]) if m else None for m in schemes} - {None}) == 1 and all(schemes):
         first = schemes[0]
-        title = f"partition {first[1]}:x{first[3]}" if first else over
+        title = f"partition {first[1]}(x{first[3]}" if first else over
         places = {x: float(m[2]) for x, m in zip(xs, schemes, strict=True) if m}
     numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in places.values())
     if not numbers or not all(map(isfinite, places.values())):  # infinity, which switches terms off, has no place

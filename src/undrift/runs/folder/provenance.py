@@ -5,24 +5,23 @@ changed. Of code the file counts that defines the object, not what that file imp
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from undrift.algorithms import ALGORITHMS, METHODS
-from undrift.compose.terms import BLOCKS, keys, parts, read_term
+from undrift.compose.terms import BLOCKS, keys, parts, read_composition
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
-from undrift.data.partitions.draw import SCHEMES
-from undrift.data.partitions.from_lists import FromFile
+from undrift.data.partitions.draw import listed, parse
+from undrift.data.partitions.from_lists import FromFile, FromFunction
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
 from undrift.runs.folder.files import RunError, reading
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts as named
-from undrift.util.naming.literals import split
+from undrift.util.naming.calls import read_terms
 from undrift.util.naming.names import normalized
 from undrift.util.naming.plugins import PluginGroup
 from undrift.util.naming.references import Reference, changes
@@ -76,7 +75,7 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
         dataset: the data, if they are loaded; its `sha256` is recorded for data of one's own.
     """
     found: list[Recorded] = []
-    for term in map(read_term, split(config.method)):
+    for term in read_composition(config.method):
         if term.reference is not None:
             found += code_records("method", term.name)
         elif normalized(term.name) not in keys((*ALGORITHMS, *parts())):
@@ -90,10 +89,12 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
         found += _plugin_records("data", DATA, data) or (code_records("data", data) if Reference.parse(data) else [])
         if digest := str(getattr(dataset, "sha256", "")):
             found.append(Recorded("data", data, digest, "data"))
+    if isinstance(own := listed(parse(config.partition)), FromFile):
+        found.append(file_record("partition", own.path))
     for setting, text in _texts(config):
         name = named(text)[0]
         if name.startswith("file:"):
-            found.append(file_record(setting, re.split("[,#]", name.removeprefix("file:"))[0]))
+            found.append(file_record(setting, name.removeprefix("file:").partition("#")[0]))
         elif Reference.parse(name) is not None:
             found += code_records(setting, name)
     return list(dict.fromkeys(found))
@@ -102,8 +103,8 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
 def _texts(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that may name code or a file, besides method, model and data, each with its text."""
     single = {name: getattr(config, name) for name in ("task", "loss", "availability")}
-    if (scheme := config.partition.partition(":")[0]) not in SCHEMES or scheme == FromFile.name:
-        single["partition"] = config.partition.partition(",")[0]
+    if isinstance(own := listed(parse(config.partition)), FromFunction):
+        single["partition"] = own.reference
     single |= {f"local.{name}": getattr(config.local, name) for name in ("epochs", "steps", "speed")}
     for setting, value in single.items():
         if isinstance(value, str):
@@ -114,8 +115,8 @@ def _texts(config: Config) -> Iterator[tuple[str, str]]:
         ("local.schedule", config.local.schedule),
         ("local.step_schedule", config.local.step_schedule),
     ):
-        for term in split(schedule) if schedule else ():
-            yield setting, term
+        for term in read_terms(schedule) if schedule else ():
+            yield setting, term.name
 
 
 def keep_references(folder: Path, found: Iterable[Recorded]) -> None:

@@ -21,6 +21,7 @@ from undrift.core.local.schedule import Schedule
 from undrift.core.local.settings import AMOUNTS, Local
 from undrift.core.method.algorithm import Algorithm
 from undrift.data import Augment
+from undrift.data.partitions.draw import canonical_text, identity_text
 from undrift.engine.round.failures import Failures
 from undrift.engine.round.quarantine import Quarantine
 from undrift.observe.parts import read_filter
@@ -60,6 +61,7 @@ def replace_weights(algorithm: Algorithm, weights: Weights) -> Algorithm:
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
 Count = Annotated[int, Field(ge=1, le=10_000_000, strict=True)]
 Scalar = bool | int | float | str
+PartitionText = Annotated[str, AfterValidator(canonical_text)]
 
 
 _LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
@@ -170,7 +172,7 @@ class Config(Strict):
     method: str = "fedavg"
     arguments: dict[str, Scalar] = Field(default_factory=dict)
     data: Named = "fashion-mnist"
-    partition: str = "dirichlet:0.1"
+    partition: PartitionText = "dirichlet(0.1)"
     clients: Count | None = None
     cohort: int | float | None = None
     probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
@@ -275,6 +277,7 @@ class Config(Strict):
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
         values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
+        values["partition"] = identity_text(self.partition)
         unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
         values["local"] = {k: x for k, x in values["local"].items() if k not in unused}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BeforeValidator
 
 from undrift.core.tasks.evaluation import Direction, direction_of, find_metric
 from undrift.data.tasks.losses import check_loss
-from undrift.runs.settings.named_arguments import parts
+from undrift.runs.settings.named_arguments import named_text
 from undrift.runs.settings.schema import LISTED
-from undrift.util.naming.literals import written
+from undrift.util.naming.calls import Call
 from undrift.util.naming.references import Reference
 
 PERSONAL_PREFIX = "personal_"
@@ -137,14 +137,11 @@ def task_text(value: object) -> object:
     """A task as one text, "package.module:function(key=value)"; what is neither a text nor a table is returned."""
     if not isinstance(value, str | Mapping):
         return value
-    table = {"name": value} if isinstance(value, str) else value
-    if not isinstance(table.get("name"), str):
-        raise ValueError('task: write name = "package.module:function" beside its arguments')
-    name, given = parts(table["name"])
-    given = dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
-    if not given:
-        return name
-    return f"{name}({', '.join(f'{key}={written(item)}' for key, item in given.items())})"
+    try:
+        name, given = named_text(value, '"package.module:function" beside its arguments')
+    except ValueError as error:
+        raise ValueError(f"task: {error}") from None
+    return str(Call(name, (), given))
 
 
 def metric_texts(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -14,11 +14,12 @@ from pydantic import BeforeValidator, ValidationInfo
 
 from undrift.data.loader import argument_types
 from undrift.models import arguments as model_arguments
-from undrift.util.naming.literals import LONGEST, Arguments, bracketed, check_scalars, written
+from undrift.util.naming.binding import check_arguments, check_literals
+from undrift.util.naming.calls import LONGEST, Call, read_arguments
 
 
 def parts(text: str) -> tuple[str, dict[str, Any]]:
-    """The name in a text and its arguments.
+    """The name in a text, which may be a path, and its arguments.
 
     Example:
         >>> parts("vit-tiny(patch=16)"), parts("cnn")
@@ -30,21 +31,37 @@ def parts(text: str) -> tuple[str, dict[str, Any]]:
     starts = [place for place, sign in enumerate(text) if sign == "("] if text.endswith(")") else []
     if not starts or exists(text):  # a folder may be named "images (copy)"
         return text, {}
-    start, (positional, named) = _bracketed(text, starts)
-    if positional:
+    start, call = _arguments(text, starts)
+    if call.positional:
         raise ValueError(f"{text!r}: name its arguments, for example vit-tiny(patch=16)")
-    return text[:start].strip(), named
+    return text[:start].strip(), dict(call.named)
 
 
-def _bracketed(text: str, starts: Sequence[int]) -> tuple[int, Arguments]:
+def _arguments(text: str, starts: Sequence[int]) -> tuple[int, Call]:
     """The arguments at the end of a text and where they begin: at the first place from which they can be read."""
     problems = []
     for start in starts:
         try:
-            return start, bracketed(text[start:], text)
+            call = read_arguments(text[start:], text)
+            check_literals(call)
+            return start, call
         except ValueError as error:
             problems.append(error)
     raise problems[0]
+
+
+def named_text(value: str | Mapping[str, Any], example: str) -> tuple[str, dict[str, Any]]:
+    """The name and the sorted arguments of a text, or of a table with the key `name`, which override the text's.
+
+    Args:
+        value: the text or the table.
+        example: what to write, for the error.
+    """
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table.get("name"), str):
+        raise ValueError(f"write name = {example}")
+    name, given = parts(table["name"])
+    return name, dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
 
 
 def canonical(value: object, info: ValidationInfo) -> object:
@@ -59,20 +76,16 @@ def canonical(value: object, info: ValidationInfo) -> object:
         return value
     setting = str(info.field_name)
     try:
-        table = {"name": value} if isinstance(value, str) else value
-        if not isinstance(table.get("name"), str):
-            raise ValueError(f"write name = {_EXAMPLES[setting]} beside the arguments, or give --{setting}")
-        name, given = parts(table["name"])
-        given = dict(sorted((given | {key: item for key, item in table.items() if key != "name"}).items()))
+        name, given = named_text(value, f"{_EXAMPLES[setting]} beside the arguments, or give --{setting}")
         if not given:
             return name
-        check_scalars(given, _KNOWN[setting](name), repr(name))
+        check_arguments(repr(name), _KNOWN[setting](name), given)
         given = {key: _plain(item) for key, item in given.items()}
         if any(isinstance(item, float) and not isfinite(item) for item in given.values()):
             raise ValueError(f"{name!r} takes finite numbers, got {given}")
     except ValueError as error:
         raise ValueError(f"{setting}: {error}") from None
-    return f"{name}({', '.join(f'{key}={written(item)}' for key, item in given.items())})"
+    return str(Call(name, (), given))
 
 
 def check_name(setting: str, text: str) -> None:
@@ -97,12 +110,7 @@ def _plain(value: object) -> object:
     raise ValueError(f"arguments are numbers, texts, true, false or lists of them, got {value!r:.80}")
 
 
-def _data_arguments(name: str) -> dict[str, Any]:
-    """The arguments of a data set, a path or a reference that change the data."""
-    return argument_types(name)
-
-
-_KNOWN: dict[str, Callable[[str], dict[str, Any]]] = {"model": model_arguments, "data": _data_arguments}
+_KNOWN: dict[str, Callable[[str], dict[str, Any]]] = {"model": model_arguments, "data": argument_types}
 _EXAMPLES = {"model": '"vit-tiny"', "data": '"cifar10"'}
 
 Named = Annotated[str, BeforeValidator(canonical)]
