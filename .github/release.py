@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
 FIRST = """
 seeds = [0, 1]
-base = { data = "digits", partition = "dirichlet:0.1", clients = 10, cohort = 5, rounds = 5 }
+base = { data = "digits", partition = "dirichlet(0.1)", clients = 10, cohort = 5, rounds = 5 }
 methods = [{ method = "fedavg" }, { method = "scaffold" }]
 """
 JUNK = ("__pycache__", ".pyc", ".DS_Store", "~", ".ipynb_checkpoints", ".orig")

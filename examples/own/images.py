@@ -30,7 +30,7 @@ def read(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def task(folder: str = "images") -> TensorTask:
     """Six clients."""
     images, labels = read(Path(folder, "train"))
-    clients = partition("dirichlet:0.3", labels, clients=6, seed=0).clients
+    clients = partition("dirichlet(0.3)", labels, clients=6, seed=0).clients
     return TensorTask(Net, images, labels, clients, test=read(Path(folder, "test")), name="own images")
 
 

@@ -20,7 +20,8 @@ from undrift.core.local.presets import PAPERS, preset
 from undrift.core.local.settings import PRESETS
 from undrift.runs import Config, ConfigError
 from undrift.studies import Comparison
-from undrift.util.naming.literals import called
+from undrift.util.naming.binding import build
+from undrift.util.naming.calls import Call
 
 LISTED = [(name, method) for name, found in PAPERS.items() for method in found.methods]
 
@@ -29,7 +30,7 @@ LISTED = [(name, method) for name, found in PAPERS.items() for method in found.m
 def test_every_value_fits_its_method_and_has_a_source(name: str, method: str) -> None:
     own = preset(name).of(method)
     function = ALGORITHMS[method] if method in ALGORITHMS else parts()[method]
-    assert called(function, ([], dict(own.arguments)), method) and own.source
+    assert build(function, Call(method, (), own.arguments)) and own.source
     assert own.arguments or own.local, "else it says nothing"
     Local(**{**preset(name).local, **own.local})
     if method in ALGORITHMS:

@@ -64,7 +64,7 @@ def test_text_and_parse_are_inverses(own_code: Path) -> None:
         ("a:b:c", "no slot is named 'a'; known are perturbation"),
         ("their-parts:Shrink", "no slot is named 'their-parts'; known are"),
         ("their_parts:Shrink(b=1)", "unexpected keyword argument 'b'; it takes a: float = 0.5"),
-        ("their_parts:Shrink('x')", "a takes float, got 'x'"),
+        ("their_parts:Shrink('x')", "a must be a number, got 'x'"),
         ("their_parts:THING", "'their_parts:THING': it must be a block or a function that returns an Algorithm, got 3"),
         ("their_parts:nothing", "'their_parts:nothing': it must be a block .* got 'no module'"),
         ("drift:their_parts:fedpull", "their_parts:fedpull is an algorithm; write it without drift:"),
@@ -166,5 +166,5 @@ class Mode(Objective):
 def test_blocks_with_other_annotations_are_written_and_read() -> None:
     built = Algorithm(objective=Mode("b", (0.5, 1.0), (2, "c")))
     assert parse(text(built)) == built == parse(f"fedavg + {__name__}:Mode('b', [0.5, 1.0], (2, 'c'))")
-    with pytest.raises(ValueError, match="mode takes Literal"):
+    with pytest.raises(ValueError, match="mode must be Literal"):
         parse(f"{__name__}:Mode('c')")

@@ -86,7 +86,7 @@ def test_it_is_written_in_one_form(text: str, written: str) -> None:
         ("flip+flip", "got 'flip\\+flip'"),
         ("crop(", "got 'crop\\('"),
         ("crop(size=3)", "unexpected keyword argument 'size'; it takes padding: int = 4, probability"),
-        ("crop(padding=1.5)", "padding takes int, got 1.5"),
+        ("crop(padding=1.5)", "padding must be a whole number, got 1.5"),
         ("crop(padding=0)", "padding of a crop must be 1 to 256 pixels, got 0"),
         ("crop(padding=257)", "padding of a crop must be 0 to 256 pixels, got 257"),
         ("crop(probability=0)", "probability of crop must be above 0 and at most 1, got 0"),

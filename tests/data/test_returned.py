@@ -109,7 +109,7 @@ def test_a_list_for_an_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "listed_data.py").write_text("def make(widths=(1, 2)): return None\n")
-    with pytest.raises(ValueError, match=r"'listed_data:make': widths takes .*, got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"'listed_data:make': widths must be .*, got \[3, 4\]"):
         load("listed_data:make", widths=[3, 4])
 
 
@@ -123,6 +123,6 @@ def test_tensors_of_another_type_are_refused() -> None:
 
 
 def test_texts_in_a_partition_stay_as_they_are() -> None:
-    for text in ("column:v1.0", "file:a/clients-2.0", "dirichlet:1"):
+    for text in ("column('v1.0')", "file('a/clients-2.0')", "dirichlet(1)"):
         assert str(parse(text)) == text
-    assert str(parse("dirichlet:1.0")) == "dirichlet:1"
+    assert str(parse("dirichlet:1.0")) == "dirichlet(1)" and str(parse("column:v1.0")) == "column('v1.0')"

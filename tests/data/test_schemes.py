@@ -41,7 +41,7 @@ def test_large_alpha_gives_near_equal_histograms(scheme: str) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_common_dirichlet_works_for_every_seed(seed: int) -> None:
-    p = partition("dirichlet:0.1", FASHION, clients=100, seed=seed)
+    p = partition("dirichlet(0.1)", FASHION, clients=100, seed=seed)
     assert p.sizes.min() >= 10
 
 
@@ -58,29 +58,31 @@ def test_dirichlet_is_as_skewed_as_the_literal_rule(alpha: float, balance: bool)
 
 def test_balance_stops_at_the_fair_share() -> None:
     """A client passes its fair share with one class at most: without that class it is below."""
-    p = partition("dirichlet:0.1", CIFAR, clients=100)
+    p = partition("dirichlet(0.1)", CIFAR, clients=100)
     last = np.array([row[np.flatnonzero(row)[-1]] for row in p.histogram])
     assert np.all(p.sizes - last < 500)
-    free = partition("dirichlet:0.1,balance=false", CIFAR, clients=100)
+    free = partition("dirichlet(0.1, balance=False)", CIFAR, clients=100)
     assert free.sizes.max() > p.sizes.max()
 
 
 def test_dirichlet_that_cannot_work_says_what_does_and_soon() -> None:
     start = time.process_time()
     with pytest.raises(ValueError, match=r"1000 clients min_size=10 \(in each of 20 draws some fell short, \d+ on av"):
-        partition("dirichlet:0.1", FASHION, clients=1000)
-    with pytest.raises(ValueError, match=r"larger alpha, fewer clients, a smaller min_size, or dirichlet-client:0.05"):
-        partition("dirichlet:0.05", FASHION, clients=100)
+        partition("dirichlet(0.1)", FASHION, clients=1000)
+    with pytest.raises(
+        ValueError, match=r"larger alpha, fewer clients, a smaller min_size, or dirichlet-client\(0.05\)"
+    ):
+        partition("dirichlet(0.05)", FASHION, clients=100)
     with pytest.raises(ValueError, match="100 samples do not give each of 20 clients min_size=10; use"):
-        partition("dirichlet:1", [0, 1] * 50, clients=20)
+        partition("dirichlet(1)", [0, 1] * 50, clients=20)
     assert time.process_time() - start < 20  # 0.7 s on a free core
 
 
-@pytest.mark.parametrize("scheme", ["dirichlet-client:0.1", "dirichlet-client:0.1,refill=true"])
+@pytest.mark.parametrize("scheme", ["dirichlet-client(0.1)", "dirichlet-client(0.1, refill=True)"])
 def test_client_wise_sizes_are_equal(scheme: str) -> None:
     p = partition(scheme, CIFAR, clients=300)
     assert set(p.sizes.tolist()) == {166} and p.describe()["samples"] == 49_800
-    kept = partition("dirichlet-client:0.1,remainder=true", CIFAR, clients=300)
+    kept = partition("dirichlet-client(0.1, remainder=True)", CIFAR, clients=300)
     assert kept.covers and kept.sizes.tolist() == [167] * 200 + [166] * 100
 
 
@@ -95,7 +97,7 @@ def test_refill_shares_samples_and_says_so(alpha: float, used: float) -> None:
 def test_client_wise_follows_the_priors_while_classes_last() -> None:
     """With samples to spare the classes of a client are drawn from one Dirichlet vector: its moments are known."""
     labels = np.repeat(np.arange(4), 5000)
-    p = partition("dirichlet-client:0.5,refill=true", labels, clients=200)
+    p = partition("dirichlet-client(0.5, refill=True)", labels, clients=200)
     shares = p.histogram / p.sizes[:, None]
     variance = 0.25 * 0.75 / (4 * 0.5 + 1)
     assert shares.var() == pytest.approx(variance + 0.25 * 0.75 * (1 - 1 / 3) / 100, rel=0.12)
@@ -123,13 +125,13 @@ def test_a_deal_of_classes_always_succeeds(clients: int, classes: int, data: st.
 
 
 def test_long_tail() -> None:
-    p = partition("longtail:100", CIFAR, clients=10)
+    p = partition("longtail(100)", CIFAR, clients=10)
     assert p.histogram.sum(axis=0).tolist() == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     assert p.disjoint and not p.covers and p.describe()["dropped"] == 50_000 - 12_406
-    skewed = partition("longtail:100,over=classes:2", CIFAR, clients=10)
+    skewed = partition("longtail(100, over=classes(2))", CIFAR, clients=10)
     assert np.array_equal(skewed.histogram.sum(axis=0), p.histogram.sum(axis=0))
     assert np.all((skewed.histogram > 0).sum(axis=1) == 2)
-    whole = partition("longtail:1,over=dirichlet-client:0.1", CIFAR, clients=10)
+    whole = partition("longtail(1, over=dirichlet-client(0.1))", CIFAR, clients=10)
     assert whole.covers
 
 
@@ -138,17 +140,18 @@ def test_natural_clients_are_the_owners() -> None:
     labels = np.arange(100) % 4
     p = partition("natural", labels, owners=owners)
     assert [own.tolist() for own in p.clients] == [list(range(80, 100)), list(range(50)), list(range(50, 80))]
-    assert partition("natural,min_size=25", labels, clients=2, owners=owners).sizes.tolist() == [50, 30]
+    assert partition("natural(min_size=25)", labels, clients=2, owners=owners).sizes.tolist() == [50, 30]
     owners = np.random.default_rng(0).integers(0, 200, 20_000)
     labels = np.zeros(20_000, int)
-    some = partition("natural,fraction=0.2", labels, owners=owners)
+    some = partition("natural(fraction=0.2)", labels, owners=owners)
     assert 0.2 <= some.sizes.sum() / 20_000 < 0.21 and some.disjoint
-    assert len(partition("natural,users=0.2", labels, owners=owners).clients) == 40
+    assert len(partition("natural(users=0.2)", labels, owners=owners).clients) == 40
     assert all(len(set(owners[own])) == 1 for own in some.clients)
 
 
 @pytest.mark.parametrize(
-    "scheme", ["iid", "dirichlet:0.6", "dirichlet-client:0.1", "classes:2", "longtail:10,over=dirichlet-client:0.1"]
+    "scheme",
+    ["iid", "dirichlet(0.6)", "dirichlet-client(0.1)", "classes(2)", "longtail(10, over=dirichlet-client(0.1))"],
 )
 def test_a_thousand_clients_take_seconds_at_most(scheme: str) -> None:
     start = time.process_time()
@@ -158,19 +161,19 @@ def test_a_thousand_clients_take_seconds_at_most(scheme: str) -> None:
 
 
 def test_quantity_skews_sizes_and_not_labels() -> None:
-    p, even = partition("quantity:0.5", FASHION, clients=100), partition("iid", FASHION, clients=100)
+    p, even = partition("quantity(0.5)", FASHION, clients=100), partition("iid", FASHION, clients=100)
     assert p.sizes.min() >= 10 and p.sizes.max() > 4 * p.sizes.mean() and p.sizes.sum() == len(FASHION)
     large = p.histogram[p.sizes > 500] / p.sizes[p.sizes > 500, None]
     assert abs(large - 0.1).max() < 0.1  # ten classes of equal size
     assert partition("quantity:1e9", FASHION, clients=100).sizes.std() < 1 and even.sizes.std() == 0
-    assert partition("quantity:0.5,min_size=600", FASHION, clients=100).sizes.tolist() == [600] * 100
+    assert partition("quantity(0.5, min_size=600)", FASHION, clients=100).sizes.tolist() == [600] * 100
 
 
 def test_quantity_that_cannot_work() -> None:
     with pytest.raises(
-        ValueError, match=r"quantity:0\.5: 100 samples do not give each of 20 clients min_size=10; use fewer"
+        ValueError, match=r"quantity\(0\.5\): 100 samples do not give each of 20 clients min_size=10; use fewer"
     ):
-        partition("quantity:0.5", [0, 1] * 50, clients=20)
+        partition("quantity(0.5)", [0, 1] * 50, clients=20)
     for text in ("quantity:0", "quantity:0.5,min_size=0"):
         with pytest.raises(ValueError, match="must be between"):
             partition(text, FASHION, clients=100)

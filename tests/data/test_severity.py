@@ -114,9 +114,9 @@ def test_names_of_types() -> None:
         ("corrupt", "corrupt"),
         ("corrupt,severity=3", "corrupt"),
         ("corrupt,types=standard", "corrupt"),
-        ("corrupt,types=jpeg_compression+snow,severity=5", "corrupt,severity=5,types=snow+jpeg"),
-        ("corrupt,types=all,over=dirichlet:0.1", "corrupt,types=all,over=dirichlet:0.1"),
-        ("corrupt,over=longtail:100,over=iid", "corrupt,over=longtail:100"),
+        ("corrupt,types=jpeg_compression+snow,severity=5", "corrupt(severity=5, types='snow+jpeg')"),
+        ("corrupt,types=all,over=dirichlet:0.1", "corrupt(over=dirichlet(0.1), types='all')"),
+        ("corrupt,over=longtail:100,over=iid", "corrupt(over=longtail(100))"),
     ],
 )
 def test_the_text_of_the_partition(text: str, canonical: str) -> None:
@@ -129,5 +129,7 @@ def test_the_text_of_the_partition(text: str, canonical: str) -> None:
     "text", ["corrupt,severity=0", "corrupt,severity=6", "corrupt,severity=2.5", "corrupt,types=2"]
 )
 def test_texts_that_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"severity must be between 1 and 5|severity takes int|types takes str"):
+    with pytest.raises(
+        ValueError, match=r"severity must be between 1 and 5|severity must be a whole number|types must be a text"
+    ):
         parse(text)

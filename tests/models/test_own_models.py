@@ -37,7 +37,7 @@ def test_arguments_are_those_of_the_signature(own_code: Path) -> None:
         ("their_parts:Nett", {}, "module 'their_parts' has no 'Nett'; did you mean 'Net'?"),
         ("their_gone:Net", {}, "no module is named 'their_gone'"),
         ("their_parts:Net", {"widht": 3}, "model 'their_parts:Net' has no argument 'widht'; it takes classes"),
-        ("their_parts:Net", {"width": "x"}, "model 'their_parts:Net': width takes int, got 'x'"),
+        ("their_parts:Net", {"width": "x"}, "model 'their_parts:Net': width must be a whole number, got 'x'"),
         ("their_parts:wide", {}, "missing a required argument: 'hidden'; give it as their_parts:wide(...), the data"),
         ("their_parts:nothing", {}, "it must be an nn.Module or return one, got 'no module'"),
         ("their_parts:THING", {}, "it must be a class derived from nn.Module or a function that returns a module"),

@@ -23,7 +23,7 @@ def test_the_protocol_of_the_paper() -> None:
     first = runs["tiny-0.1", "specgrad"]
     assert (first.clients, first.cohort, first.rounds, first.model) == (100, 10, 300, "resnet20")
     assert (first.local.epochs, first.local.batch_size, first.local.weight_decay) == (5, 50, 1e-3)
-    assert (first.data, first.partition, first.augment) == ("tiny-imagenet", "dirichlet-client:0.1", "none")
+    assert (first.data, first.partition, first.augment) == ("tiny-imagenet", "dirichlet-client(0.1)", "none")
     assert first.arguments == {"r": 0.05}
     assert comparison(PAPER, PAPER.items["table1"]).seeds == (0, 1, 2)
 

@@ -163,9 +163,9 @@ def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["variance-perturbation.png", "variance-perturbation.pdf"]
     one = single._in_one(collect(both))
     assert one.settings == [""] and [group.style for group in one.groups] == [0, 1]
-    assert one.labels == ["partition dirichlet:1", "partition iid"]
+    assert one.labels == ["partition dirichlet(1)", "partition iid"]
     three = single._in_one(collect([*runs, other]))
-    assert three.labels[0] == "fedsam, partition dirichlet:1" and len(three.labels) == 3
+    assert three.labels[0] == "fedsam, partition dirichlet(1)" and len(three.labels) == 3
     assert [path.stem for path in draw_kind("drift", both, tmp_path / "one", together=True)][::2] == [
         "curve-drift-rounds",
         "curve-client-distance-rounds",

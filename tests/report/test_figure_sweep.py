@@ -68,7 +68,7 @@ def radius(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_argument_is_found_as_given_by_default_and_in_a_composition(radius: Path) -> None:
     figure = swept(radius, "rho")
     shown = parts(figure)
-    assert list(shown) == ["partition dirichlet:0.1", "partition dirichlet:1"]
+    assert list(shown) == ["partition dirichlet:0.1", "partition dirichlet(1)"]
     frame = shown["partition dirichlet:0.1"]
     assert list(frame) == ["fedavg", "fedsam", "dyn", "fft-r-0.01", "fft-r-0.05"]
     sam = frame["fedsam"]
@@ -87,7 +87,7 @@ def test_a_method_without_the_value_is_a_dashed_level(radius: Path) -> None:
     level, sam = lines(panel)["fedavg"], lines(panel)["fedsam"]
     assert level.x == [0.01, 0.2] and level.y == pytest.approx([0.21, 0.21]) and not level.bars
     assert level.style == len(PALETTE) and sam.style == 1 and level.low and len(level.low) == 2
-    over_r = parts(swept(radius, "r"))["partition dirichlet:1"]
+    over_r = parts(swept(radius, "r"))["partition dirichlet(1)"]
     assert over_r["fft"].x == [0.01, 0.05]
     assert {label for label, line in over_r.items() if not line.bars} == {
         "fedavg",
@@ -110,27 +110,27 @@ def test_over_a_setting_lines_keep_their_labels(radius: Path) -> None:
 def test_all_settings_in_one_frame(radius: Path) -> None:
     ((_, panel),) = swept(radius, "r", together=True).parts
     labels = list(lines(panel))
-    assert "fft, partition dirichlet:0.1" in labels and "fedavg, partition dirichlet:1" in labels
+    assert "fft, partition dirichlet(0.1)" in labels and "fedavg, partition dirichlet(1)" in labels
     assert len({line.style for line in lines(panel).values()}) == len(labels)
 
 
 def test_differences_are_taken_seed_by_seed(radius: Path) -> None:
     figure = swept(radius, "rho", minus="fedavg")
-    frame = parts(figure)["partition dirichlet:1"]
+    frame = parts(figure)["partition dirichlet(1)"]
     assert "fedavg" not in frame
     assert frame["fedsam"].y == pytest.approx([0.02, 0.2, 0.4])
     assert frame["fedsam"].low == pytest.approx(frame["fedsam"].y), "the seeds differ alike"
     assert figure.parts[0][1].y.title == "last accuracy on the test set, minus fedavg (points)"
     assert figure.name == "sweep-rho-minus-fedavg"
     (merged,) = parts(swept(radius, "r", minus="fedavg", together=True)).values()
-    assert merged["fft, partition dirichlet:1"].y == pytest.approx([-0.1, -0.1])
+    assert merged["fft, partition dirichlet(1)"].y == pytest.approx([-0.1, -0.1])
     with pytest.raises(ReportError, match="no line is labelled 'fedav'; did you mean 'fedavg'"):
         swept(radius, "rho", minus="fedav")
 
 
 def test_other_numbers_of_a_run(radius: Path, tmp_path: Path) -> None:
     time = swept(radius, "rho", by="seconds_per_round")
-    assert set(parts(time)["partition dirichlet:1"]["fedsam"].y) == {2.0}
+    assert set(parts(time)["partition dirichlet(1)"]["fedsam"].y) == {2.0}
     assert time.parts[0][1].y.title == "seconds per round" and time.title == "Seconds per round over rho"
     assert swept(radius, "rho", by="client_worst_tenth").parts[0][1].y.percent
     with pytest.raises(ReportError, match="no run has a number 'beste'; did you mean 'best'"):

@@ -93,7 +93,7 @@ def test_severity_and_types_are_recorded_and_resumed(tmp_path: Path) -> None:
     longer = resume(tmp_path / "part", rounds=3)
     assert longer.sha256 == whole.sha256 and longer.summary["accuracy/fog"] == whole.summary["accuracy/fog"]
     there = Config.read(tmp_path / "part" / "config.toml")
-    assert there.partition == "corrupt,severity=5,types=fog+contrast"
+    assert there.partition == "corrupt(severity=5, types='fog+contrast')"
     assert json.loads((tmp_path / "part" / "partition.json").read_text())["scheme"] == there.partition
     other = start(settings(partition="corrupt,types=fog+contrast", rounds=3), tmp_path / "other")
     assert other.sha256 != whole.sha256

@@ -60,7 +60,7 @@ def test_a_run_by_command_line_resumes_to_the_bit(here: Path) -> None:
     whole = start(Config.build(SMALL), here / "whole")
     assert resume(here / "run", rounds=4).sha256 == whole.sha256
     held = Config.read(here / "run" / "config.toml")
-    assert held.data == "./scans" and held.partition == "column:site" and held.clients == 3 and held.cohort == 3
+    assert held.data == "./scans" and held.partition == "column('site')" and held.clients == 3 and held.cohort == 3
     assert len(json.loads((here / "run" / "clients.json").read_text())["accuracy"]) == 3
 
 

@@ -150,8 +150,11 @@ def test_every_setting_that_may_name_code_or_a_file(own_code: Path, tmp_path: Pa
         ("their_parts:few", "it failed with ValueError: it has 3 outputs for 10 classes"),
         ("their_parts:wide", "missing a required argument: 'hidden'"),
         ("their_gone:Net", "model: their_gone:Net: no module is named 'their_gone'"),
-        ({"name": "their_parts:Net", "width": {"a": 1}}, "model: 'their_parts:Net': width takes int, got {'a': 1}"),
-        ({"name": "their_parts:stack", "widths": [4, "a"]}, "widths takes tuple"),
+        (
+            {"name": "their_parts:Net", "width": {"a": 1}},
+            "model: 'their_parts:Net': width must be a whole number, got {'a': 1}",
+        ),
+        ({"name": "their_parts:stack", "widths": [4, "a"]}, "widths must be tuple"),
         (
             {"name": "their_parts:stack", "other": {"a": 1}},
             "arguments are numbers, texts, true, false or lists of them",

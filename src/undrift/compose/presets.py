@@ -38,7 +38,10 @@ def resolve(name: str, method: str, arguments: Mapping[str, Any] | None = None) 
     if not composed(method):
         own = found.of(method)
         return Resolved(method, {**own.arguments, **(arguments or {})}, {**found.local, **own.local})
-    terms = [_filled(term, found) for term in read_composition(method)]
+    try:
+        terms = [_filled(term, found) for term in read_composition(method)]
+    except ValueError:  # `parse` reports what is wrong with it
+        return Resolved(method, dict(arguments or {}), dict(found.local))
     local = dict(found.local)
     for _, own in reversed(terms):
         local |= own.local

@@ -23,7 +23,7 @@ def demo_comparison(rounds: int = ROUNDS, seed: int = 0) -> Comparison:
     """
     base = {
         "data": "digits",
-        "partition": "classes:2",
+        "partition": "classes(2)",
         "clients": CLIENTS,
         "cohort": COHORT,
         "rounds": rounds,

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -127,7 +128,7 @@ def _print_next(comparison: "Comparison", curves: "dict[str, Any]", out: Path, r
     best = max(trials, key=lambda trial: float(curves[trial.label][-1][1]))
     if report is not None:
         typer.echo(f"Open the report in a browser: {report}")
-    where = f"--data digits --partition {best.config.partition}"
+    where = f"--data digits --partition {quote(best.config.partition)}"
     commands = (
         (f"undrift show {best.label}", "its equations, limits and paper"),
         (f'undrift run "{best.label} + sam(rho=0.05)" {where}', "a composition of your own"),

@@ -2,13 +2,14 @@
 
 An amount is one of these:
 
-    5                     the same for every client and round
-    [1, 2, 0.5]           one number per client
-    "uniform:1-5"         drawn for every client and round: a whole number if both bounds are, else any number between
-    "uniform:1-5,once"    drawn for every client, the same in every round
-    "mypackage.work:f"    f(client, round), both counted from 0; in Python also the function itself
+    5                            the same for every client and round
+    [1, 2, 0.5]                  one number per client
+    "uniform(1, 5)"              drawn for every client and round: a whole number if both bounds are, else any between
+    "uniform(1, 5, once=True)"   drawn for every client, the same in every round
+    "mypackage.work:f"           f(client, round), both counted from 0; in Python also the function itself
 
-What is drawn depends on the run's seed, the client and the round only, so every machine computes the same.
+What is drawn depends on the run's seed, the client and the round only, so every machine computes the same. The short
+forms `uniform:1-5` and `uniform:1-5,once`, which earlier versions wrote, are read as well.
 """
 
 import re
@@ -19,23 +20,42 @@ from math import inf
 from typing import Any, TypeAlias
 
 from undrift.core.model.random import derive
+from undrift.util.naming.binding import build
+from undrift.util.naming.calls import Call, read_call
 from undrift.util.naming.references import Reference
 
 Amount: TypeAlias = int | float | str | Sequence[float] | Callable[[int, int], float]
 """How much of something each client has or does: see the module."""
 
-FORMS = 'write a number, a list with one number per client, "uniform:1-5" or a reference "mypackage.work:f"'
+FORMS = 'write a number, a list with one number per client, "uniform(1, 5)" or a reference "mypackage.work:f"'
 
-_LAW = re.compile(r"uniform:\s*(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(,\s*once)?")
+_SHORT = re.compile(r"\s*uniform:\s*(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*(,\s*once)?\s*")
 
 
 @dataclass(frozen=True)
-class _Law:
+class _Uniform:
     """A uniform distribution between two bounds, both included if it draws whole numbers."""
 
-    low: int | float
-    high: int | float
-    once: bool
+    low: float
+    high: float
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.low <= self.high < inf and self.high > 0):
+            raise ValueError(f"{self} must go from a smaller to a larger number: uniform(1, 5)")
+
+    def __str__(self) -> str:
+        return str(Call("uniform", (self.low, self.high), {"once": True} if self.once else {}))
+
+    @property
+    def short(self) -> str:
+        """The text that earlier versions wrote."""
+        return f"uniform:{self.low}-{self.high}{',once' if self.once else ''}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it draws whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
 
     def draw(self, seed: int, client: int, round: int, name: str) -> int | float:
         bits = derive(seed, *(() if self.once else (round,)), client, f"work/{name}")
@@ -44,8 +64,11 @@ class _Law:
         return self.low + (self.high - self.low) * (bits >> 10) / 2**53
 
 
-def checked(name: str, value: Any, *, whole: bool = False, most: float = inf) -> Any:
-    """An amount that can be used, or a `ValueError`: lists become tuples, whole numbers integers.
+_DISTRIBUTIONS = {"uniform": _Uniform}
+
+
+def normalize_amount(name: str, value: Any, *, whole: bool = False, most: float = inf) -> Any:
+    """An amount that can be used, or a `ValueError`: lists become tuples, whole numbers integers, texts canonical.
 
     Args:
         name: what to call it in errors.
@@ -55,14 +78,16 @@ def checked(name: str, value: Any, *, whole: bool = False, most: float = inf) ->
     """
     value = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(value, str):
-        law = _law(value)
-        if law is None:
+        try:
+            drawn = _distribution(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        if drawn is None:
             _function(name, value)
-        elif whole and not (isinstance(law.low, int) and isinstance(law.high, int)):
+            return value.replace(" ", "")
+        if whole and not drawn.whole:
             raise ValueError(f"{name} must be whole numbers, got {value!r}")
-        elif not (law.low <= law.high and law.high > 0):
-            raise ValueError(f"{name}: {value!r} must go from a smaller to a larger number: uniform:1-5")
-        return value.replace(" ", "")
+        return canonical_amount(value)
     if isinstance(value, list | tuple):
         numbers = tuple(_number(f"{name}[{i}]", x, whole, most=most) for i, x in enumerate(value))
         if not any(numbers):
@@ -76,7 +101,7 @@ def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whol
 
     Args:
         name: what it is an amount of; each name has its own draws.
-        value: what `checked` returned.
+        value: what `normalize_amount` returned.
         seed: the run's seed.
         client: the client's number.
         round: the round.
@@ -87,9 +112,9 @@ def amount(name: str, value: Amount, seed: int, client: int, round: int, *, whol
         [1, 2.5]
     """
     if isinstance(value, str):
-        law = _law(value)
-        if law is not None:
-            return law.draw(seed, client, round, name)
+        drawn = _distribution(value)
+        if drawn is not None:
+            return drawn.draw(seed, client, round, name)
         return amount(name, _function(name, value), seed, client, round, whole=whole)
     if callable(value):
         return _number(f"{name} of client {client} in round {round + 1}", value(client, round), whole)
@@ -118,18 +143,39 @@ def portable(name: str, value: Any) -> Any:
     )
 
 
+def canonical_amount(text: str) -> str:
+    """The text of a distribution as settings have it; a short form that is not canonical stays, as runs recorded it.
+
+    Example:
+        >>> canonical_amount("uniform: 1 - 5"), canonical_amount("uniform:1.50-5"), canonical_amount("uniform( 1, 5 )")
+        ('uniform(1, 5)', 'uniform:1.50-5', 'uniform(1, 5)')
+    """
+    short, drawn = text.replace(" ", ""), _distribution(text)
+    return short if drawn is None or (_SHORT.fullmatch(text) and short != drawn.short) else str(drawn)
+
+
+def identity_amount(value: Any) -> Any:
+    """What stands for an amount in the identity of a run: for a distribution its short form.
+
+    Example:
+        >>> identity_amount("uniform(1, 5, once=True)"), identity_amount(3)
+        ('uniform:1-5,once', 3)
+    """
+    drawn = _distribution(value) if isinstance(value, str) and not _SHORT.fullmatch(value) else None
+    return value if drawn is None else drawn.short
+
+
 @lru_cache(maxsize=64)
-def _law(text: str) -> _Law | None:
+def _distribution(text: str) -> _Uniform | None:
     """The distribution in a text; None if it is a reference."""
-    match = _LAW.fullmatch(text.strip())
-    if match is None and text.strip().startswith("uniform:"):
-        raise ValueError(
-            f'{text!r} is not a distribution: write "uniform:1-5", or "uniform:1-5,once" for one draw per client'
-        )
-    if match is None:
+    short = _SHORT.fullmatch(text)
+    if short is None and Reference.parse(text) is not None:
         return None
-    low, high = (float(x) if "." in x else int(x) for x in match.groups()[:2])
-    return _Law(low, high, match[3] is not None)
+    if short is not None:
+        low, high = (float(x) if "." in x else int(x) for x in short.groups()[:2])
+        return _Uniform(low, high, short[3] is not None)
+    call = read_call(text, FORMS)
+    return build(_DISTRIBUTIONS[call.name], call) if call.name in _DISTRIBUTIONS else None
 
 
 @lru_cache(maxsize=64)

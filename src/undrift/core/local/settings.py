@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
-from undrift.core.local.amounts import Amount, amount, check_population, checked
+from undrift.core.local.amounts import Amount, amount, check_population, normalize_amount
 from undrift.core.local.presets import PAPERS, preset
 from undrift.core.local.schedule import Schedule
 from undrift.core.model.precision import Precision
@@ -69,7 +69,8 @@ class Local:
     def __post_init__(self) -> None:
         for name, most in AMOUNTS.items():
             if (value := getattr(self, name)) is not None or name == "epochs":
-                object.__setattr__(self, name, checked(f"Local: {name}", value, whole=name == "steps", most=most))
+                found = normalize_amount(f"Local: {name}", value, whole=name == "steps", most=most)
+                object.__setattr__(self, name, found)
         if (self.deadline is None) != (self.speed is None):
             raise ValueError(
                 "Local: a deadline in simulated seconds needs every client's speed in steps per second, and a speed a "

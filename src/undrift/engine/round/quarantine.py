@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from undrift.core.records.rejection import Reason, Rejection
-from undrift.util.naming.kinds import kinds_checked
+from undrift.util.naming.binding import check_fields
 
 _NO_FAULT = {Reason.EMPTY, Reason.IDLE, Reason.FAILED}
 """Reasons that are no fault of an upload: there was none."""
@@ -38,7 +38,7 @@ class Quarantine:
     rounds: Count = 10
     within: Count | None = None
 
-    @kinds_checked
+    @check_fields
     def __post_init__(self) -> None:
         """The annotations have all rules."""
 

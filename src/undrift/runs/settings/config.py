@@ -15,7 +15,7 @@ from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import composed, parse, with_arguments
 from undrift.compose.presets import resolve
-from undrift.core.local.amounts import portable
+from undrift.core.local.amounts import identity_amount, portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
 from undrift.core.local.settings import AMOUNTS, Local
@@ -279,7 +279,7 @@ class Config(Strict):
         values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
         values["partition"] = identity_text(self.partition)
         unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
-        values["local"] = {k: x for k, x in values["local"].items() if k not in unused}
+        values["local"] = {k: identity_amount(x) for k, x in values["local"].items() if k not in unused}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:
