@@ -81,7 +81,7 @@ BAD = [
     ((*RUN, "--lr", "-1"), "undrift run: local.lr: input should be greater than 0, got '-1.0'"),
     (
         (*RUN, "--partition", "dirichlet:-1"),
-        "undrift run: dirichlet: alpha must be between 1e-06 and 1000000000, got -1",
+        "undrift run: partition: dirichlet: alpha must be between 1e-06 and 1000000000, got -1",
     ),
     (
         (*RUN, "--target", "70"),

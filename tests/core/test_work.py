@@ -8,7 +8,7 @@ import torch
 
 from undrift import Local, Simulation, make
 from undrift.core import Gate, Reason
-from undrift.core.local.amounts import amount, checked, portable
+from undrift.core.local.amounts import amount, normalize_amount, portable
 from undrift.core.server import step as server
 from undrift.testing import Clinic, Quadratics, fingerprint
 
@@ -69,7 +69,7 @@ def test_a_law_is_drawn_anew_for_every_client_and_round_or_once() -> None:
         ({"epochs": [0, 0]}, "epochs must have one number per client, not all of them 0"),
         ({"epochs": []}, "epochs must have one number per client"),
         ({"epochs": "uniform:5-1"}, "from a smaller to a larger number"),
-        ({"epochs": "uniform:1..5"}, r'not a distribution: write "uniform:1-5"'),
+        ({"epochs": "uniform:1..5"}, "epochs: 'uniform:1..5': cannot be read from ':1..5' on"),
         ({"epochs": "many"}, "'many' is neither a distribution nor a reference"),
         ({"epochs": "no_such_module:f"}, "no module is named 'no_such_module'"),
         ({"epochs": "math:pi"}, "math:pi must be a function of a client and a round, got float"),
@@ -98,7 +98,9 @@ def test_lists_must_name_every_client() -> None:
 def test_arrays_and_lists_become_tuples_and_whole_numbers_integers() -> None:
     local = Local(epochs=torch.tensor([1.0, 2.5]), steps=[2.0, 3])
     assert local == Local(epochs=(1, 2.5), steps=(2, 3)) and hash(local) == hash(Local(epochs=[1, 2.5], steps=[2, 3]))
-    assert checked("epochs", " uniform: 1 - 5 ") == "uniform:1-5" and isinstance(Local(epochs=2.0).epochs, int)
+    assert normalize_amount("epochs", " uniform: 1 - 5 ") == "uniform(1, 5)" and isinstance(
+        Local(epochs=2.0).epochs, int
+    )
 
 
 def test_a_function_travels_as_its_reference() -> None:

@@ -161,7 +161,7 @@ def test_arguments_are_checked(here: Path) -> None:
         ValueError, match=r"'people.csv' has no argument 'taget'; it takes resize, mean, std, target, in"
     ):
         load("people.csv", taget="x")
-    with pytest.raises(ValueError, match="target must be a text.*, got 3"):
+    with pytest.raises(ValueError, match="target must be a text, got 3"):
         load("people.csv", target=3)
     with pytest.raises(ValueError, match=r"people.csv: test must be a share"):
         load("people.csv", test=2.0)

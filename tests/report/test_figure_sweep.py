@@ -68,8 +68,8 @@ def radius(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_argument_is_found_as_given_by_default_and_in_a_composition(radius: Path) -> None:
     figure = swept(radius, "rho")
     shown = parts(figure)
-    assert list(shown) == ["partition dirichlet:0.1", "partition dirichlet(1)"]
-    frame = shown["partition dirichlet:0.1"]
+    assert list(shown) == ["partition dirichlet(0.1)", "partition dirichlet(1)"]
+    frame = shown["partition dirichlet(0.1)"]
     assert list(frame) == ["fedavg", "fedsam", "dyn", "fft-r-0.01", "fft-r-0.05"]
     sam = frame["fedsam"]
     assert sam.x == [0.01, 0.1, 0.2] and sam.bars and sam.dots  # in order, though the rows are not
@@ -102,7 +102,7 @@ def test_a_method_without_the_value_is_a_dashed_level(radius: Path) -> None:
 def test_over_a_setting_lines_keep_their_labels(radius: Path) -> None:
     figure = swept(radius, "partition")
     ((name, panel),) = figure.parts
-    assert name == "" and panel.x.title == "partition dirichlet:x" and not panel.x.log
+    assert name == "" and panel.x.title == "partition dirichlet(x)" and not panel.x.log
     assert list(lines(panel))[:3] == ["fedavg", "fedsam-rho-0.1", "fedsam-rho-0.01"]
     assert all(line.x == [0.1, 1.0] for line in lines(panel).values())
 
@@ -174,7 +174,7 @@ def test_axes_fit_the_values(tmp_path: Path) -> None:
     for n, partition in enumerate(("iid", "dirichlet:0.1")):
         write(tmp_path / "text" / str(n), partition=partition)
     panel = swept(tmp_path / "text", "partition").parts[0][1]
-    assert panel.x.labels == ("iid", "dirichlet:0.1") and plotly(panel)["data"][0]["mode"] == "markers"
+    assert panel.x.labels == ("iid", "dirichlet(0.1)") and plotly(panel)["data"][0]["mode"] == "markers"
 
 
 def test_the_page_draws_bars_too(radius: Path) -> None:

@@ -40,6 +40,19 @@ def test_keys_that_are_not_used_leave_the_identity_alone() -> None:
     assert len({Config.build(values).identity() for values in used} | {empty}) == 1 + len(used)
 
 
+def test_the_short_form_of_earlier_versions_keeps_its_identity() -> None:
+    """Both hashes are those of the version that wrote texts in the short form."""
+    old = Config.build({"local": {"epochs": "uniform:1-5"}})
+    assert old == Config.build({"local": {"epochs": "uniform(1, 5)"}}) and old.local.epochs == "uniform(1, 5)"
+    assert old.identity() == "677986c83fa1e83374f6b57bec9871e92820338897808ab4a8e5a1a00b03177f"
+    speeds = {"deadline": 6.0, "speed": "uniform:0.5-4.0,once"}
+    new = Config.build(
+        {"partition": "natural(users=0.2)", "local": {**speeds, "speed": "uniform(0.5, 4.0, once=True)"}}
+    )
+    assert Config.build({"partition": "natural,users=0.2", "local": speeds}) == new
+    assert new.identity() == "b1d8e69194306a779aa6454c44a5eb6b637f8dc87914706975e98392c164f9af"
+
+
 @pytest.mark.quick
 def test_every_form_survives_its_file(tmp_path: Path) -> None:
     values = {
@@ -115,6 +128,6 @@ def test_the_command_line_takes_every_form(tiny: Path, tmp_path: Path) -> None: 
         assert result.exit_code == 0, result.output
     config = Config.read(tmp_path / "0.5" / "config.toml")
     assert config.local.epochs == 0.5 and config.local.steps == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert Config.read(tmp_path / "uniform-1-5" / "config.toml").local.epochs == "uniform:1-5"
+    assert Config.read(tmp_path / "uniform-1-5" / "config.toml").local.epochs == "uniform(1, 5)"
     bad = CliRunner().invoke(app, [*command, "--epochs", "uniform:5-1"])
     assert bad.exit_code == 2 and "must go from a smaller to a larger number" in bad.output

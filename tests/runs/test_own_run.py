@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from undrift.cli import app
+from undrift.data.partitions.draw import parse
 from undrift.runs import Config, resume, start
 from undrift.runs.folder.files import RunError
 from undrift.runs.loop.dry_run import dry_run
@@ -120,7 +121,10 @@ def test_the_partition_command(here: Path) -> None:
         done = run_cli("partition", "--data", data, "--partition", partition, "--out", "split.png", "--json")
         assert done.exit_code == 0, done.output
         found = json.loads(done.output[done.output.index("{") :])
-        assert found["scheme"] == partition and [found["size_min"], found["size_max"]] == [min(sizes), max(sizes)]
+        assert parse(found["scheme"]) == parse(partition) and [found["size_min"], found["size_max"]] == [
+            min(sizes),
+            max(sizes),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_the_partition_command(here: Path) -> None:
         (("--data", "houses.csv"), "houses.csv: name the column to predict, one of size, rooms, price, town"),
         (
             ("--data", "houses.csv(target='price')"),
-            "these targets are numbers; use iid, column:NAME, file:clients.json",
+            "these targets are numbers; use iid, column('NAME'), file('clients.json')",
         ),
         (
             ("--data", "./scans(owner='label')", "--partition", "column:site"),
@@ -142,7 +146,7 @@ def test_the_partition_command(here: Path) -> None:
         ),
         (("--data", "./scans", "--model", "cn"), "no model is named 'cn'"),
         (("--data", "scan"), "no data set is named 'scan'"),
-        (("--data", "digits", "--partition", "file:none.json"), "file:none.json: No such file or directory"),
+        (("--data", "digits", "--partition", "file:none.json"), "file('none.json'): No such file or directory"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(words: tuple[str, ...], message: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from undrift.algorithms import ALGORITHMS, METHODS
 from undrift.compose.terms import BLOCKS, keys, parts, read_composition
+from undrift.core.local.settings import AMOUNTS
 from undrift.data.files.known import PLUGINS as DATA
 from undrift.data.files.known import SOURCES
 from undrift.data.partitions.draw import listed, parse
@@ -91,32 +92,25 @@ def find_references(config: Config, dataset: Any = None) -> list[Recorded]:
             found.append(Recorded("data", data, digest, "data"))
     if isinstance(own := listed(parse(config.partition)), FromFile):
         found.append(file_record("partition", own.path))
-    for setting, text in _texts(config):
-        name = named(text)[0]
-        if name.startswith("file:"):
-            found.append(file_record(setting, name.removeprefix("file:").partition("#")[0]))
-        elif Reference.parse(name) is not None:
+    if (config.availability or "").startswith("file:"):
+        found.append(file_record("availability", str(config.availability).removeprefix("file:").partition("#")[0]))
+    for setting, name in _names_of(config):
+        if Reference.parse(name) is not None:
             found += code_records(setting, name)
     return list(dict.fromkeys(found))
 
 
-def _texts(config: Config) -> Iterator[tuple[str, str]]:
-    """Settings that may name code or a file, besides method, model and data, each with its text."""
-    single = {name: getattr(config, name) for name in ("task", "loss", "availability")}
+def _names_of(config: Config) -> Iterator[tuple[str, str]]:
+    """Settings that may have a reference, besides method, model and data, each with a name in it."""
     if isinstance(own := listed(parse(config.partition)), FromFunction):
-        single["partition"] = own.reference
-    single |= {f"local.{name}": getattr(config.local, name) for name in ("epochs", "steps", "speed")}
-    for setting, value in single.items():
-        if isinstance(value, str):
-            yield setting, value
-    for name in config.metrics or ():
-        yield "metrics", name
-    for setting, schedule in (
-        ("local.schedule", config.local.schedule),
-        ("local.step_schedule", config.local.step_schedule),
-    ):
-        for term in read_terms(schedule) if schedule else ():
-            yield setting, term.name
+        yield "partition", own.reference
+    texts = [(name, getattr(config, name)) for name in ("loss", "availability")]
+    texts += [("task", named(config.task or "")[0]), *(("metrics", name) for name in config.metrics or ())]
+    texts += [(f"local.{name}", getattr(config.local, name)) for name in AMOUNTS]
+    for name in ("schedule", "step_schedule"):
+        text = getattr(config.local, name)
+        texts += [(f"local.{name}", term.name) for term in (read_terms(text) if text else ())]
+    yield from ((setting, value) for setting, value in texts if isinstance(value, str))
 
 
 def keep_references(folder: Path, found: Iterable[Recorded]) -> None:

@@ -279,7 +279,8 @@ class Config(Strict):
         values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
         values["partition"] = identity_text(self.partition)
         unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
-        values["local"] = {k: identity_amount(x) for k, x in values["local"].items() if k not in unused}
+        values["local"] = {k: x for k, x in values["local"].items() if k not in unused}
+        values["local"] |= {k: identity_amount(x) for k, x in values["local"].items() if k in AMOUNTS}
         return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def toml(self) -> str:
