@@ -40,7 +40,8 @@ from undrift.models import resnet18
 from undrift.observe.live import Live
 from undrift.runs import Config, start
 from undrift.runs.loop import run
-from undrift.runs.setup.prepare import Setup, maker
+from undrift.runs.setup.choose_model import model_maker
+from undrift.runs.setup.prepare import Setup
 
 STREAMS: dict[str, tuple[Callable[..., Any], ...]] = {
     "bands": (BandStream,),
@@ -104,7 +105,7 @@ def look(clients: int, name: str) -> dict[str, Any]:
     settings |= {"engine": {"name": "ray" if "ray" in name else "local", "workers": 1}}
     config = Config.build({**settings, "output": {"lens_every": 1, "lens_clients": clients}})
     dealt = partition(parse("iid"), data.train.targets.numpy(), clients=clients, seed=0)
-    task = DataTask(data, dealt.clients, maker("resnet18", data))
+    task = DataTask(data, dealt.clients, model_maker("resnet18", data))
     run.Live, Weighed.bare = Weighed, name == "gradients"  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         start(config, Path(folder) / "run", setup=Setup(config, config.algorithm(), task, dealt, config.local))

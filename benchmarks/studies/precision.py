@@ -22,7 +22,7 @@ from shared import first_examples
 from undrift import Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
 from undrift.data.partitions.draw import partition
-from undrift.runs.setup.prepare import default_model, maker
+from undrift.runs.setup.choose_model import default_model, model_maker
 
 LOCAL = Local(lr=0.05, epochs=1, batch_size=50, weight_decay=1e-3, clip=10.0)
 METHODS = ("fedavg", "scaffold", "fedfft-d", "specgrad")
@@ -34,7 +34,7 @@ def train(dataset: Dataset, method: str, precision: Any, seed: int) -> dict[str,
     """One run: the accuracy of its last models, and the time of a gradient with everything around it."""
     clients = partition("dirichlet:0.5", dataset.train.targets.numpy(), clients=CLIENTS, seed=seed).clients
     algorithm = make(method)
-    task = DataTask(dataset, clients, maker(default_model(dataset, algorithm), dataset))
+    task = DataTask(dataset, clients, model_maker(default_model(dataset, algorithm), dataset))
     simulation = Simulation(algorithm, task, replace(LOCAL, precision=precision), cohort=COHORT, seed=seed)
     seconds, gradients, accuracies = 0.0, 0, []
     state = simulation.start()

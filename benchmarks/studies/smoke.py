@@ -17,7 +17,7 @@ from shared import each_method, first_examples, personal_accuracy, versions
 from undrift import Algorithm, Local, Simulation, make
 from undrift.data import Dataset, DataTask, load
 from undrift.data.partitions.draw import partition
-from undrift.runs.setup.prepare import default_model, maker
+from undrift.runs.setup.choose_model import default_model, model_maker
 
 LOCAL = Local(lr=0.1, epochs=2, batch_size=50, weight_decay=1e-3, clip=10.0)
 ROUNDS, CLIENTS, COHORT = 10, 20, 10
@@ -26,7 +26,7 @@ ROUNDS, CLIENTS, COHORT = 10, 20, 10
 def smoke_task(dataset: Dataset, algorithm: Algorithm) -> DataTask:
     """The task of a method, the same for all except the model; 100 training examples are the server's proxy data."""
     clients = partition("dirichlet:0.3", dataset.train.targets[:4000].numpy(), clients=CLIENTS, seed=0).clients
-    make_model = maker(default_model(dataset, algorithm), dataset)
+    make_model = model_maker(default_model(dataset, algorithm), dataset)
     return DataTask(dataset, clients, make_model, reserved=torch.arange(4000, 4100))
 
 
