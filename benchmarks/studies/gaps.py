@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from undrift.studies.statistics import Difference, paired
+from undrift.studies.statistics import Difference, paired_difference
 
 LATE = 3
 """How many of the last evaluations count."""
@@ -46,7 +46,7 @@ def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None
         label: the row.
         other: the row to compare with.
     """
-    return paired(values(lines, setting, label), values(lines, setting, other))
+    return paired_difference(values(lines, setting, label), values(lines, setting, other))
 
 
 def all_gaps(study: Mapping[str, Any], lines: Lines, baseline: str) -> dict[str, dict[str, Difference]]:

@@ -25,7 +25,7 @@ from undrift import make
 from undrift.algorithms import ALGORITHMS
 from undrift.models import INPUTS, ROWS, build
 from undrift.studies.advise import BASELINE, family
-from undrift.studies.statistics import paired
+from undrift.studies.statistics import paired_difference
 from undrift.util.display.tables import markdown
 from undrift.util.storage.files import write
 
@@ -95,7 +95,7 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
                 curves.setdefault(line["label"], {})[line["seed"]] = {at: 100 * x for at, x in line["curve"]}
         for label in (row["label"] for row in study["methods"] if row["label"] != baseline):
             found = [
-                paired(
+                paired_difference(
                     *(
                         {seed: x[at] for seed, x in curves.get(name, {}).items() if at in x}
                         for name in (label, baseline)

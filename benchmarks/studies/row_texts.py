@@ -5,8 +5,8 @@ from typing import Any
 
 from undrift.runs.folder.judge import config_column
 from undrift.runs.settings.config import Config
-from undrift.studies.grid import flat
-from undrift.studies.rows import ROWS, Entry, row_in
+from undrift.studies.compare import ROWS, Entry, row_in
+from undrift.studies.grid import flatten
 
 _RATE = "local.lr"  # the tables have it
 
@@ -63,7 +63,7 @@ def setting_texts(study: Mapping[str, Any]) -> str:
 
 
 def _words(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in flat(values) if key != _RATE)
+    return ", ".join(f"{key} {value}" for key, value in flatten(values) if key != _RATE)
 
 
 def personal_rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, bool]:

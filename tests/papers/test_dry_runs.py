@@ -8,7 +8,7 @@ import pytest
 
 from support.vision import operators
 from undrift.papers import comparison, paper, papers
-from undrift.papers.runner import essence
+from undrift.papers.runner import dry_run_key
 from undrift.runs.loop.dry_run import dry_run
 from undrift.studies.compare import Comparison
 from undrift.studies.results_sheet import Trial
@@ -29,7 +29,7 @@ def selection() -> dict[str, Trial]:
         for key, item in whole.items.items():
             for trial in crossed(comparison(whole, item)):
                 label = "-".join(filter(None, (name, key, trial.setting, trial.label)))
-                chosen.setdefault(json.dumps(essence(trial.config), sort_keys=True), (label, trial))
+                chosen.setdefault(json.dumps(dry_run_key(trial.config), sort_keys=True), (label, trial))
     return dict(chosen.values())
 
 

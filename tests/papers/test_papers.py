@@ -10,20 +10,21 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
+import undrift
 from undrift.cli import app
 from undrift.papers import (
     Item,
     Paper,
     ResultLine,
     Steps,
-    beside,
+    compare_with_published,
     comparison,
     estimate,
     paper,
     papers,
     perform,
     rehearse,
-    texts,
+    result_cells,
 )
 from undrift.papers.catalogue import split_measure
 from undrift.papers.estimate import gradients
@@ -129,14 +130,14 @@ def test_ours_beside_published(tiny: Paper) -> None:
         {"setting": "skewed", "label": "fedavg", "seeds": [0, 1, 2], "last": 0.61, "last_std": 0.01},
         {"setting": "skewed", "label": "fedsam", "seeds": [0, 1, 2], "last": 0.63, "last_std": 0.02, **gap},
     ]
-    first, second = beside(tiny, tiny.items["table4"], {"rows": rows, "baseline": "fedavg"})
+    first, second = compare_with_published(tiny, tiny.items["table4"], {"rows": rows, "baseline": "fedavg"})
     assert first.difference == pytest.approx(1.0)
     assert first.gap is None
     assert (second.published, second.published_std) == (64.0, 1.0)
     assert (second.gap, second.published_gap) == (pytest.approx(2.0), pytest.approx(4.0))
     # Student's quantile for 2 degrees of freedom is 4.3027; 4.3027 * 2 / sqrt(3) = 4.968
     assert second.interval == (pytest.approx(-1 - 4.968, abs=1e-3), pytest.approx(-1 + 4.968, abs=1e-3))
-    headings, lines = texts([first, second], "fedavg")
+    headings, lines = result_cells([first, second], "fedavg")
     assert headings == ["setting", "method", "ours", "published", "difference", "ours vs fedavg", "published vs"]
     assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00 [-1.00, +5.00]", "+4.00"]
 
@@ -167,7 +168,7 @@ def costs_beside(tiny: Paper, fedavg: dict[str, float], fedsam: dict[str, float]
     }
     shared = {"setting": "skewed", "seeds": [0, 1], "last": 0.6, "seconds_per_round": 2.0}
     rows = [{**shared, "label": label, "costs": costs} for label, costs in spent.items()]
-    return beside(whole, whole.items["table4"], {"rows": rows, "baseline": "fedavg"})
+    return compare_with_published(whole, whole.items["table4"], {"rows": rows, "baseline": "fedavg"})
 
 
 def test_costs_of_several_targets(tiny: Paper) -> None:
@@ -184,7 +185,7 @@ def test_costs_of_several_targets(tiny: Paper) -> None:
         ("fedsam", "seconds per round", 2.0, None, 2),
     ]
     assert all(line.interval is None for line in lines)
-    headings, texted = texts(lines, "fedavg")
+    headings, texted = result_cells(lines, "fedavg")
     assert headings == ["setting", "method", "measure", "ours", "published", "difference"]
     assert texted[0] == ["skewed", "fedavg", "rounds to 50 %", "50.00", "40.00", "+10.00"]
 
@@ -276,7 +277,11 @@ def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path
     assert "| skewed | fedsam |" in (tmp_path / "runs" / "tiny-table4.md").read_text()
     published = {"skewed": {"fedavg": {"rounds@0.05": 3, "cost@baseline": 1.0, "seconds": 9.0}}}
     whole = validate(Paper, {**tiny.model_dump(), "published": {"table4": published}}, "tiny")
-    spent = {line.measure: line for line in beside(whole, whole.items["table4"], table) if line.label == "fedavg"}
+    spent = {
+        line.measure: line
+        for line in compare_with_published(whole, whole.items["table4"], table)
+        if line.label == "fedavg"
+    }
     assert (spent["rounds to 5 %"].ours, spent["rounds to 5 %"].published, spent["rounds to 5 %"].seeds) == (1.0, 3, 2)
     assert 0.5 <= (spent["traffic to the baseline's best, the baseline's run = 1"].ours or 0) <= 1
     assert (spent["seconds per round"].ours or 0) > 0
@@ -341,3 +346,14 @@ def test_the_command_lists_and_rehearses(monkeypatch: pytest.MonkeyPatch, tmp_pa
     listed = WIDE.invoke(app, ["paper", "fedfft", "--scale", "small"])
     assert listed.exit_code == 0
     assert "gradients" in listed.output
+
+
+def test_only_the_command_imports_the_experiments() -> None:
+    """The files of the papers are data: no other part of the package reads them when it runs."""
+    source = Path(undrift.__file__).parent
+    importing = [
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if path.parent != source / "papers" and "undrift.papers" in path.read_text(encoding="utf-8")
+    ]
+    assert importing == ["cli/training/paper.py"]

@@ -14,7 +14,7 @@ from undrift.runs.folder.files import RunError
 from undrift.runs.folder.verify import verify
 from undrift.runs.setup.prepare import prepare
 from undrift.studies import Comparison, compare
-from undrift.studies.comparable import check_alike, check_default_model, check_shared
+from undrift.studies.comparable import check_default_model, check_left_out, check_shared
 from undrift.studies.tune import Tuning, tune
 
 pytestmark = pytest.mark.usefixtures("tiny")
@@ -90,7 +90,7 @@ def test_rows_that_are_mixed_already_are_refused(tmp_path: Path) -> None:
         compare(both, tmp_path)
     assert files(tmp_path) == before and "name another folder with --out" in str(refused.value)
     with pytest.raises(RunError, match="have other settings"):
-        check_alike({trial.name: trial.config for trial in both.trials()}, tmp_path)
+        check_left_out({trial.name: trial.config for trial in both.trials()}, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [("fedavg", "fedcr"), ("fedcr", "fedavg")])

@@ -26,7 +26,7 @@ from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints, kept_ro
 from undrift.runs.folder.files import RunError
 from undrift.runs.reading.open_checkpoint import look
 from undrift.studies import Comparison, compare
-from undrift.studies.compare import named
+from undrift.studies.compare import check_folder_name
 from undrift.studies.tune import Tuning, tune
 from undrift.testing import Clinic
 from undrift.util.storage.files import StorageError, append, delete, make_private, read, write
@@ -229,7 +229,7 @@ def test_no_name_leads_out_of_its_folder(state, tmp_path: Path) -> None:
     before, names = snapshot(tmp_path), hostile()
     assert len(names) == 300
     for name in names:
-        for check in (check_name, named):
+        for check in (check_name, check_folder_name):
             with suppress(ValueError, RunError):
                 assert (root / check(name)).resolve().parent == root and "\0" not in name, (check, name)
         made = root / slug(name)

@@ -1,6 +1,6 @@
 """Recommendations: from the nearest measured problems, within limits, and as sure as these allow."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from torch import nn
@@ -133,7 +133,7 @@ def test_the_record() -> None:
 def test_what_comes_with_the_package() -> None:
     problems = evidence()
     assert problems and all("uniform" in [x.method for x in one.rows] for one in problems)
-    assert Problem.read(asdict(problems[0])) == problems[0]
+    assert all(isinstance(seed, int) for row in problems[0].rows for seed in row.accuracy)
     assert replace(problems[0], rows=()).difference("uniform", "uniform") is None
 
 

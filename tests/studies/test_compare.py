@@ -19,7 +19,7 @@ from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import merge_settings
 from undrift.studies.compare import Comparison, compare
 from undrift.studies.run_result import result
-from undrift.studies.statistics import paired, to_markdown
+from undrift.studies.statistics import paired_difference, to_markdown
 
 module = sys.modules[compare.__module__]  # its name is the function's in the package
 
@@ -80,7 +80,7 @@ def test_rows_are_those_of_the_runs(done: tuple[Path, dict[str, Any]]) -> None:
     assert fedavg["client"] == pytest.approx(sum(report[k]["fedavg"]["client_accuracy"] for k in (0, 1)) / 2)
     assert fedavg["gradients"] == sum(report[k]["fedavg"]["gradients"] for k in (0, 1)) / 2
     last = [{k: report[k][m]["accuracy"] for k in (0, 1)} for m in ("prox-0.1", "fedavg")]
-    expected = paired(*last)
+    expected = paired_difference(*last)
     assert expected and (prox["last_low"], prox["last_high"]) == (expected.low, expected.high)
     assert prox["traffic"] == 1.0 and prox["seconds_per_round"] > 0
 

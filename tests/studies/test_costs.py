@@ -8,7 +8,7 @@ import pytest
 
 from undrift.runs.folder.judge import PERSONAL, run_summary
 from undrift.runs.settings.targets import Target, read_targets
-from undrift.studies.cost_to_target import amount, cost_cells, cost_note, costs, curve, reached_text
+from undrift.studies.cost_to_target import amount_text, cost_cells, cost_note, costs, curve, reached_text
 from undrift.studies.statistics import cells, summarise, to_markdown, views
 
 
@@ -166,4 +166,10 @@ def test_notes_say_which_accuracy_counts() -> None:
 
 
 def test_amounts() -> None:
-    assert [amount(x) for x in (0.001234, 9.876, 99.96, 100.4, 12345.6)] == ["0.00123", "9.88", "100", "100", "12346"]
+    assert [amount_text(x) for x in (0.001234, 9.876, 99.96, 100.4, 12345.6)] == [
+        "0.00123",
+        "9.88",
+        "100",
+        "100",
+        "12346",
+    ]

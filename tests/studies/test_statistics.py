@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undrift.runs.settings.targets import Target
-from undrift.studies.statistics import Difference, cells, paired, spread, summarise, to_markdown
+from undrift.studies.statistics import Difference, cells, paired_difference, spread, summarise, to_markdown
 
 
 def seeds(*values: float) -> dict[int, float]:
@@ -17,7 +17,7 @@ def seeds(*values: float) -> dict[int, float]:
 @pytest.mark.parametrize(("count", "quantile"), [(2, 12.706205), (3, 4.302653), (5, 2.776445), (10, 2.262157)])
 def test_the_interval_is_students(count: int, quantile: float) -> None:
     values = [0.1 * n for n in range(count)]
-    found = paired(seeds(*values), seeds(*[0.0] * count))
+    found = paired_difference(seeds(*values), seeds(*[0.0] * count))
     deviation = 0.1 * sqrt(sum((n - (count - 1) / 2) ** 2 for n in range(count)) / (count - 1))
     assert found is not None and found.low is not None and found.high is not None and found.pairs == count
     assert found.mean == pytest.approx(0.1 * (count - 1) / 2)
@@ -26,27 +26,29 @@ def test_the_interval_is_students(count: int, quantile: float) -> None:
 
 def test_by_hand() -> None:
     """d = 1, 2, 6: mean 3, sd sqrt(7); 3 +- 4.30265273 * 1.52752523 = 3 +- 6.57241061."""
-    found = paired(seeds(11, 22, 36), seeds(10, 20, 30))
+    found = paired_difference(seeds(11, 22, 36), seeds(10, 20, 30))
     assert found is not None
     assert (found.mean, found.low, found.high) == pytest.approx((3, -3.57241061, 9.57241061), abs=1e-7)
 
 
 def test_pairs_are_those_of_the_same_seed() -> None:
     ours, theirs = {7: 0.5, 3: 0.25, 1: 0.9}, {3: 0.5, 7: 0.25, 2: 0.1}
-    found = paired(ours, theirs)
+    found = paired_difference(ours, theirs)
     assert found is not None and found.pairs == 2 and found.mean == pytest.approx((0.25 - 0.25) / 2)
-    assert paired({0: 0.75}, {0: 0.5, 1: 0.0}) == Difference(0.25, None, None, 1)
-    assert paired({0: 0.75}, {1: 0.5}) is None
+    assert paired_difference({0: 0.75}, {0: 0.5, 1: 0.0}) == Difference(0.25, None, None, 1)
+    assert paired_difference({0: 0.75}, {1: 0.5}) is None
 
 
 def test_infinite_values_have_a_mean_and_no_interval() -> None:
-    assert spread([1.0, inf]) == (inf, None) and paired(seeds(inf, 2), seeds(1, 1)) == Difference(inf, None, None, 2)
+    assert spread([1.0, inf]) == (inf, None) and paired_difference(seeds(inf, 2), seeds(1, 1)) == Difference(
+        inf, None, None, 2
+    )
     assert isnan(spread([inf, -inf])[0])
 
 
 def test_a_level_is_a_fraction() -> None:
-    with pytest.raises(ValueError, match=r"paired: level must be a fraction in \(0, 1\), for example 0\.95, got 95"):
-        paired(seeds(1), seeds(1), 95)
+    with pytest.raises(ValueError, match=r"paired_difference: level must be a fraction in .* got 95"):
+        paired_difference(seeds(1), seeds(1), 95)
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -56,7 +58,7 @@ def test_the_interval_covers_as_often_as_it_says(count: int) -> None:
     for _ in range(trials):
         common = draw.normal(0, 10, count)
         theirs, ours = common + draw.normal(0, 1, count), common + draw.normal(0.5, 1, count)
-        found = paired(seeds(*ours), seeds(*theirs))
+        found = paired_difference(seeds(*ours), seeds(*theirs))
         assert found is not None and found.low is not None and found.high is not None
         held += found.low <= 0.5 <= found.high
         width += (found.high - found.low) / trials

@@ -16,7 +16,7 @@ from undrift.runs import Config, ConfigError
 from undrift.runs.folder.files import RunError
 from undrift.runs.loop.stall import StalledError
 from undrift.runs.settings.schema import merge_settings
-from undrift.studies.tune import RefusedError, Tuning, diverged, score, search, step, tune
+from undrift.studies.tune import RefusedError, Tuning, has_diverged, score, search, tune, value_beyond
 
 pytestmark = pytest.mark.usefixtures("tiny")
 
@@ -87,7 +87,7 @@ def test_of_equal_points_one_inside_wins() -> None:
     ],
 )
 def test_steps(values: list[float], up: bool, expected: float) -> None:
-    assert step(values, up) == expected and isinstance(step(values, up), type(values[0]))
+    assert value_beyond(values, up) == expected and isinstance(value_beyond(values, up), type(values[0]))
 
 
 def test_scores() -> None:
@@ -99,7 +99,7 @@ def test_scores() -> None:
 
 
 def test_a_run_without_clients_has_not_diverged() -> None:
-    assert not diverged([{"clients": 0, "rejected": 0}]) and diverged([{"clients": 0, "rejected": 2}])
+    assert not has_diverged([{"clients": 0, "rejected": 0}]) and has_diverged([{"clients": 0, "rejected": 2}])
 
 
 def tuning(**changes: Any) -> Tuning:

@@ -2,7 +2,7 @@
 
 from undrift.papers.catalogue import Item, Paper, paper, papers
 from undrift.papers.estimate import CostEstimate, Steps, estimate
-from undrift.papers.results import ResultLine, beside, texts
+from undrift.papers.results import ResultLine, compare_with_published, result_cells
 from undrift.papers.runner import comparison, folder_of, perform, rehearse
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Paper",
     "ResultLine",
     "Steps",
-    "beside",
+    "compare_with_published",
     "comparison",
     "estimate",
     "folder_of",
@@ -19,5 +19,5 @@ __all__ = [
     "papers",
     "perform",
     "rehearse",
-    "texts",
+    "result_cells",
 ]

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.settings.targets import read_targets
-from undrift.studies.rows import ROWS
+from undrift.studies.compare import ROWS
 from undrift.util.naming.names import suggest
 
 ROOT = Path(str(files("undrift.papers")))
@@ -173,7 +173,7 @@ class Paper(Strict):
         """
         owner = self.items[item.runs] if item.runs else item
         whole = merge_settings({"base": self.base, "name": f"{self.name}, {owner.number}"}, owner.comparison)
-        return whole if scale == "paper" else _reduced(whole, self.small, owner.small)
+        return whole if scale == "paper" else _reduce(whole, self.small, owner.small)
 
 
 def papers() -> tuple[str, ...]:
@@ -212,12 +212,12 @@ def _order(path: Path) -> tuple[str, int, str]:
     return ("0" if path.stem.startswith("table") else "1"), int(digits or 0), path.stem
 
 
-def _reduced(whole: Mapping[str, Any], shared: Mapping[str, Any], small: Small) -> dict[str, Any]:
+def _reduce(whole: Mapping[str, Any], shared: Mapping[str, Any], small: Small) -> dict[str, Any]:
     """A comparison at small scale: reduced settings, fewer parts, rows and seeds."""
     base = merge_settings(merge_settings(whole["base"], shared), small.base)
     rows = [row for row in whole["methods"] if not small.methods or _label(row) in small.methods]
     settings = {
-        name: _of_rows(merge_settings(values, small.parts.get(name, {})), [_label(row) for row in rows])
+        name: _without_rows(merge_settings(values, small.parts.get(name, {})), [_label(row) for row in rows])
         for name, values in whole.get("settings", {}).items()
         if not small.settings or name in small.settings
     }
@@ -225,8 +225,8 @@ def _reduced(whole: Mapping[str, Any], shared: Mapping[str, Any], small: Small) 
     return {**reduced, "seeds": small.seeds} if small.seeds else reduced
 
 
-def _of_rows(setting: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """The settings of a part without what they say about rows that were left out."""
+def _without_rows(setting: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """The settings of a part without overrides of rows that were left out."""
     kept = {label: values for label, values in setting.get(ROWS, {}).items() if label in labels}
     return {key: value for key, value in setting.items() if key != ROWS} | ({ROWS: kept} if kept else {})
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isnan, nan
 from pathlib import Path
 from time import perf_counter
 
@@ -15,6 +15,7 @@ from undrift.data.files.known import find_source
 from undrift.data.files.stand_in import stand_in
 from undrift.data.partitions.draw import parse
 from undrift.data.partitions.natural import Natural
+from undrift.planning.calibrate import one_thread
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts
 from undrift.runs.setup.choose_model import default_model, model_maker
@@ -86,46 +87,39 @@ def _population(config: Config) -> tuple[int, float]:
 
 
 class Steps:
-    """Seconds of one gradient evaluation on this machine, measured once for each model and data set and remembered."""
+    """Seconds of one gradient evaluation on this machine, measured once for each model and data set and stored."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file or cache.root() / "steps.json"
-        self.known: dict[str, float | None] = {}
+        self.known: dict[str, float] = {}
         if self.file.is_file():
-            self.known = _without_none(json.loads(self.file.read_text(encoding="utf-8")))
+            stored = json.loads(self.file.read_text(encoding="utf-8"))
+            self.known = {key: seconds for key, seconds in stored.items() if seconds is not None}
 
     def seconds(self, config: Config) -> float:
         """Seconds of a gradient on one batch of a run; nan if the model cannot be built here."""
         key = f"{config.model or 'default'} {config.data} torch-{torch.__version__}"
         if key not in self.known:
-            self.known[key] = _measured(config)
+            self.known[key] = _time_example(config)
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            write(self.file, json.dumps(_without_none(self.known), indent=1) + "\n")
-        each = self.known[key]
-        return float("nan") if each is None else each * config.local.batch_size
+            measured = {key: x for key, x in self.known.items() if not isnan(x)}  # a missing library may come later
+            write(self.file, json.dumps(measured, indent=1) + "\n")
+        return self.known[key] * config.local.batch_size
 
 
-def _without_none(known: dict[str, float | None]) -> dict[str, float | None]:
-    """Measured steps only: a library that is missing now may be installed later."""
-    return {key: seconds for key, seconds in known.items() if seconds is not None}
-
-
-def _measured(config: Config) -> float | None:
-    """Seconds per example of a forward and a backward pass, on one core; None if a library is missing."""
+def _time_example(config: Config) -> float:
+    """Seconds per example of a forward and a backward pass, on one core; nan if a library is missing."""
     name, arguments = parts(config.data)
     data = stand_in(name, _BATCH, arguments.get("resize", 0))
     try:
         model = model_maker(config.model or default_model(data, config.algorithm()), data)()
     except ImportError:
-        return None
+        return nan
     inputs = data.train.inputs if data.kind == "text" else torch.zeros(_BATCH, *data.shape)
-    threads, times = torch.get_num_threads(), []
-    torch.set_num_threads(1)
-    try:
+    times = []
+    with one_thread():
         for _ in range(_REPEATS):
             begun = perf_counter()
             torch.autograd.grad(cross_entropy(model(inputs), data.train.targets), list(model.parameters()))
             times.append(perf_counter() - begun)
-    finally:
-        torch.set_num_threads(threads)
     return min(times) / _BATCH

@@ -71,7 +71,7 @@ _TEXTS: Mapping[str, str] = {
 """Measure of reaching a target -> its name."""
 
 
-def beside(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLine]:
+def compare_with_published(paper: Paper, item: Item, table: Mapping[str, Any]) -> list[ResultLine]:
     """Every number of an item, ours and published.
 
     A row has a line for each measure that is published for some row of its part. If measures of targets are published,
@@ -161,7 +161,7 @@ def _cells(cell: Cell) -> Cells:
     return {split_measure(text): value for text, value in cell.items()} if isinstance(cell, dict) else {_ACCURACY: cell}
 
 
-def texts(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str], list[list[str]]]:
+def result_cells(lines: Sequence[ResultLine], baseline: str) -> tuple[list[str], list[list[str]]]:
     """Headings and texts of the table.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from undrift.papers.catalogue import Item, Paper
-from undrift.papers.results import ResultLine, beside, texts
+from undrift.papers.results import ResultLine, compare_with_published, result_cells
 from undrift.report import draw_kind, draw_sweep
 from undrift.runs.loop.dry_run import dry_run
 from undrift.runs.settings.config import Config
@@ -64,10 +64,10 @@ def perform(
         the numbers, the files of the figures, and the table of the comparison.
     """
     built = comparison(paper, item, scale)
-    table = compare(built, folder, watch, engine, partial(needed, paper, item, built.baseline))
-    lines = beside(paper, item, table)
+    table = compare(built, folder, watch, engine, partial(needs_trial, paper, item, built.baseline))
+    lines = compare_with_published(paper, item, table)
     name = f"{paper.name}-{paper.key(item)}"
-    headings, rows = texts(lines, built.baseline)
+    headings, rows = result_cells(lines, built.baseline)
     title = f"{paper.title}, {item.number} ({scale} scale)"
     about = {"paper": paper.title, "item": item.number, "scale": scale, "differs": item.differs}
     write(folder / f"{name}.json", json.dumps({**about, "lines": [asdict(line) for line in lines]}, indent=1) + "\n")
@@ -84,7 +84,7 @@ def perform(
     return lines, figures, table
 
 
-def needed(paper: Paper, item: Item, baseline: str, trial: Trial) -> bool:
+def needs_trial(paper: Paper, item: Item, baseline: str, trial: Trial) -> bool:
     """Whether an item needs a run: all of its own, and of another item's those that it draws or has numbers of.
 
     Args:
@@ -110,7 +110,7 @@ def rehearse(configs: Iterable[Config], notify: Callable[[Config, bool], None] |
     """
     seen: set[str] = set()
     for config in configs:
-        key = json.dumps(essence(config), sort_keys=True)
+        key = json.dumps(dry_run_key(config), sort_keys=True)
         if notify is not None:
             notify(config, key not in seen)
         if key not in seen:
@@ -119,7 +119,7 @@ def rehearse(configs: Iterable[Config], notify: Callable[[Config, bool], None] |
     return len(seen)
 
 
-def essence(config: Config) -> dict[str, Any]:
+def dry_run_key(config: Config) -> dict[str, Any]:
     """What a dry run depends on: runs that differ only in numbers (strengths, rounds, clients) have the same."""
     texts = {name: _NUMBER.sub("#", str(getattr(config, name))) for name in ("method", "partition")}
     kinds = {name: value if isinstance(value, bool | str) else "#" for name, value in config.arguments.items()}

@@ -11,7 +11,7 @@ from undrift.util.system import host_memory
 
 @dataclass(frozen=True)
 class Limits:
-    """What there is on the server's machine; workers' machines are taken to be like it.
+    """Memory, disk and processors of the server's machine; the workers' machines are assumed to have the same.
 
     Args:
         memory: bytes.
@@ -44,7 +44,7 @@ class Pressure:
 
 
 def this_machine() -> Limits:
-    """What there is here; the disk is that of the working directory."""
+    """The limits of this machine; the disk is that of the working directory."""
     return Limits(float(host_memory().total), float(shutil.disk_usage(Path.cwd()).free), count_processors())
 
 
@@ -55,7 +55,7 @@ def pressures(size: RoundSize, method: MethodSize, cost: RoundCost, limits: Limi
         size: the sizes of the round.
         method: what the method costs.
         cost: what the round costs.
-        limits: what there is.
+        limits: of the machines.
     """
     here = min(size.workers, limits.processors, size.cohort)
     server, worker = cost.memory["server"], cost.memory["worker"]

@@ -167,7 +167,7 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts a round; docs/performance.md has the formulas.
+    """Predicts a round; docs/evidence/performance.md has the formulas.
 
     Args:
         size: the sizes of the round.

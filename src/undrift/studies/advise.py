@@ -1,10 +1,9 @@
-"""Which composition to use for data that differ in a measured way: the nearest measured problems decide.
+"""Recommends a composition for data with a measured skew, from results on the measured problems with similar skew.
 
 `evidence.json` has the accuracies of the studies in docs/evidence/results; `make results` writes it. Methods are
 compared with `BASELINE`, FedAvg with equal weights, paired by seed: the same partition, cohorts and initial weights.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -12,10 +11,11 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
+from pydantic import TypeAdapter
 from torch import nn
 
 from undrift.data.partitions.skew import DataSkew
-from undrift.studies.statistics import Difference, paired
+from undrift.studies.statistics import Difference, paired_difference
 
 BASELINE = "uniform"
 """The method that differences are taken from."""
@@ -76,16 +76,6 @@ class Problem:
     rounds: int
     rows: tuple[Row, ...]
 
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> "Problem":
-        """A problem from its record in `evidence.json`.
-
-        Args:
-            record: a dictionary as `asdict` makes it.
-        """
-        rows = [{**row, "accuracy": {int(key): x for key, x in row["accuracy"].items()}} for row in record["rows"]]
-        return cls(**{**record, "rows": tuple(Row(**row) for row in rows)})
-
     def difference(self, ours: str, theirs: str) -> Difference | None:
         """The paired difference of two methods, in points; None if there are fewer than `SEEDS` pairs.
 
@@ -94,7 +84,7 @@ class Problem:
             theirs: the one that it is compared with.
         """
         accuracy = {row.method: row.accuracy for row in self.rows}
-        found = paired(accuracy[ours], accuracy[theirs]) if ours in accuracy and theirs in accuracy else None
+        found = paired_difference(accuracy[ours], accuracy[theirs]) if ours in accuracy and theirs in accuracy else None
         return found if found is not None and found.pairs >= SEEDS else None
 
 
@@ -151,7 +141,7 @@ class Choice:
 def evidence() -> tuple[Problem, ...]:
     """The measured problems that this version comes with."""
     text = files("undrift.studies").joinpath("evidence.json").read_text(encoding="utf-8")
-    return tuple(Problem.read(record) for record in json.loads(text))
+    return TypeAdapter(tuple[Problem, ...]).validate_json(text)
 
 
 def family(module: nn.Module) -> str:
@@ -173,7 +163,7 @@ def family(module: nn.Module) -> str:
 
 
 def distance(skew: DataSkew, other: Mapping[str, float]) -> float:
-    """How far data are from those of a problem: the kind of skew in which they differ most counts.
+    """The distance between the skew of data and that of a problem: the largest of their scaled differences.
 
     Args:
         skew: of the data; a kind that was not measured, here or there, does not count.

@@ -43,7 +43,7 @@ def check_default_model(trials: Sequence[Trial], source: str = "the comparison")
                 )
 
 
-def check_alike(runs: Mapping[str, Config], out: Path, setup: Setup | None = None) -> None:
+def check_left_out(runs: Mapping[str, Config], out: Path, setup: Setup | None = None) -> None:
     """Raise a `RunError` if finished runs of one seed differ in a setting that was left out.
 
     Args:
@@ -78,7 +78,7 @@ def check_shared(runs: Mapping[str, Config], out: Path, setup: Setup) -> None:
         setup: of the next run, whose data and partition the runs of its seed share.
     """
     config, dataset = setup.config, getattr(setup.task, "dataset", None)
-    check_alike({name: given for name, given in runs.items() if given.seed == config.seed}, out, setup)
+    check_left_out({name: given for name, given in runs.items() if given.seed == config.seed}, out, setup)
     data = [one for one in find_references(config, dataset) if one.kind == "data"]
     record = task_record(setup.task, config.subject) if runs and setup.partition is None else None
     begun = describe_init(getattr(setup.task, "make", None), config.init)

@@ -6,7 +6,7 @@ OUT/table.json, OUT/table.md       the results so far
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,15 +16,15 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from undrift.runs.loop.run import complete
-from undrift.runs.settings.config import Config
+from undrift.runs.settings.config import Config, Scalar
 from undrift.runs.settings.engine import Workers
+from undrift.runs.settings.named_arguments import NamedOrNone
 from undrift.runs.settings.schema import LISTED, ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.settings.targets import split_targets
 from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
-from undrift.studies.comparable import check_alike, check_default_model, check_shared
+from undrift.studies.comparable import check_default_model, check_left_out, check_shared
 from undrift.studies.grid import GRID, expand, value_name
 from undrift.studies.results_sheet import Sheet, Trial
-from undrift.studies.rows import ROWS, Entry, check_rows, row_in
 from undrift.studies.statistics import Columns
 from undrift.util.naming.names import suggest
 from undrift.util.steps import tell_trial
@@ -32,8 +32,65 @@ from undrift.util.storage.files import make_private, write
 
 Watch = Callable[["Trial", dict[str, Any] | None], None]
 
+ROWS = "rows"
+"""The key of a setting whose tables override rows: label -> method, arguments, local or model."""
+
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[0-9])){0,63}")
 _ELSEWHERE = {"method": "[[methods]]", "arguments": "[[methods]]", "seed": "seeds"}
+
+
+class Entry(Strict):
+    """A row of the table.
+
+    Args:
+        method: an algorithm's name, a composition or a reference.
+        label: the name of the row and of its folder; empty takes the method's name; a composition needs a label.
+        arguments: of the method.
+        local: local settings of its own, if the comparison allows them (`own_local`).
+        model: a model of its own, if the comparison allows it (`own_model`); None takes that of all rows.
+    """
+
+    method: str
+    label: str = ""
+    arguments: dict[str, Scalar] = Field(default_factory=dict)
+    local: dict[str, Any] = Field(default_factory=dict)
+    model: NamedOrNone = None
+
+    def values(self) -> dict[str, Any]:
+        """The settings of a run that the row determines."""
+        own = {"method": self.method, "arguments": self.arguments, "local": self.local}
+        return own if self.model is None else {**own, "model": self.model}
+
+
+def row_in(entry: Entry, setting: Mapping[str, Any], place: str = "settings") -> Entry:
+    """A row as one part of the table has it.
+
+    Args:
+        entry: the row.
+        setting: the settings of the part; its table `rows` overrides values of rows, label by label.
+        place: what to call the part in errors.
+
+    Example:
+        >>> own = {"rows": {"fedsam": {"arguments": {"rho": 0.5}}}}
+        >>> row_in(Entry(method="fedsam", label="fedsam", arguments={"rho": 0.1}), own).arguments
+        {'rho': 0.5}
+    """
+    given = setting.get(ROWS, {}).get(entry.label, {})
+    return (
+        validate(Entry, merge_settings(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}") if given else entry
+    )
+
+
+def _check_rows(setting: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+    """Refuse overrides of rows that do not exist, or of what a part cannot override."""
+    rows = setting.get(ROWS, {})
+    if not isinstance(rows, Mapping):
+        raise ValueError(f"{place}.{ROWS}: write a table for each row, [{place}.{ROWS}.{known[0]}], got {rows!r}")
+    for label, given in rows.items():
+        if label not in known:
+            raise ValueError(f"{place}.{ROWS}: no row is labelled {label!r}; {suggest(label, known)}")
+        if not isinstance(given, Mapping) or "label" in given:
+            raise ValueError(f"{place}.{ROWS}.{label}: write method, arguments, local or model, got {given!r}")
 
 
 class TableConfig(Strict):
@@ -59,7 +116,7 @@ class Comparison(Strict):
     The key `grid`, of the file, of a setting or of a row, makes several settings or rows of one: see `variants`.
     """
 
-    shorthands = (GRID,)
+    shorthands = (GRID, f"methods.{GRID}")
 
     name: str = "comparison"
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**63)], ...], Field(min_length=1)] = (0, 1, 2)
@@ -74,17 +131,17 @@ class Comparison(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         labels = [entry.label for entry in self.methods]
-        _distinct("seeds", list(map(str, self.seeds)), "each counts once")
-        _distinct("methods", labels, "give one of them another label")
+        _check_distinct("seeds", list(map(str, self.seeds)), "each counts once")
+        _check_distinct("methods", labels, "give one of them another label")
         for entry in self.methods:
-            _labelled(entry)
+            _check_label(entry)
         for name in self.settings:
-            named(name)
+            check_folder_name(name)
         for place, values in [("base", self.base), *((f"settings.{k}", v) for k, v in self.settings.items())]:
             for key in sorted(values.keys() & _ELSEWHERE.keys()):
                 raise ValueError(f"{place}.{key}: every row has its own: write it in {_ELSEWHERE[key]}")
         for name, values in self.settings.items():
-            check_rows(values, labels, f"settings.{name}")
+            _check_rows(values, labels, f"settings.{name}")
         for entry in (row for name in self.settings or [""] for row in self._rows(name)):
             if entry.model and not (self.own_model and self._named_model):
                 raise ValueError(
@@ -103,7 +160,7 @@ class Comparison(Strict):
 
     @property
     def _named_model(self) -> bool:
-        """Whether the model of rows without their own is named in all parts."""
+        """Whether every part names the model of the rows that have none of their own."""
         return "model" in self.base or all("model" in values for values in self.settings.values() or [{}])
 
     def _rows(self, setting: str) -> list[Entry]:
@@ -185,23 +242,23 @@ def compare(
     ones of its part have other data.
 
     Args:
-        comparison: the comparison.
+        comparison: what to run.
         out: the folder to write to; a comparison that is already there is resumed.
         watch: called with a run and each of its rows, and with None when it has ended.
         engine: settings of the engine that override those of the comparison.
-        only: says which runs to run; the table has the others too if they are finished.
+        only: selects the runs to run; the table has the others too if they are finished.
     """
     trials = comparison.trials(engine)
     sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
     notify = watch or (lambda *_: None)
     sheet.read(trials)  # finished runs first, so that the table never loses a row
     for setting in comparison.settings or [""]:
-        check_alike(sheet.ended(setting), out)
+        check_left_out(sheet.finished_runs(setting), out)
     make_private(out)
     write(out / "compare.toml", comparison.toml())
-    missing = [trial for trial in trials if not sheet.knows(trial) and (only is None or only(trial))]
+    missing = [trial for trial in trials if not sheet.has(trial) and (only is None or only(trial))]
     for trial in trials:
-        if sheet.knows(trial):
+        if sheet.has(trial):
             notify(trial, None)
     with Workers() as pool:
 
@@ -209,7 +266,7 @@ def compare(
         def shared(setting: str, seed: int) -> Setup:
             trial = next(trial for trial in trials if (trial.setting, trial.config.seed) == (setting, seed))
             setup = prepare(trial.config)
-            check_shared(sheet.ended(setting), out, setup)
+            check_shared(sheet.finished_runs(setting), out, setup)
             return replace(setup, pool=pool)
 
         def ready(trial: Trial) -> Setup:
@@ -222,12 +279,12 @@ def compare(
                 sheet.add(trial)
             sheet.save()
             notify(trial, None)
-    sheet.read(sheet.locked())
+    sheet.read(sheet.locked_trials())
     return sheet.save()
 
 
-def named(name: str) -> str:
-    """Validate a name that becomes a folder's."""
+def check_folder_name(name: str) -> str:
+    """Validate a name of a folder, and return it."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"{name!r} cannot be a folder's name: use 1 to 64 letters, digits, '_', '-', and '.' before a digit"
@@ -235,17 +292,17 @@ def named(name: str) -> str:
     return name
 
 
-def _labelled(entry: Entry) -> None:
+def _check_label(entry: Entry) -> None:
     """Validate a row's label, which names its folder; a method that cannot be one needs a label."""
     if not _NAME.fullmatch(entry.method) and entry.label.startswith(entry.method):
         short = value_name(entry.method)[:40].strip("-.") or "mine"
         raise ValueError(
             f'methods: {entry.method!r} cannot name its row\'s folder; give the row a label, label = "{short}"'
         )
-    named(entry.label)
+    check_folder_name(entry.label)
 
 
-def _distinct(what: str, names: list[str], advice: str) -> None:
+def _check_distinct(what: str, names: list[str], advice: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{what}: {name} is given {names.count(name)} times; {advice}")

@@ -56,9 +56,9 @@ def costs(own: Mapping[int, Any], theirs: Mapping[int, Any], targets: Iterable[T
 
 def _cost(own: Mapping[int, Any], theirs: Mapping[int, Any], target: Target | None) -> Cost:
     bests = {seed: best_of(theirs.get(seed, {})) for seed in own}
-    wanted = {seed: target.accuracy(best) for seed, best in bests.items()} if target else {}
-    known = [goal for goal in wanted.values() if goal is not None]
-    ours, before = (_reached(runs, wanted) if target else _whole(runs) for runs in (own, theirs))
+    goals = {seed: target.accuracy(best) for seed, best in bests.items()} if target else {}
+    known = [goal for goal in goals.values() if goal is not None]
+    ours, before = (_spent_until(runs, goals) if target else _whole(runs) for runs in (own, theirs))
     return {
         "target": target.key if target else None,
         _kind(own): fmean(known) if known else None,
@@ -72,19 +72,19 @@ def _cost(own: Mapping[int, Any], theirs: Mapping[int, Any], target: Target | No
     }
 
 
-def _reached(runs: Mapping[int, Any], wanted: Mapping[int, float | None]) -> dict[int, Spent]:
-    """Seed -> what its run had spent when it first reached what is wanted with that seed, for those that did."""
-    goals = {seed: goal for seed in runs if (goal := wanted.get(seed)) is not None}
+def _spent_until(runs: Mapping[int, Any], goals: Mapping[int, float | None]) -> dict[int, Spent]:
+    """Seed -> what its run had spent when it first reached the goal of that seed; without runs that never did."""
+    known = {seed: goal for seed in runs if (goal := goals.get(seed)) is not None}
     there = {
         seed: [x for x in runs[seed].get("curve", ()) if judge.reaches(x[judge.kind], goal)]
-        for seed, goal in goals.items()
+        for seed, goal in known.items()
         for judge in [result_column(runs[seed])]
     }
     return {seed: points[0] for seed, points in there.items() if points}
 
 
 def best_of(result: Mapping[str, Any]) -> float | None:
-    """The best value of that column; None if it was never measured."""
+    """The best value of the column by which a run is judged; None if it was never measured."""
     return result.get(result_column(result).best_key)
 
 
@@ -160,11 +160,11 @@ def _texts(cost: Mapping[str, Any]) -> list[str]:
     return [
         reached_text(cost) or "-",
         *("-" if ratio is None else f"{ratio:.2f}x" for ratio in ratios),
-        *("-" if x is None else amount(x) for x in amounts),
+        *("-" if x is None else amount_text(x) for x in amounts),
     ]
 
 
-def amount(value: float) -> str:
+def amount_text(value: float) -> str:
     """Megabytes or seconds in a table, with three digits or more.
 
     Example:

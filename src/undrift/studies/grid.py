@@ -93,7 +93,7 @@ def variants(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
     if not tables or not isinstance(tables, list | tuple) or not all(isinstance(one, Mapping) for one in tables):
         raise ValueError(f"{place}: must be a table of keys and values, local.epochs = [1, 5], got {grid!r}")
     for one in tables:
-        lists = {key: list(x) if isinstance(x, list | tuple) else [x] for key, x in flat(one)}
+        lists = {key: list(x) if isinstance(x, list | tuple) else [x] for key, x in flatten(one)}
         if empty := [key for key, values in lists.items() if not values]:
             key = empty[0]
             raise ValueError(f"{place}: {key} has no value: write at least one, {key} = [...], or leave it out")
@@ -101,7 +101,7 @@ def variants(name: str, table: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
         names = short if len(set(short)) == len(short) else [key.replace(".", "-") for key in lists]
         for chosen in product(*lists.values()):
             parts = [f"{key}-{value_name(value)}" for key, value in zip(names, chosen, strict=True)]
-            values = reduce(merge_settings, map(_nested, lists, chosen), own)
+            values = reduce(merge_settings, map(_nest, lists, chosen), own)
             yield "-".join(filter(None, [name, *parts])), values
 
 
@@ -116,16 +116,16 @@ def value_name(value: object) -> str:
     return re.sub(r"[^A-Za-z0-9.]+|\.(?![0-9])", "-", text).strip("-")
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The keys of nested tables as dotted paths."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
-def _nested(path: str, value: Any) -> dict[str, Any]:
+def _nest(path: str, value: Any) -> dict[str, Any]:
     """A value in nested tables."""
     key, _, rest = path.partition(".")
-    return {key: _nested(rest, value) if rest else value}
+    return {key: _nest(rest, value) if rest else value}

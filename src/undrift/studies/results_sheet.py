@@ -52,11 +52,11 @@ class Sheet:
     results: dict[str, Result] = field(default_factory=dict)
     failures: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def knows(self, trial: Trial) -> bool:
+    def has(self, trial: Trial) -> bool:
         """Whether a run is finished or has failed."""
         return trial.name in self.results or trial.name in self.failures
 
-    def ended(self, setting: str) -> dict[str, Config]:
+    def finished_runs(self, setting: str) -> dict[str, Config]:
         """The folders of the finished runs of a part, and their settings as given.
 
         Args:
@@ -66,14 +66,14 @@ class Sheet:
         return {trial.name: trial.config for trial in runs}
 
     def add(self, trial: Trial) -> None:
-        """Take over a run that is finished."""
+        """Read the result of a finished run."""
         self.results[trial.name] = result(self.out / trial.name, trial.config, trial.relative)
 
     def read(self, trials: Sequence[Trial]) -> None:
-        """Take over the runs that are finished; raise if some have other settings or code.
+        """Read the results of the runs that are finished; raise if some have other settings or code.
 
         Args:
-            trials: the runs to look for.
+            trials: the runs that may be finished.
         """
         ended, others = [], []
         for trial in trials:
@@ -90,8 +90,8 @@ class Sheet:
             with self.recording(trial):
                 self.add(trial)
 
-    def locked(self) -> list[Trial]:
-        """The runs that another process was at work on."""
+    def locked_trials(self) -> list[Trial]:
+        """The runs that failed because another process had locked them."""
         return [
             x for x in self.trials if self.failures.get(x.name, {}).get("error", "").startswith(RunLockedError.__name__)
         ]

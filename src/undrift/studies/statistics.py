@@ -102,7 +102,9 @@ class TableView(NamedTuple):
     note: str
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float = LEVEL) -> Difference | None:
+def paired_difference(
+    ours: Mapping[int, float], theirs: Mapping[int, float], level: float = LEVEL
+) -> Difference | None:
     """The mean of ours - theirs over the seeds that both have, with Student's interval; None if they share no seed.
 
     mean d +- t sd(d) / sqrt(n), t the quantile (1 + level) / 2 with n - 1 degrees of freedom
@@ -118,7 +120,7 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], level: float 
         (0.5, -0.121, 1.121)
     """
     if not 0 < level < 1:
-        raise ValueError(f"paired: level must be a fraction in (0, 1), for example 0.95, got {level}")
+        raise ValueError(f"paired_difference: level must be a fraction in (0, 1), for example 0.95, got {level}")
     differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     if not differences:
         return None
@@ -185,31 +187,31 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     judge = columns.pop() if len(columns) == 1 else Column(MIXED)
     row |= {"judged_by": judge, **judge.stated}
     metric = GLOBAL if judge == MIXED else judge.metric
-    spreads = {"best": _judged(own, "best"), "last": _judged(own, "last")}
+    spreads = {"best": _judged_values(own, "best"), "last": _judged_values(own, "last")}
     spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}
     spreads |= {"global": _values(own, metric)} if judge != metric else {}
     for name, values in spreads.items():
-        if values and not any(map(isnan, values.values())):  # without those that diverged it is one of survivors
+        if values and not any(map(isnan, values.values())):  # a mean without those that diverged is biased
             row[name], row[f"{name}_std"] = spread(list(values.values()))
     row |= {name: fmean(values.values()) for name in _MEANS if (values := _values(own, name))}
     idle = {seed: [run["idle_rounds"], run["rounds"]] for seed, run in sorted(own.items()) if run.get("idle_rounds")}
     row |= {"idle": idle} if idle else {}
     lost = {seed: run["lost"] for seed, run in sorted(own.items()) if run.get("lost")}
     row |= {"lost": lost} if lost else {}
-    alike = {
+    comparable = {
         seed: run
         for seed, run in theirs.items()
         if seed in own and result_column(run).metric == result_column(own[seed]).metric
     }
     for name in ("last", "best"):
-        gap = paired(_judged(own, name), _judged(alike, name))
+        gap = paired_difference(_judged_values(own, name), _judged_values(comparable, name))
         if gap and not isnan(gap.mean):
             row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
             row["pairs"] = gap.pairs
     return row
 
 
-def _judged(runs: Mapping[int, Result], name: str) -> dict[int, float]:
+def _judged_values(runs: Mapping[int, Result], name: str) -> dict[int, float]:
     """Seed -> the best or the last of the column by which its run is judged; nan if its last evaluation has none."""
     judges = {seed: result_column(run) for seed, run in sorted(runs.items())}
     keys = {seed: judge.best_key if name == "best" else judge for seed, judge in judges.items()}

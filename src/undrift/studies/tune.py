@@ -30,7 +30,7 @@ from undrift.runs.settings.goals import Column
 from undrift.runs.settings.per_client import Axes
 from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.setup.prepare import Setup, prepare, variant
-from undrift.studies.comparable import check_alike, check_shared
+from undrift.studies.comparable import check_left_out, check_shared
 from undrift.util.steps import tell_trial
 from undrift.util.storage.files import make_private, write
 from undrift.util.storage.metrics import Metrics
@@ -46,7 +46,7 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
         by: "best" or "last".
         judged_by: the column by which the method is judged; with "accuracy" the global model is scored.
     """
-    if diverged(rows):
+    if has_diverged(rows):
         return float("nan")
     judge, own = Column(judged_by), f"client_{judged_by}"
     column = own if not judge.personal and measured_rows(rows, own) else judge
@@ -57,7 +57,7 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
     return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
 
 
-def diverged(rows: Sequence[Mapping[str, Any]]) -> bool:
+def has_diverged(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether training diverged: all uploads of some round were rejected, or its loss is not finite.
 
     Args:
@@ -174,27 +174,27 @@ def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], floa
         ({'lr': [0.1, 0.2, 0.4, 0.8, 1.6]}, (0.8,), {'lr': 'inside'})
     """
     axes = {name: sorted(set(values)) for name, values in grid.items()}
-    scores = {point: _sound(evaluate(point)) for point in product(*axes.values())}
+    scores = {point: _finite_or_least(evaluate(point)) for point in product(*axes.values())}
     limits: set[tuple[str, bool]] = set()
     for _ in range(widenings):
-        hit = _hit(axes, _best(axes, scores)) - limits
+        hit = _edges_at(axes, _best(axes, scores)) - limits
         if not hit:
             break
         for name, up in sorted(hit):
-            line = _beyond(axes, name, up)
+            line = _line_beyond(axes, name, up)
             try:
-                new = {point: _sound(evaluate(point)) for point in product(*line.values())}
+                new = {point: _finite_or_least(evaluate(point)) for point in product(*line.values())}
             except RefusedError:
                 limits.add((name, up))
                 continue
             scores |= new
             axes[name] = sorted({*axes[name], *line[name]})
     best = _best(axes, scores)
-    left = {name: "at its limit" if (name, up) in limits else "at the edge" for name, up in _hit(axes, best)}
+    left = {name: "at its limit" if (name, up) in limits else "at the edge" for name, up in _edges_at(axes, best)}
     return SearchResult(axes, scores, best, {name: left.get(name, "inside") for name in axes})
 
 
-def _sound(score: float) -> float:
+def _finite_or_least(score: float) -> float:
     return score if isfinite(score) else -inf
 
 
@@ -202,22 +202,22 @@ def _best(axes: Mapping[str, list[float]], scores: Mapping[Point, float]) -> Poi
     """The best point; if all diverged the smallest, since smaller steps help."""
     if max(scores.values()) == -inf:
         return tuple(values[0] for values in axes.values())
-    return max(product(*axes.values()), key=lambda point: (scores[point], -len(_hit(axes, point))))
+    return max(product(*axes.values()), key=lambda point: (scores[point], -len(_edges_at(axes, point))))
 
 
-def _hit(axes: Mapping[str, list[float]], point: Point) -> set[tuple[str, bool]]:
+def _edges_at(axes: Mapping[str, list[float]], point: Point) -> set[tuple[str, bool]]:
     """The edges a point is on: the axis, and whether it is the upper end."""
     ends = [(name, up, values[-up]) for name, values in axes.items() for up in (False, True)]
     own = dict(zip(axes, point, strict=True))
     return {(name, up) for name, up, end in ends if own[name] == end}
 
 
-def _beyond(axes: Mapping[str, list[float]], name: str, up: bool) -> dict[str, list[float]]:
+def _line_beyond(axes: Mapping[str, list[float]], name: str, up: bool) -> dict[str, list[float]]:
     """The line of points one step beyond an edge."""
-    return {other: [step(values, up)] if other == name else values for other, values in axes.items()}
+    return {other: [value_beyond(values, up)] if other == name else values for other, values in axes.items()}
 
 
-def step(values: Sequence[float], up: bool) -> float:
+def value_beyond(values: Sequence[float], up: bool) -> float:
     """The value beyond an end of sorted values: by the last ratio if all are positive, else by the last distance.
 
     Example:
@@ -250,7 +250,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         return fmean(trial(point, seed) for seed in tuning.seeds or (None,))  # nan if any diverged
 
     def trial(point: Point, seed: int | None) -> float:
-        name = _name(tuning, point) + ("" if seed is None else f"/seed-{seed}")
+        name = _point_name(tuning, point) + ("" if seed is None else f"/seed-{seed}")
         tell_trial(next(number), first, name)
         try:
             config = tuning.config(point, seed=seed)
@@ -267,7 +267,7 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
         try:
             complete(config, folder, ready, None if watch is None else lambda row: watch(name, row))
         except StalledError:
-            if not diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
+            if not has_diverged(Metrics(folder / "metrics.jsonl").rows()):  # no client took part
                 raise
         ended[name] = config
         rows, judges[0] = judged_rows(folder, config if config.goal else Config.read(folder / "config.toml"))
@@ -277,13 +277,13 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
     grid = {name: [float(v) for v in values] if name == "lr" else values for name, values in tuning.grid.items()}
     with pool:
         found = search(grid, evaluate, tuning.widenings)
-    check_alike(ended, trials)  # finished trials may follow new ones in the grid
+    check_left_out(ended, trials)  # finished trials may follow new ones in the grid
     for setup in shared.values():
         check_shared(ended, trials, setup)
     return _write(tuning, out, found, judges[0])
 
 
-def _name(tuning: Tuning, point: Point) -> str:
+def _point_name(tuning: Tuning, point: Point) -> str:
     return "_".join(f"{name}-{value!r}" for name, value in zip(tuning.grid, point, strict=True))
 
 
@@ -291,7 +291,9 @@ def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> di
     """Write the trials and the choice; the choice has the holdout of the settings, by default none."""
     sign = -1.0 if judge.minimised else 1.0
     if result.scores[result.best] == -inf:
-        raise RunError(f"{out}: every trial diverged, down to {_name(tuning, result.best)}: begin with smaller values")
+        raise RunError(
+            f"{out}: every trial diverged, down to {_point_name(tuning, result.best)}: begin with smaller values"
+        )
     config = tuning.config(result.best)
     choice = config.model_copy(update={"holdout": tuning.base.get("holdout", 0.0)})
     trials = [

@@ -75,10 +75,10 @@ def run_paper(
     if as_json:
         typer.echo(to_json([asdict(line) for line in lines], 1))
     else:
-        from undrift.papers import texts
+        from undrift.papers import result_cells
 
         title = f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)"
-        show_results(title, *texts(lines, table["baseline"]))
+        show_results(title, *result_cells(lines, table["baseline"]))
         if wanted.differs:
             typer.echo(f"differs from the paper: {wanted.differs}")
         for path in [*figures, folder / f"{chosen.name}-{chosen.key(wanted)}.md"]:

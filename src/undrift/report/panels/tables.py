@@ -8,7 +8,7 @@ from undrift.report.draw.description import Table
 from undrift.report.loaded import Group, Material
 from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
-from undrift.studies.cost_to_target import amount, best_of, cost_cells, cost_note, costs
+from undrift.studies.cost_to_target import amount_text, best_of, cost_cells, cost_note, costs
 from undrift.studies.statistics import LEVEL, Row, cells, judging_note, lost_notes, summarise
 
 
@@ -84,7 +84,7 @@ def targets(groups: Sequence[Group]) -> tuple[Target, ...]:
 def _rate(group: Group, key: str) -> str:
     """The mean megabytes of a round."""
     rounds = [row for run in group.runs for row in run.rows]
-    return amount(fmean(row[key] for row in rounds) / 1e6)
+    return amount_text(fmean(row[key] for row in rounds) / 1e6)
 
 
 def curvature(material: Material) -> Table | None:

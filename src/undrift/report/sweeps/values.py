@@ -9,7 +9,7 @@ from typing import Any
 from undrift.algorithms import ALGORITHMS, listed
 from undrift.report.loaded import LoadedRun, ReportError
 from undrift.runs.settings.config import Config
-from undrift.studies.grid import flat, value_name
+from undrift.studies.grid import flatten, value_name
 from undrift.util.naming.names import suggest
 
 ARGUMENTS = "arguments."  # names below it are arguments of the method only
@@ -45,7 +45,7 @@ def values(runs: Sequence[LoadedRun], name: str) -> list[Found]:
 
 def _look_up(run: LoadedRun, name: str) -> Found:
     config, arguments = run.config, _arguments(run.config)
-    settings = dict(flat(config.model_dump(exclude={"arguments"})))
+    settings = dict(flatten(config.model_dump(exclude={"arguments"})))
     if name in settings:
         return Found(settings[name], _method(config, arguments))
     given = name.removeprefix(ARGUMENTS)
@@ -101,7 +101,7 @@ def _ends(path: str, name: str) -> bool:
 
 def _names(config: Config) -> Iterator[str]:
     """Every name that has a value in a run."""
-    yield from (path for path, _ in flat(config.model_dump(exclude={"arguments", "engine", "output"})))
+    yield from (path for path, _ in flatten(config.model_dump(exclude={"arguments", "engine", "output"})))
     yield from _arguments(config)
     yield from (path for path, _ in _attributes(config))
 

@@ -148,4 +148,4 @@ def _keys(kind: type[Strict], path: list[str]) -> list[str]:
     table = _table(kind, path)
     own = [field.name for field in fields(table)] if is_dataclass(table) else [*getattr(table, "model_fields", ())]
     places = [name.rpartition(".") for name in kind.shorthands]
-    return [*own, *(name for place, _, name in places if place == ".".join(path))]
+    return [*own, *(name for place, _, name in places if place == ".".join(x for x in path if not x.isdigit()))]
