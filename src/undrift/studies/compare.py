@@ -76,9 +76,8 @@ def row_in(entry: Entry, setting: Mapping[str, Any], place: str = "settings") ->
         {'rho': 0.5}
     """
     given = setting.get(ROWS, {}).get(entry.label, {})
-    return (
-        validate(Entry, merge_settings(entry.model_dump(), given), f"{place}.{ROWS}.{entry.label}") if given else entry
-    )
+    values = merge_settings(entry.model_dump(), given)
+    return validate(Entry, values, f"{place}.{ROWS}.{entry.label}") if given else entry
 
 
 def _check_rows(setting: Mapping[str, Any], known: Sequence[str], place: str) -> None:
