@@ -16,7 +16,7 @@ import torch
 from undrift.data import SOURCES, DataError, Dataset, Split, available, load
 from undrift.data.arrays import cache
 from undrift.data.arrays.images import decode, read_idx, read_npz
-from undrift.data.arrays.text import ALPHABET, UNKNOWN, cut, encode, roles, windows, words
+from undrift.data.arrays.text import ALPHABET, UNKNOWN, encode, roles, window_bounds, windows, words
 from undrift.data.files import find as places
 from undrift.data.files.known import find_source
 
@@ -233,7 +233,7 @@ def test_windows_follow_each_other_in_time(stride: int) -> None:
         text = encode(roles(PLAY)[role])
         starts = range(0, len(text) - 80, stride)
         train, test = (made[f"{split}-owners"] == owner for split in ("train", "test"))
-        end, begin = cut(len(starts), stride, 80)
+        end, begin = window_bounds(len(starts), stride, 80)
         assert train.sum() == end == int(0.8 * len(starts)) and test.sum() == len(starts) - begin > 0
         assert starts[begin] >= starts[end - 1] + 80  # no character a test window sees was seen in training
         assert stride > 1 or begin - end == 79

@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from undrift import Local, Simulation, TensorTask, make
 from undrift.core.tasks.metrics import mae
 from undrift.data import Augment, Dataset, DataTask, Evaluation, Split
-from undrift.data.tasks.evaluate import answers, apportion, numbers, owner_tests
+from undrift.data.tasks.evaluate import answers, apportion, check_indices, owner_tests
 
 CLASSES = 4
 MEAN, STD = (0.5, 0.25), (0.2, 0.1)
@@ -277,7 +277,7 @@ def test_indices_that_cannot_be_written_to_are_read_without_a_warning() -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert numbers(chosen, 5, "client 0").tolist() == [0, 1, 2, 3, 4]
+            assert check_indices(chosen, 5, "client 0").tolist() == [0, 1, 2, 3, 4]
     finally:
         torch.set_warn_always(warned)
 

@@ -10,7 +10,7 @@ import torch
 
 from undrift.data import DataError, Dataset, DataTask, load, partition
 from undrift.data.arrays.text import ALPHABET, characters
-from undrift.data.files.leaf import look_leaf
+from undrift.data.files.leaf import find_leaf
 from undrift.runs import Config, ConfigError, start
 from undrift.runs.setup.prepare import prepare
 
@@ -171,7 +171,7 @@ def test_texts_and_places_that_are_not_leaf_s(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'\$\u00e9' are not in LEAF's alphabet of 80 characters"):
         characters(["a$", "\u00e9a"], 2, 2)
     write_leaf(tmp_path / "train/a.json", {"a": speech(0, 2)})
-    assert look_leaf(tmp_path, "train") and not look_leaf(tmp_path, "test")
+    assert find_leaf(tmp_path, "train") and not find_leaf(tmp_path, "test")
     with pytest.raises(DataError, match=r"leaf-shakespeare was not found.*LEAF's train/.*json and test/.*json"):
         load("leaf-shakespeare", tmp_path)  # a training set alone is not taken for all data
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from undrift.data import partition
-from undrift.data.partitions.draw import has_clients, listed, parse
+from undrift.data.partitions.draw import has_clients, listed_part, parse
 from undrift.data.partitions.from_lists import check_lists
 
 LABELS = np.arange(60) % 3
@@ -117,7 +117,7 @@ def test_a_function(here: Path) -> None:
     again = np.random.default_rng(3).permutation(60)[:30]  # it is called with the seed of the run
     assert [own.tolist() for own in dealt.clients] == [sorted(own.tolist()) for own in np.array_split(again, 4)]
     assert not has_clients(parse("own_parts:split")) and has_clients(parse("own_parts:pairs"))
-    assert listed(parse("own_parts:pairs")) == parse("own_parts:pairs")
+    assert listed_part(parse("own_parts:pairs")) == parse("own_parts:pairs")
     owners = np.arange(60) // 20
     assert partition("own_parts:pairs", LABELS, owners=owners).sizes.tolist() == [20, 20, 20]
     for text, message in (

@@ -11,7 +11,7 @@ from undrift.data import load
 from undrift.data.arrays.dataset import DataError
 from undrift.data.arrays.images import channels_last
 from undrift.data.own.columns import Reading
-from undrift.data.own.resolve import _inputs, _numbers, convert
+from undrift.data.own.resolve import _as_inputs, _as_targets, convert
 
 STREAM = np.random.default_rng(0)
 
@@ -44,15 +44,15 @@ def test_whole_numbers_written_as_floats_are_classes(tmp_path: Path) -> None:
 
 
 def test_a_column_of_labels_is_classes() -> None:
-    assert _numbers(np.array([[0], [2], [1]])).tolist() == [0, 2, 1]
-    assert _numbers(np.array([[0, 1], [1, 0]])).dtype == np.float32
-    assert _numbers(np.array([[0.0], [2.0]])).dtype == np.float32
+    assert _as_targets(np.array([[0], [2], [1]])).tolist() == [0, 2, 1]
+    assert _as_targets(np.array([[0, 1], [1, 0]])).dtype == np.float32
+    assert _as_targets(np.array([[0.0], [2.0]])).dtype == np.float32
 
 
 def test_deep_pixels_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x: images of whole numbers must be in 0 to 255, got 0 to 300; scale them"):
         convert((np.array([[[[0, 255], [256, 300]]]], dtype=np.uint16), np.zeros(1, int)), "x")
-    assert _inputs(np.full((1, 1, 2, 2), 255, dtype=np.int64)).dtype == np.uint8
+    assert _as_inputs(np.full((1, 1, 2, 2), 255, dtype=np.int64)).dtype == np.uint8
     with pytest.raises(DataError, match=r"0\.png: its pixels have more than 8 bits \(mode I;16\); scale them"):
         load(str(pictures(tmp_path / "deep", "I;16", 4000)))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undrift.data import DataError, load
-from undrift.data.own.labels import few_whole, number_classes, number_owners
+from undrift.data.own.labels import is_few_whole, number_classes, number_owners
 
 pa, pq, ipc = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet", ".ipc"))
 
@@ -127,4 +127,4 @@ def test_numbers_by_hand() -> None:
     numbers, classes = number_classes(splits, "y", None)
     assert classes == 3 and numbers["train"].tolist() == [1, 0, 1] and numbers["test"].tolist() == [2]
     assert number_owners(splits, "y")["train"].tolist() == [1, 0, 1]
-    assert few_whole(np.array([1.0, 2.0] * 2)) and not few_whole(np.array([1.0, np.nan] * 2))
+    assert is_few_whole(np.array([1.0, 2.0] * 2)) and not is_few_whole(np.array([1.0, np.nan] * 2))

@@ -13,7 +13,7 @@ from undrift.core.model.random import derive
 from undrift.data.arrays import cache, text
 from undrift.data.arrays.dataset import Arrays, Dataset, as_splits, cut, errors_of
 from undrift.data.arrays.images import decode, rows
-from undrift.data.files.find import Location, Where, fetch, find, folders, missing
+from undrift.data.files.find import Location, Where, fetch, find, folders, missing_error
 from undrift.data.files.formats import Columns
 from undrift.data.files.known import DataSource, find_source
 from undrift.data.own.labels import number_owners
@@ -67,12 +67,12 @@ def load(
     theirs = function_arguments(name) if source is None else {}
     shown = {key: named.pop(key) for key in _SHOWN if key in named and key not in theirs}
     if source is not None:
-        dataset = _known(source, where, hub, keep, **named)
+        dataset = _load_known(source, where, hub, keep, **named)
     elif where is not None or hub is not None:
         raise ValueError(f"load: where and hub are for known data sets, {name!r} is data of your own; leave them out")
     else:
         dataset = load_own(name, named, keep)
-    dataset = _normalised(dataset, shown.get("mean"), shown.get("std"))
+    dataset = _normalise(dataset, shown.get("mean"), shown.get("std"))
     return replace(dataset, resize=shown["resize"]) if "resize" in shown else dataset
 
 
@@ -102,22 +102,24 @@ def known_source(name: str) -> DataSource | None:
         return None
 
 
-def _known(source: DataSource, where: Where | None, hub: str | None, keep: bool, stride: int = 1) -> Dataset:
+def _load_known(source: DataSource, where: Where | None, hub: str | None, keep: bool, stride: int = 1) -> Dataset:
     """A known data set."""
     if where is not None and hub is not None:
         raise ValueError(f"load: give where or hub, not both, got {where!r} and {hub!r}")
-    if source.make is not None:
-        return _made(source)
+    if source.make is not None:  # a plug-in
+        if not isinstance(made := source.make(), Dataset):
+            raise ValueError(f"{source.name}: the plug-in must return a Dataset, got {made!r:.80}")
+        return made
     if stride != 1 and source.kind != "text":
         raise ValueError(f"load: stride is for windows of characters, {source.name} has images; leave it out")
     if hub is not None:
         source = replace(source, hub=hub)
     place = None if hub is not None else find(source, where)
     if place is None and isinstance(where, str | Path):
-        raise missing(source, folders(source, where))
+        raise missing_error(source, folders(source, where))
     if place is None:
         place = fetch(source, [] if hub is not None else folders(source))
-    entry = cache.entry(source.name, place.named(), VERSION, source, stride)
+    entry = cache.entry(source.name, place.named_files(), VERSION, source, stride)
     with errors_of(source.name):
         arrays, note = cache.read_or_make(entry, lambda: _FORMS[source.form](source, place, stride), keep)
     title = f"{source.title} ({note})" if note else source.title
@@ -126,15 +128,7 @@ def _known(source: DataSource, where: Where | None, hub: str | None, keep: bool,
     return Dataset(source.name, source.kind, train, test, *about, owner=source.owner)
 
 
-def _made(source: DataSource) -> Dataset:
-    """The data that a plug-in's function returns."""
-    dataset = source.make() if source.make is not None else None
-    if not isinstance(dataset, Dataset):
-        raise ValueError(f"{source.name}: the plug-in must return a Dataset, got {dataset!r:.80}")
-    return dataset
-
-
-def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Dataset:
+def _normalise(dataset: Dataset, mean: float | None, std: float | None) -> Dataset:
     """The data with another mean or standard deviation of all channels."""
     if dataset.kind != "image" and not mean is std is None:
         raise ValueError(
@@ -152,7 +146,7 @@ def _normalised(dataset: Dataset, mean: float | None, std: float | None) -> Data
 
 
 def _images(source: DataSource, place: Location, _stride: int) -> tuple[Arrays, str]:
-    """Decoded images of every split; the note says how they differ from the original."""
+    """Decoded images of every split, and a note on how they differ from the original."""
     notes: list[str] = []
 
     def inputs(columns: Columns) -> NDArray[Any]:
@@ -252,7 +246,7 @@ def _hold_out_last(arrays: Arrays, length: int) -> Arrays:
     """
     owners = arrays["train-owners"]
     rank = ranks(owners)
-    bounds = np.array([text.cut(max(int(count), 2), 1, length) for count in np.bincount(owners)])
+    bounds = np.array([text.window_bounds(max(int(count), 2), 1, length) for count in np.bincount(owners)])
     if not (test := rank >= bounds[owners, 1]).any():
         raise ValueError(
             f"no user has enough windows of {length} characters to be tested; use more users or LEAF's split"

@@ -125,11 +125,11 @@ def build(
     given |= {"symbols": symbols, "inputs": inputs}
     offered = {key: value for key, value in given.items() if value is not None}
     if name not in MODELS:
-        return _own(name, make, offered, others)
+        return _build_own(name, make, offered, others)
     return make(**{key: value for key, value in offered.items() if key in signature(make).parameters}, **others)
 
 
-def _own(name: str, make: Callable[..., nn.Module], offered: dict[str, int], others: dict[str, Any]) -> nn.Module:
+def _build_own(name: str, make: Callable[..., nn.Module], offered: dict[str, int], others: dict[str, Any]) -> nn.Module:
     """A model from outside the package; what is given comes before what the data offer."""
     takes = signature(make)
     wanted = {key: value for key, value in offered.items() if key in takes.parameters} | others

@@ -9,8 +9,8 @@ def norm(kind: str, groups: int) -> Callable[[int], nn.Module]:
     """The norm of a network, as a function of the number of channels.
 
     Args:
-        kind: "group" or "batch". Batch statistics suffer when clients differ, and they are buffers: `Local.buffers`
-            says whether they are averaged.
+        kind: "group" or "batch". Batch statistics suffer when clients differ, and they are buffers:
+            `Local.buffers` sets whether they are averaged.
         groups: groups of every group norm; batch norm has none.
     """
     if kind not in ("group", "batch"):

@@ -71,7 +71,7 @@ def read_weights(source: str | Path, make: Callable[[], nn.Module] | None = None
     """
     path = find_weights(source)
     if isinstance(path, Reference):
-        return _state(_referenced(path, make, seed), str(source))
+        return _state(_resolve_weights(path, make, seed), str(source))
     try:
         return _state(load(path.read_bytes()) if path.suffix == ".safetensors" else _torch_file(path), str(path))
     except SafetensorError as error:
@@ -185,7 +185,7 @@ def _torch_file(path: Path) -> Any:
         ) from None
 
 
-def _referenced(reference: Reference, make: Callable[[], nn.Module] | None, seed: int) -> Any:
+def _resolve_weights(reference: Reference, make: Callable[[], nn.Module] | None, seed: int) -> Any:
     """The value of a reference; a function is called, with a new model if it takes one."""
     value = reference.resolve()
     if isinstance(value, nn.Module | Mapping) or not callable(value):

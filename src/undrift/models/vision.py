@@ -67,7 +67,7 @@ def vit_tiny(classes: int = 10, *, channels: int = 3, image: int = 32, patch: in
 
 
 def _library(name: str, model: str) -> ModuleType:
-    """Import an optional library, or raise an error that says how to install it."""
+    """Import an optional library, or raise an error with the command that installs it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -84,7 +84,7 @@ class Dataset:
         mean: the mean of each channel of the training images, in [0, 1]; or of each column of a table, which has been
             standardised with it; empty for text.
         std: the standard deviation of each channel or column.
-        title: the name to print; it says if the files are not the original ones.
+        title: the name to print, with a note if the files are not the original ones.
         symbols: for text, how many different tokens there are.
         resize: height and width of the images that models receive; 0 leaves them as they are stored. The images in
             memory keep their size: a task resizes every batch.
@@ -163,18 +163,14 @@ class Dataset:
             device: where the images are.
         """
         if device not in self._scalings:
-            self._scalings[device] = Place(device).to(self._scaling())
+            mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
+            scale, shift = 1 / (255 * std), -mean / std
+            self._scalings[device] = Place(device).to((scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)))
         return self._scalings[device]
 
     @cached_property
     def _scalings(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
         return {}
-
-    def _scaling(self) -> tuple[Tensor, Tensor]:
-        """The same on the host."""
-        mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
-        scale, shift = 1 / (255 * std), -mean / std
-        return scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)
 
 
 def as_splits(arrays: Arrays) -> tuple[Split, Split]:

@@ -58,7 +58,10 @@ def decode(column: Any, channels: int, side: int = 0) -> Decoded:
         side: images of another size are scaled to it; 0 takes the size of the first image and rejects others.
     """
     if isinstance(column, np.ndarray):
-        return Decoded(_stacked(column, channels), "", False)
+        images = channels_last(column)
+        if images.dtype != np.uint8 or images.shape[3] != channels:
+            raise DataError(f"images must be uint8 with {channels} channels, got {images.dtype} {list(column.shape)}")
+        return Decoded(np.ascontiguousarray(images.transpose(0, 3, 1, 2)), "", False)
     decoded, coding, scaled = np.empty((0, channels, 0, 0), np.uint8), "", False
     for row, item in enumerate(rows(column)):
         image = open_image(item, row)
@@ -144,14 +147,6 @@ def channels_last(images: NDArray[Any]) -> NDArray[Any]:
     if images.shape[3] not in MODES:
         raise DataError(f"images must have 1 or 3 channels, last or first, got an array {list(images.shape)}")
     return images
-
-
-def _stacked(images: NDArray[Any], channels: int) -> NDArray[np.uint8]:
-    """Images of any order in channels-first order."""
-    full = channels_last(images)
-    if full.dtype != np.uint8 or full.shape[3] != channels:
-        raise DataError(f"images must be uint8 with {channels} channels, got {full.dtype} {list(images.shape)}")
-    return np.ascontiguousarray(full.transpose(0, 3, 1, 2))
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

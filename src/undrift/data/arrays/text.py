@@ -46,7 +46,7 @@ def roles(play: str) -> dict[str, str]:
     return {role: " ".join(" ".join(speeches).split()) for role, speeches in said.items()}
 
 
-def cut(windows: int, stride: int, length: int) -> tuple[int, int]:
+def window_bounds(windows: int, stride: int, length: int) -> tuple[int, int]:
     """Where training ends and testing begins, in time; no test input has a character of a training input.
 
     The first test input may begin with the last target of training. With stride 1 this is LEAF's gap of length - 1
@@ -77,7 +77,7 @@ def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[A
     owner = 0
     for text in roles(play).values():
         count = -(-(len(text) - length) // stride)
-        end, begin = cut(count, stride, length)
+        end, begin = window_bounds(count, stride, length)
         if end < 1 or begin >= count:
             continue
         seen = np.lib.stride_tricks.sliding_window_view(encode(text), length + 1)[::stride]
@@ -89,7 +89,7 @@ def windows(play: str, stride: int = 1, length: int = 80) -> dict[str, NDArray[A
         raise ValueError(
             f"windows: no role has enough text for windows of {length} characters to train and test on; shorten them"
         )
-    return _joined(parts)
+    return _join_roles(parts)
 
 
 def characters(texts: Iterable[str], count: int, length: int) -> NDArray[np.uint8]:
@@ -124,7 +124,7 @@ def characters(texts: Iterable[str], count: int, length: int) -> NDArray[np.uint
     return out
 
 
-def _joined(parts: dict[str, list[NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def _join_roles(parts: dict[str, list[NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """The windows of all roles, concatenated; the last character of a window is its target."""
     out: dict[str, NDArray[Any]] = {}
     for split in ("train", "test"):

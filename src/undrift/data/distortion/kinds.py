@@ -154,12 +154,12 @@ def spatter(
         out = x * (1 - cover) + colour * cover
     else:
         drops = np.where(liquid < threshold, np.float32(0), liquid)
-        lit = np.stack([_lit(drop[0]) for drop in drops])[:, None]
+        lit = np.stack([_relief(drop[0]) for drop in drops])[:, None]
         out = x + np.float32(strength) * lit * colour
     return out
 
 
-def _lit(drops: Pixels) -> Pixels:
+def _relief(drops: Pixels) -> Pixels:
     """Drops in relief, with a maximum of 1: bright where the distance from their edges grows towards one corner."""
     inside = drops > 0
     edge = inside & ~ndimage.binary_erosion(inside, border_value=1)
@@ -225,12 +225,12 @@ def jpeg(x: Pixels, _: Draws, quality: int) -> Pixels:
     """JPEG at a quality of 1 to 95."""
     pictures = need("PIL.Image")
 
-    def coded(image: Any) -> Any:
+    def recode(image: Any) -> Any:
         file = BytesIO()
         image.save(file, "JPEG", quality=quality)
         return pictures.open(file)
 
-    return each(x, coded)
+    return each(x, recode)
 
 
 class Corruption(NamedTuple):

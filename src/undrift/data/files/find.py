@@ -33,7 +33,7 @@ class Location:
     read: Callable[[str], Columns]
     splits: tuple[str, str]
 
-    def named(self) -> list[tuple[str, Path]]:
+    def named_files(self) -> list[tuple[str, Path]]:
         """The files, each with its split and the last three names of its path: those of an image's domain and class."""
         pairs = ((split, path) for split, paths in self.files.items() for path in paths)
         return [(f"{split} {'/'.join(path.parts[-3:])}", path) for split, path in pairs]
@@ -56,13 +56,13 @@ def find(source: DataSource, where: Where | None = None) -> Location | None:
         where: a folder, or the Parquet files of each split; no other place is then searched.
     """
     if isinstance(where, Mapping):
-        return _given(source, where)
+        return _given_files(source, where)
     if source.name == INCLUDED and where is None:
         return Location("in the package", {"": [digits.FILE]}, digits.read_digits, source.splits)
     for folder in folders(source, where):
         for format in formats(source):
             for splits in format.splits or [source.splits]:
-                files = {split: format.look(folder, split) for split in splits if split}
+                files = {split: format.find(folder, split) for split in splits if split}
                 if all(files.values()):
                     return _place(source, format, str(folder), files, splits)
     return None
@@ -84,17 +84,17 @@ def fetch(source: DataSource, looked: Sequence[str | Path] = ()) -> Location:
         looked: the places searched before, for the error.
     """
     if not source.hub:
-        raise missing(source, looked)
+        raise missing_error(source, looked)
     try:
         library = need("datasets")
         held = {split: library.load_dataset(source.hub, split=split) for split in source.splits if split}
     except (ImportError, OSError, ValueError, RuntimeError) as error:  # without a network the hub raises any of these
-        raise missing(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
+        raise missing_error(source, [*looked, f"hub {source.hub} ({type(error).__name__}: {error})"]) from error
     files = {name: [Path(part["filename"]) for part in split.cache_files] for name, split in held.items()}
     return Location(f"hub {source.hub}", files, lambda split: table(source, held[split]), source.splits)
 
 
-def missing(source: DataSource, looked: Sequence[str | Path]) -> DataError:
+def missing_error(source: DataSource, looked: Sequence[str | Path]) -> DataError:
     """The error for a missing data set."""
     unset = "" if os.environ.get("UNDRIFT_DATA") else " (UNDRIFT_DATA is not set)"
     places = "; ".join(str(place) for place in looked)
@@ -126,7 +126,7 @@ def _place(
     return Location(where, files, lambda split: format.read(source, split, files[split]), splits)
 
 
-def _given(source: DataSource, where: Mapping[str, Any]) -> Location:
+def _given_files(source: DataSource, where: Mapping[str, Any]) -> Location:
     """Parquet files named by the caller."""
     wanted = [split for split in source.splits if split]
     if set(where) != set(wanted):

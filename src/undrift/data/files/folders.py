@@ -13,7 +13,7 @@ TINY = (("train", "val"),)
 """Tiny-ImageNet's splits: its test images have no labels."""
 
 
-def look_domains(folder: Path, _split: str) -> list[Path]:
+def find_domains(folder: Path, _split: str) -> list[Path]:
     """The image files two folders down, sorted by domain, class and name; other files are ignored."""
     return _images(folder, "*/*/*")
 
@@ -24,7 +24,7 @@ def read_domains(source: DataSource, _split: str, files: list[Path]) -> dict[str
     return _columns(source, files, [path.parent.name for path in files]) | {source.owner: domains}
 
 
-def look_tiny(folder: Path, split: str) -> list[Path]:
+def find_tiny(folder: Path, split: str) -> list[Path]:
     """The image files of a split of Tiny-ImageNet, after the list of the validation images' classes."""
     for base in (folder, folder / "tiny-imagenet-200"):
         listed = base / "val/val_annotations.txt"

@@ -8,25 +8,25 @@ from typing import Any, NamedTuple
 
 from undrift.data.arrays.dataset import DataError
 from undrift.data.arrays.images import need, read_idx, read_npz
-from undrift.data.files.folders import TINY, look_domains, look_tiny, read_domains, read_tiny
+from undrift.data.files.folders import TINY, find_domains, find_tiny, read_domains, read_tiny
 from undrift.data.files.known import DataSource
-from undrift.data.files.leaf import SPLITS, look_leaf, read_leaf
+from undrift.data.files.leaf import SPLITS, find_leaf, read_leaf
 
 Columns = Mapping[str, Any]
 
 
 class Format(NamedTuple):
-    """A file format: `look` returns the files of a split in a folder (empty if there are none), `read` reads them.
+    """A file format: `find` returns the files of a split in a folder (empty if there are none), `read` reads them.
 
     `splits` are the names of its splits, in the order of preference, if they are not the source's.
     """
 
-    look: Callable[[Path, str], list[Path]]
+    find: Callable[[Path, str], list[Path]]
     read: Callable[[DataSource, str, list[Path]], Columns]
     splits: tuple[tuple[str, str], ...] = ()
 
 
-def _look_parquet(folder: Path, split: str) -> list[Path]:
+def _find_parquet(folder: Path, split: str) -> list[Path]:
     """Files with the split as a separate word in their name, in the folder or its `data`; or a folder of that name.
 
     Deeper folders are not searched: they may contain files of other data sets.
@@ -40,13 +40,13 @@ def _read_parquet(source: DataSource, split: str, files: list[Path]) -> Columns:
     """The columns that are needed, from all files in the order of their names."""
     parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
     names = parquet.read_schema(files[0]).names
-    _demand(source, names, split)
+    _check_columns(source, names, split)
     tables = [parquet.read_table(path, columns=list(source.columns)) for path in files]
     table = arrow.concat_tables(tables)
     return {name: table.column(name) for name in source.columns}
 
 
-def _look_saved(folder: Path, split: str) -> list[Path]:
+def _find_saved(folder: Path, split: str) -> list[Path]:
     """Files written by `save_to_disk`: a folder per split, or the split itself. `load_dataset` would misread them."""
     for inner in (folder / split, folder):
         if (inner / "state.json").is_file() and (inner == folder / split or split == "train"):
@@ -60,18 +60,18 @@ def _read_saved(source: DataSource, _split: str, files: list[Path]) -> Columns:
 
 def table(source: DataSource, held: Any) -> Columns:
     """The columns of a data set of the `datasets` library, in the order of its rows."""
-    _demand(source, held.column_names, str(held.split))
+    _check_columns(source, held.column_names, str(held.split))
     table = held.select_columns(list(source.columns)).with_format("arrow")[:]
     return {name: table.column(name) for name in source.columns}
 
 
-def _demand(source: DataSource, names: Sequence[str], split: str) -> None:
+def _check_columns(source: DataSource, names: Sequence[str], split: str) -> None:
     missing = [name for name in source.columns if name not in names]
     if missing:
         raise DataError(f"{split} has no column {missing[0]!r}; found {', '.join(names)}")
 
 
-def _look_idx(folder: Path, split: str) -> list[Path]:
+def _find_idx(folder: Path, split: str) -> list[Path]:
     """The images and labels of a split in MNIST-style files, gzipped or not."""
     stem = {"test": "t10k"}.get(split, split)
     matches = [sorted(folder.glob(f"{stem}-{part}-ubyte*"))[:1] for part in ("images-idx3", "labels-idx1")]
@@ -82,7 +82,7 @@ def _read_idx(source: DataSource, _split: str, files: list[Path]) -> Columns:
     return {source.inputs[0]: read_idx(files[0]), source.target: read_idx(files[1])}
 
 
-def _look_npz(folder: Path, _split: str) -> list[Path]:
+def _find_npz(folder: Path, _split: str) -> list[Path]:
     return sorted(folder.glob("*mnist.npz"))[:1]
 
 
@@ -91,7 +91,7 @@ def _read_npz(source: DataSource, split: str, files: list[Path]) -> Columns:
     return {source.inputs[0]: part(f"{split}_images"), source.target: part(f"{split}_labels")}
 
 
-def _look_text(folder: Path, _split: str) -> list[Path]:
+def _find_text(folder: Path, _split: str) -> list[Path]:
     return [path for path in [folder / "input.txt"] if path.is_file()]
 
 
@@ -99,16 +99,16 @@ def _read_text(source: DataSource, _split: str, files: list[Path]) -> Columns:
     return {source.inputs[0]: files[0].read_text(encoding="utf-8")}
 
 
-PARQUET = Format(_look_parquet, _read_parquet)
+PARQUET = Format(_find_parquet, _read_parquet)
 FORMATS = [
-    Format(_look_saved, _read_saved),
+    Format(_find_saved, _read_saved),
     PARQUET,
-    Format(_look_idx, _read_idx),
-    Format(_look_npz, _read_npz),
-    Format(_look_text, _read_text),
-    Format(look_tiny, read_tiny, TINY),
+    Format(_find_idx, _read_idx),
+    Format(_find_npz, _read_npz),
+    Format(_find_text, _read_text),
+    Format(find_tiny, read_tiny, TINY),
 ]
-OWNED = [Format(look_leaf, read_leaf, SPLITS), Format(look_domains, read_domains)]
+OWNED = [Format(find_leaf, read_leaf, SPLITS), Format(find_domains, read_domains)]
 
 
 def formats(source: DataSource) -> list[Format]:

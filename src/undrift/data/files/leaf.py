@@ -18,10 +18,10 @@ from undrift.data.arrays.dataset import DataError
 from undrift.data.files.known import DataSource
 
 SPLITS = (("train", "test"), ("all_data", ""))
-"""The splits to look for: LEAF's own, or else all examples, from which a test set is then split off."""
+"""The splits, in the order of preference: LEAF's own, or else all examples, from which a test set is then split off."""
 
 
-def look_leaf(folder: Path, split: str) -> list[Path]:
+def find_leaf(folder: Path, split: str) -> list[Path]:
     """The files of a split: `train/*.json` or `train*.json`, in the folder or in its `data`, as in LEAF's own tree."""
     for base in (folder, folder / "data"):
         files = sorted(base.glob(f"{split}/*.json")) or sorted(base.glob(f"{split}*.json"))

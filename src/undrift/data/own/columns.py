@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, as_splits, errors_of
 from undrift.data.arrays.images import SizeError, channel_statistics, channels_last, decode, is_grey, open_image, rows
-from undrift.data.own.labels import Column, few_whole, number_classes, number_owners
+from undrift.data.own.labels import Column, is_few_whole, number_classes, number_owners
 from undrift.data.own.split import hold_out
 from undrift.data.own.tables import Columns, is_encoded
 
@@ -171,7 +171,7 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading) 
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
     firsts = [own[0] for own in columns.values()]
     floats = all(x.dtype.kind in "iuf" for x in firsts) and any(x.dtype.kind == "f" for x in firsts)
-    if reading.classes is None and len(names) == 1 and floats and few_whole(np.concatenate(firsts)):
+    if reading.classes is None and len(names) == 1 and floats and is_few_whole(np.concatenate(firsts)):
         columns, floats = {split: [own[0].astype(np.int64)] for split, own in columns.items()}, False
     if len(names) > 1 or reading.classes == 0 or (floats and reading.classes is None):
         numbers = {

@@ -37,14 +37,14 @@ class OwnFiles:
     files: tuple[Path, ...]
     read: Callable[[], Mapping[str, Columns]]
 
-    def named(self) -> list[tuple[str, Path]]:
+    def named_files(self) -> list[tuple[str, Path]]:
         """The files, each with its path inside the folder, which decides its split, owner and class."""
         return [(str(path.relative_to(self.root)) if path != self.root else "", path) for path in self.files]
 
     def sha256(self) -> str:
         """The hash of the content and of the paths inside the folder, read piece by piece."""
         digest = sha256()
-        for name, path in self.named():
+        for name, path in self.named_files():
             digest.update(f"{name}\0".encode())
             with open(path, "rb") as file:
                 digest.update(file_digest(file, "sha256").digest())
@@ -69,9 +69,8 @@ def find_files(name: str) -> OwnFiles:
             f"{name}: no such file or folder; relative paths start from the working directory, {Path.cwd()}; "
             "give an absolute path, or change to another directory"
         )
-    for look in (_saved, _named_tables, _folders):
-        found = look(path)
-        if found is not None:
+    for find in (_find_saved, _find_tables, _find_images):
+        if (found := find(path)) is not None:
             return found
     raise DataError(
         f"{name}: no data set was recognised; it may have train and test files ({', '.join(SUFFIXES)}), one such file, "
@@ -92,7 +91,7 @@ def _tables(root: Path, files: Mapping[str, list[Path]]) -> OwnFiles:
     return OwnFiles(root, tuple(every), lambda: {split: read_tables(paths) for split, paths in files.items()})
 
 
-def _saved(folder: Path) -> OwnFiles | None:
+def _find_saved(folder: Path) -> OwnFiles | None:
     """What `save_to_disk` wrote: the splits of a `DatasetDict`, or one data set."""
     if not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return None
@@ -115,7 +114,7 @@ def from_hub(held: Any, source: str) -> dict[str, Columns]:
     return {split: columns(part.with_format("arrow")[:]) for split, part in chosen.items()}
 
 
-def _named_tables(folder: Path) -> OwnFiles | None:
+def _find_tables(folder: Path) -> OwnFiles | None:
     """Tables with the split as a word in their names, in the folder or else its `data`; or the only table of both."""
     places = [[path for path in sorted(folder.glob(where)) if path.is_file() and suffix(path)] for where in _PLACES]
     for near in places:
@@ -149,7 +148,7 @@ def _by_word(paths: Sequence[Path]) -> dict[str, list[Path]]:
     return ({"train": words["train"]} if "train" in words else {}) | ({"test": test} if test else {})
 
 
-def _folders(folder: Path) -> OwnFiles | None:
+def _find_images(folder: Path) -> OwnFiles | None:
     """Images in `train/<class>/` and `test/<class>/`, or in `<class>/`; a folder above the classes names owners."""
     roots = _split_folders(folder)
     images = {split: _images(root) for split, root in roots.items()}

@@ -62,14 +62,14 @@ def number_owners(column: Column, name: str) -> dict[str, NDArray[np.int64]]:
     return _per_split(np.unique(_join(column, name), return_inverse=True)[1], column)
 
 
-def few_whole(column: NDArray[Any]) -> bool:
+def is_few_whole(column: NDArray[Any]) -> bool:
     """Whether numbers are a few whole numbers only: classes, as pandas writes them after a missing value.
 
     Args:
         column: the numbers.
 
     Example:
-        >>> few_whole(np.array([0.0, 1.0, 0.0, 1.0])), few_whole(np.array([0.0, 0.5]))
+        >>> is_few_whole(np.array([0.0, 1.0, 0.0, 1.0])), is_few_whole(np.array([0.0, 0.5]))
         (True, False)
     """
     if not np.isfinite(column).all() or not (column == np.rint(column)).all():

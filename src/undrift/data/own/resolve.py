@@ -119,9 +119,9 @@ def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading:
     arrays: dict[str, NDArray[Any]] = {}
     for split, own in splits.items():
         check_lengths(own, split)
-        arrays[f"{split}-inputs"] = _inputs(own["inputs"])
+        arrays[f"{split}-inputs"] = _as_inputs(own["inputs"])
         try:
-            arrays[f"{split}-targets"] = _numbers(own["targets"], reading.classes)
+            arrays[f"{split}-targets"] = _as_targets(own["targets"], reading.classes)
         except (ValueError, TypeError) as error:
             raise DataError(f"targets of {split} must be numbers or texts ({error}); convert them") from None
         if "owners" in own:
@@ -168,7 +168,7 @@ def _check(arrays: Arrays) -> None:
             )
 
 
-def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
+def _as_targets(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
     """Classes as int64 or texts, or numbers as float32; `classes` as `Reading` has it decides which."""
     if targets.ndim == 2 and targets.shape[1] == 1 and targets.dtype.kind in "iuUS":
         targets = targets.reshape(-1)
@@ -181,7 +181,7 @@ def _numbers(targets: NDArray[Any], classes: int | None = None) -> NDArray[Any]:
     return targets.astype(np.int64)
 
 
-def _inputs(inputs: NDArray[Any]) -> NDArray[Any]:
+def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     """Images as bytes (examples, channels, height, width), rows as float32, tokens as int64."""
     images = inputs.ndim == 4 or (inputs.ndim == 3 and inputs.dtype == np.uint8)
     if images:
@@ -237,7 +237,7 @@ def function_arguments(name: str) -> dict[str, Any]:
     if reference is None:
         return {}
     kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    function = _function(reference)
+    function = _resolve_function(reference)
     try:
         hints = get_type_hints(function)
     except (NameError, TypeError):
@@ -255,12 +255,12 @@ def load_own(name: str, arguments: Mapping[str, Any], keep: bool = True) -> Data
     """
     reference = None if is_path(name) else Reference.parse(name)
     if reference is None:
-        return _from_files(name, _reading(name, arguments), keep)
+        return _from_files(name, _make_reading(name, arguments), keep)
     takes = function_arguments(name)
     given = {key: value for key, value in arguments.items() if key in takes}
-    reading = _reading(name, {key: value for key, value in arguments.items() if key not in takes})
-    found = convert(_function(reference)(**given), name, reading)
-    digest = sha256(f"{reference.sha256()} {_content(found)}".encode()).hexdigest()
+    reading = _make_reading(name, {key: value for key, value in arguments.items() if key not in takes})
+    found = convert(_resolve_function(reference)(**given), name, reading)
+    digest = sha256(f"{reference.sha256()} {_hash_content(found)}".encode()).hexdigest()
     return replace(found, name=name, sha256=digest)
 
 
@@ -268,7 +268,7 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     """The data set in a path, from the cache or read and stored there."""
     found = find_files(name)
     path = found.root.resolve()
-    entry = cache.entry(f"own-{path.stem}", found.named(), VERSION, str(path), reading)
+    entry = cache.entry(f"own-{path.stem}", found.named_files(), VERSION, str(path), reading)
 
     def read() -> tuple[Arrays, str]:
         arrays, about = make_arrays(found.read(), reading, name)
@@ -279,7 +279,7 @@ def _from_files(name: str, reading: Reading, keep: bool) -> Dataset:
     return About(**known["made"]).dataset(name, arrays, path.name, owner=reading.owner, sha256=known["sha256"])
 
 
-def _reading(name: str, arguments: Mapping[str, Any]) -> Reading:
+def _make_reading(name: str, arguments: Mapping[str, Any]) -> Reading:
     """How the columns are read; an error names the data."""
     try:
         return Reading(**arguments)
@@ -287,7 +287,7 @@ def _reading(name: str, arguments: Mapping[str, Any]) -> Reading:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _function(reference: Reference) -> Any:
+def _resolve_function(reference: Reference) -> Any:
     """The function of a reference."""
     found = reference.resolve()
     if not callable(found):
@@ -295,7 +295,7 @@ def _function(reference: Reference) -> Any:
     return found
 
 
-def _content(found: Dataset) -> str:
+def _hash_content(found: Dataset) -> str:
     """The hash of all tensors."""
     digest = sha256()
     for split in (found.train, found.test):

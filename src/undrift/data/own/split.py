@@ -24,7 +24,7 @@ def hold_out(arrays: Arrays, share: float) -> dict[str, NDArray[Any]]:
     count = len(targets)
     draw = np.random.default_rng(derive(0, "test"))
     if owners is not None and targets.dtype.kind != "f":
-        test = _balanced(owners, targets, share, draw)
+        test = _balanced_mask(owners, targets, share, draw)
     else:
         groups = owners if owners is not None else targets if targets.dtype.kind != "f" else np.zeros(count)
         order = draw.permutation(count)
@@ -36,7 +36,7 @@ def hold_out(arrays: Arrays, share: float) -> dict[str, NDArray[Any]]:
     return cut(arrays, ~test, test)
 
 
-def _balanced(
+def _balanced_mask(
     owners: NDArray[Any], targets: NDArray[Any], share: float, draw: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Whether each example is held out: of an owner's class the share, rounded up or down.

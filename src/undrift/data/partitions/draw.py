@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from undrift.core.model.random import derive
 from undrift.data.arrays.images import need
 from undrift.data.partitions.from_lists import FromFile, FromFunction, Listed, check_lists
-from undrift.data.partitions.natural import ByColumn, Natural, natural
+from undrift.data.partitions.natural import ByColumn, Natural, natural_part
 from undrift.data.partitions.schemes import (
     Classes,
     Corrupt,
@@ -47,7 +47,7 @@ _EXAMPLE = 'for example "dirichlet(0.1)"'
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The samples of each client; `covers` and `disjoint` say whether every sample has exactly one client.
+    """The samples of each client; every sample has exactly one client if it is `disjoint` and `covers` the data.
 
     Args:
         clients: the sorted indices of each client's samples.
@@ -171,8 +171,8 @@ def partition(
             f"{drawn}: it distributes classes, and these targets are numbers; use iid, column('NAME'), "
             "file('clients.json') or a function of yours"
         )
-    if (own := listed(drawn)) is not None:
-        return Partition(own.checked(targets, whose, clients, seed), known, str(drawn), seed)
+    if (own := listed_part(drawn)) is not None:
+        return Partition(own.client_indices(targets, whose, clients, seed), known, str(drawn), seed)
     draw = np.random.default_rng(derive(seed, "partition"))
     samples, client = drawn.deal(known, whose, clients, draw)
     order = np.lexsort((samples, client))
@@ -181,7 +181,7 @@ def partition(
     return Partition(tuple(np.split(samples[order].astype(np.int64), ends)), known, str(drawn), seed)
 
 
-def listed(scheme: Scheme) -> Listed | None:
+def listed_part(scheme: Scheme) -> Listed | None:
     """The part of a scheme that has lists of its own: itself, or what it distributes by; None if there is none."""
     inner = scheme.over if isinstance(scheme, Corrupt) else scheme
     return inner if isinstance(inner, Listed) else None
@@ -194,8 +194,8 @@ def has_clients(scheme: Scheme) -> bool:
         >>> has_clients(parse("natural")), has_clients(parse("file('clients.json')")), has_clients(parse("iid"))
         (True, True, False)
     """
-    own = listed(scheme)
-    return natural(scheme) is not None if own is None else own.fixed
+    own = listed_part(scheme)
+    return natural_part(scheme) is not None if own is None else own.fixed
 
 
 def needs_classes(scheme: Scheme) -> bool:

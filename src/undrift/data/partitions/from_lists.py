@@ -30,7 +30,7 @@ class Listed(Scheme):
         """The indices of each client, not yet checked."""
         raise NotImplementedError
 
-    def checked(
+    def client_indices(
         self, labels: ArrayLike, owners: NDArray[Any] | None, clients: int | None, seed: int
     ) -> tuple[Indices, ...]:
         """The sorted indices of each client."""

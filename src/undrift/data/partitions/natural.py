@@ -34,9 +34,9 @@ class Natural(Scheme):
 
     def __post_init__(self) -> None:
         for key in ("min_size", "split"):
-            self.within(key, 1, np.inf)
+            self.check_range(key, 1, np.inf)
         for key in ("fraction", "users", "samples"):
-            self.within(key, 1e-9, 1)
+            self.check_range(key, 1e-9, 1)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each, in the order of the owners' names; clients of one owner are adjacent."""
@@ -92,14 +92,14 @@ class ByColumn(Natural):
             raise ValueError("column: the column with each example's client is missing; write column('NAME')")
 
 
-def natural(scheme: Scheme) -> Natural | None:
+def natural_part(scheme: Scheme) -> Natural | None:
     """The part of a scheme that takes the data's own clients: itself, or what it distributes by; None if there is none.
 
     Example:
-        >>> natural(Natural(test=3))
+        >>> natural_part(Natural(test=3))
         Natural(min_size=1, fraction=1.0, users=1.0, samples=1.0, split=1, test=3)
     """
     over = getattr(scheme, "over", None)
     if isinstance(scheme, Natural):
         return scheme
-    return natural(over) if isinstance(over, Scheme) else None
+    return natural_part(over) if isinstance(over, Scheme) else None

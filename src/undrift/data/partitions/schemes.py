@@ -51,7 +51,7 @@ class Scheme:
             raise ValueError(f"{self.name}: clients must be between 1 and the {samples} samples, got {clients}")
         return clients
 
-    def within(self, key: str, low: float, high: float) -> None:
+    def check_range(self, key: str, low: float, high: float) -> None:
         """Raise if a setting is out of range or NaN."""
         if not low <= (value := getattr(self, key)) <= high:
             raise ValueError(
@@ -87,8 +87,8 @@ class Quantity(Scheme):
     name: ClassVar[str] = "quantity"
 
     def __post_init__(self) -> None:
-        self.within("alpha", 1e-6, 1e9)
-        self.within("min_size", 1, np.inf)
+        self.check_range("alpha", 1e-6, 1e9)
+        self.check_range("min_size", 1, np.inf)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
@@ -117,12 +117,12 @@ class Classes(Scheme):
     name: ClassVar[str] = "classes"
 
     def __post_init__(self) -> None:
-        self.within("count", 1, np.inf)
+        self.check_range("count", 1, np.inf)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
         clients = self.population(clients, len(labels))
-        pools = shuffled(labels, draw)
+        pools = shuffle_classes(labels, draw)
         if self.count > len(pools):
             raise ValueError(f"classes: count must be at most the {len(pools)} classes there are, got {self.count}")
         takers = []
@@ -152,7 +152,7 @@ class LongTail(Scheme):
     name: ClassVar[str] = "longtail"
 
     def __post_init__(self) -> None:
-        self.within("factor", 1, 1e9)
+        self.check_range("factor", 1, 1e9)
         if isinstance(self.over, (LongTail, Corrupt)):
             raise ValueError(
                 f"longtail: over={self.over.name} is not possible; corrupt must come first, longtail only once"
@@ -164,7 +164,7 @@ class LongTail(Scheme):
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
-        pools = shuffled(labels, draw)
+        pools = shuffle_classes(labels, draw)
         powers = np.arange(len(pools)) / max(1, len(pools) - 1)
         targets = np.floor(len(pools[0]) * self.factor**-powers + 1e-9).astype(np.int64)
         if targets[-1] < 1:
@@ -190,7 +190,7 @@ class Corrupt(Scheme):
     name: ClassVar[str] = "corrupt"
 
     def __post_init__(self) -> None:
-        self.within("severity", 1, 5)
+        self.check_range("severity", 1, 5)
         object.__setattr__(self, "types", kinds_text(parse_kinds(self.types)))
         if isinstance(self.over, Corrupt):
             raise ValueError("corrupt: over=corrupt is not possible; name it once")
@@ -205,7 +205,7 @@ class Corrupt(Scheme):
         return self.over.deal(labels, owners, clients, draw)
 
 
-def shuffled(labels: Indices, draw: Generator) -> list[Indices]:
+def shuffle_classes(labels: Indices, draw: Generator) -> list[Indices]:
     """The shuffled samples of each class that occurs."""
     order = draw.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -289,13 +289,13 @@ class Dirichlet(Scheme):
     name: ClassVar[str] = "dirichlet"
 
     def __post_init__(self) -> None:
-        self.within("alpha", 1e-6, 1e9)
-        self.within("min_size", 0, np.inf)
+        self.check_range("alpha", 1e-6, 1e9)
+        self.check_range("min_size", 0, np.inf)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
         clients = self.population(clients, len(labels))
-        pools = shuffled(labels, draw)
+        pools = shuffle_classes(labels, draw)
         counts = self._enough([len(pool) for pool in pools], clients, draw)
         return np.concatenate(pools), np.repeat(np.tile(np.arange(clients), len(pools)), counts.ravel())
 
@@ -349,14 +349,14 @@ class DirichletClient(Scheme):
     name: ClassVar[str] = "dirichlet-client"
 
     def __post_init__(self) -> None:
-        self.within("alpha", 1e-6, 1e9)
+        self.check_range("alpha", 1e-6, 1e9)
 
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each."""
         clients = self.population(clients, len(labels))
         used = len(labels) - (0 if self.remainder else len(labels) % clients)
         turns = draw.permutation(np.arange(used) % clients)
-        pools = shuffled(labels, draw)
+        pools = shuffle_classes(labels, draw)
         priors = draw.dirichlet(np.full(len(pools), self.alpha), size=clients)
         classes = self._classes(turns, draw.random(used), priors, [len(pool) for pool in pools])
         samples = np.empty(used, np.int64)

@@ -1,7 +1,7 @@
 """How the clients' data differ: in labels, in amounts, in inputs. Cheap probes, no model is trained.
 
 Each number is 0 if the clients' data are random draws from one pool, and at most 1. Sampling alone makes small clients
-look different, so what chance explains is subtracted.
+differ, so what chance explains is subtracted.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,11 @@ def measure_skew(dataset: Dataset, clients: Sequence[Indices], seed: int = 0) ->
     held = [np.asarray(own) for own in clients if len(own)]
     labels = dataset.train.targets.numpy() if dataset.classes > 1 else None
     sizes = np.array([len(own) for own in held], np.float64)
-    label = None if labels is None else label_skew(np.stack([_counts(labels[own], dataset.classes) for own in held]))
+    label = (
+        None
+        if labels is None
+        else label_skew(np.stack([np.bincount(labels[own], minlength=dataset.classes) for own in held]))
+    )
     if dataset.kind == "text":
         return DataSkew(label, gini(sizes), None, len(held))
     draw = np.random.default_rng(derive(seed, "skew"))
@@ -171,7 +175,3 @@ def _spans(groups: Indices) -> list[tuple[int, int]]:
     """The first and the last place of every group in a sorted list."""
     ends = np.flatnonzero(np.diff(groups, append=groups[-1] + 1)) + 1
     return list(zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True))
-
-
-def _counts(labels: Indices, classes: int) -> Indices:
-    return np.bincount(labels, minlength=classes)

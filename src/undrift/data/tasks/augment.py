@@ -84,8 +84,8 @@ class Augment:
         count, channels, height, width = images.shape
         offsets = torch.randint(2 * self.crop + 1, (2, count, 1), generator=generator)
         if self.crop_probability < 1:
-            offsets = torch.where(_drawn(count, self.crop_probability, generator), offsets, self.crop)
-        flips = _drawn(count, self.flip_probability, generator) if self.flip else torch.zeros(count, 1)
+            offsets = torch.where(_draw_mask(count, self.crop_probability, generator), offsets, self.crop)
+        flips = _draw_mask(count, self.flip_probability, generator) if self.flip else torch.zeros(count, 1)
         top, left, flipped = Place(images.device).to(torch.stack([*offsets, flips.to(offsets.dtype)]))
         down, across = (torch.arange(size, device=images.device) for size in (height, width))
         rows, columns = top + down, left + across
@@ -98,7 +98,7 @@ class Augment:
     def __bool__(self) -> bool:
         return self.flip or self.crop > 0
 
-    def derived(self, generator: Generator) -> Generator:
+    def derive_generator(self, generator: Generator) -> Generator:
         """A generator for the augmentation, derived from that of the order without changing it."""
         draw = torch.randint(2**62, (1,), generator=generator.clone_state())
         return Generator().manual_seed(int(draw))
@@ -141,7 +141,7 @@ def _text(name: str, arguments: dict[str, object]) -> str:
     return str(Call(name, (), {key: value for key, value in arguments.items() if value != defaults[key].default}))
 
 
-def _drawn(count: int, probability: float, generator: Generator) -> Tensor:
+def _draw_mask(count: int, probability: float, generator: Generator) -> Tensor:
     """Whether each of `count` images was drawn, as a column; a fair draw takes one bit, as it always did."""
     if probability == 0.5:
         return torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)

@@ -113,12 +113,12 @@ def _is_data(value: Any) -> bool:
     return columnar or isinstance(value, Dataset | DataLoader)
 
 
-def source(data: Any, collate: Collate | None, what: str, training: bool) -> Source:
+def as_source(data: Any, collate: Collate | None, what: str, training: bool) -> Source:
     """What is kept of a data set or a loader; raises if its batches could not be given again.
 
     Args:
         data: a data set with length and items, or a loader of one.
-        collate: makes a batch of examples, if the data are no loader; None takes `collated`.
+        collate: makes a batch of examples, if the data are no loader; None takes `collate_examples`.
         what: how to call the data in errors.
         training: whether clients train on it.
     """
@@ -129,13 +129,13 @@ def source(data: Any, collate: Collate | None, what: str, training: bool) -> Sou
             f"{what}: {type(data).__name__} has no length or no items by index, so its batches cannot be reproduced "
             "in another process; give a Dataset with __len__ and __getitem__, or a list of its examples"
         )
-    return Source(data, collate or collated)
+    return Source(data, collate or collate_examples)
 
 
 def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
     """The same of a loader."""
     if isinstance(loader.dataset, IterableDataset):
-        return source(loader.dataset, None, what, training)
+        return as_source(loader.dataset, None, what, training)
     if loader.batch_size is None:
         raise ValueError(
             f"{what}: its DataLoader has its own batch_sampler, or no batches: such batches cannot be reproduced "
@@ -158,7 +158,7 @@ def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
         )
     shuffle = isinstance(sampler, RandomSampler)
     own = loader.collate_fn
-    return Source(loader.dataset, collated if own is default_collate else own, shuffle, loader.batch_size)
+    return Source(loader.dataset, collate_examples if own is default_collate else own, shuffle, loader.batch_size)
 
 
 def common_size(sources: Sequence[Source]) -> int | None:
@@ -170,7 +170,7 @@ def common_size(sources: Sequence[Source]) -> int | None:
     return next(iter(sizes), None)
 
 
-def read(data: Source, order: Tensor, size: int, seed: int) -> Iterator[Any]:
+def read_batches(data: Source, order: Tensor, size: int, seed: int) -> Iterator[Any]:
     """Batches of a data set in an order, with random streams of their own.
 
     Args:
@@ -188,14 +188,14 @@ def read(data: Source, order: Tensor, size: int, seed: int) -> Iterator[Any]:
         yield batch
 
 
-def collated(examples: list[Any]) -> Any:
+def collate_examples(examples: list[Any]) -> Any:
     """Torch's default collation, but lists and arrays of numbers in examples with names become tensors first.
 
     Args:
         examples: of a batch.
 
     Example:
-        >>> collated([{"ids": [1, 2], "label": 0}, {"ids": [3, 4], "label": 1}])
+        >>> collate_examples([{"ids": [1, 2], "label": 0}, {"ids": [3, 4], "label": 1}])
         {'ids': tensor([[1, 2],
                 [3, 4]]), 'label': tensor([0, 1])}
     """

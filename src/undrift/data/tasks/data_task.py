@@ -24,14 +24,14 @@ from undrift.data.tasks.evaluate import (
     Evaluation,
     answers,
     apportion,
-    groups,
+    check_indices,
+    group_by_label,
     held_count,
-    numbers,
     owner_tests,
     shared_test,
     split_own,
 )
-from undrift.data.tasks.losses import LOSSES, Criterion, each_loss, usual
+from undrift.data.tasks.losses import LOSSES, Criterion, default_loss, each_loss
 
 Indices: TypeAlias = Tensor | NDArray[np.int64]
 
@@ -123,7 +123,7 @@ class DataTask:
         The order depends only on the generator; augmentation does not change it.
         """
         order, augment = self.order(client, generator), Augment.parse(self.augment)
-        draws = augment.derived(generator)
+        draws = augment.derive_generator(generator)
         for chosen in torch.split(order, size) if len(order) else ():
             inputs = augment(self.dataset.train.inputs[chosen], draws, self.dataset.mean)
             yield self.prepare(inputs), self.dataset.train.targets[chosen]
@@ -157,13 +157,13 @@ class DataTask:
         """The server's proxy data, in batches."""
         if self.reserved is None or len(self.reserved) == 0:
             raise ValueError("DataTask: no examples are reserved for the server; give reserved=, or set proxy in a run")
-        chosen = numbers(self.reserved, len(self.dataset.train), "reserved")
+        chosen = check_indices(self.reserved, len(self.dataset.train), "reserved")
         return [self.gather(part) for part in torch.split(chosen, BATCH)]
 
     def prepare(self, inputs: Tensor) -> Tensor:
         """Stored inputs as a model takes them: normalised images in channels-last memory, tokens as int64, or rows.
 
-        Images are resized here, batch by batch, if the data set says so: bilinear with antialiasing, after
+        Images are resized here, batch by batch, if the data set has `resize`: bilinear with antialiasing, after
         normalisation and augmentation. The result of one image does not depend on the others of its batch.
         """
         if self.dataset.kind != "image":
@@ -190,10 +190,10 @@ class DataTask:
         if self.holdout:
             return self._parts(client)[1]
         if self.local_tests is not None:
-            return numbers(self.local_tests[client], len(self.dataset.test), f"local_tests of client {client}")
+            return check_indices(self.local_tests[client], len(self.dataset.test), f"local_tests of client {client}")
         if self._by_owner is not None:
             return self._by_owner[client]
-        return self._drawn(client)
+        return self._draw_test(client)
 
     @property
     def own_split(self) -> Split:
@@ -249,13 +249,13 @@ class DataTask:
 
     def evaluate(self, module: nn.Module) -> dict[str, float]:
         """Loss and metrics of a model on the clean official test set."""
-        return self._evaluated(module, self.dataset.test, torch.arange(len(self.dataset.test)))
+        return self._evaluate_on(module, self.dataset.test, torch.arange(len(self.dataset.test)))
 
     def evaluate_client(self, module: nn.Module, client: int) -> dict[str, float]:
         """Loss and metrics of a model on a client's own test set; empty if that is."""
-        return self._evaluated(module, self.own_split, self.own(client))
+        return self._evaluate_on(module, self.own_split, self.own(client))
 
-    def _evaluated(self, module: nn.Module, split: Split, chosen: Tensor) -> dict[str, float]:
+    def _evaluate_on(self, module: nn.Module, split: Split, chosen: Tensor) -> dict[str, float]:
         parts = torch.split(chosen, BATCH) if len(chosen) else ()
         batches = ((self.prepare(split.inputs[part]), split.targets[part]) for part in parts)
         return evaluate(module, batches, self._judge, self._metrics)
@@ -267,12 +267,12 @@ class DataTask:
     @cached_property
     def _criterion(self) -> Criterion:
         """The loss, or that which fits the targets."""
-        return self.criterion or LOSSES[usual(self.dataset)[0]]
+        return self.criterion or LOSSES[default_loss(self.dataset)[0]]
 
     @cached_property
     def _metrics(self) -> dict[str, Metric]:
         """The metrics that fit the targets, and those given."""
-        return {**named_metrics(usual(self.dataset)[1]), **self.metrics}
+        return {**named_metrics(default_loss(self.dataset)[1]), **self.metrics}
 
     @cached_property
     def _tests(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -289,9 +289,9 @@ class DataTask:
     @cached_property
     def _by_class(self) -> list[Tensor]:
         """The indices of the official test examples of each class."""
-        return groups(self.dataset.test.targets, self.dataset.classes)
+        return group_by_label(self.dataset.test.targets, self.dataset.classes)
 
-    def _drawn(self, client: int) -> Tensor:
+    def _draw_test(self, client: int) -> Tensor:
         """Test examples with the label shares of a client's training data, each at most once."""
         counts = self.label_counts(client)
         if counts is None:
@@ -317,12 +317,12 @@ class DataTask:
     def _shared(self) -> Tensor | None:
         """Which examples are held out if clients share some; None if they share none, or nothing is held out."""
         size = len(self.dataset.train)
-        lists = [numbers(own, size, f"client {i}") for i, own in enumerate(self.clients)] if self.holdout else []
+        lists = [check_indices(own, size, f"client {i}") for i, own in enumerate(self.clients)] if self.holdout else []
         return shared_test(lists, self.holdout, size, self.seed)
 
     def _parts(self, client: int) -> tuple[Tensor, Tensor]:
         """A client's examples for training and those held out, each in the given order."""
-        own = numbers(self.clients[client], len(self.dataset.train), f"client {client}")
+        own = check_indices(self.clients[client], len(self.dataset.train), f"client {client}")
         if self._shared is not None:
             return own[~self._shared[own]], own[self._shared[own]]
         return split_own(own, self.holdout, derive(self.seed, client, "holdout"))

@@ -82,7 +82,7 @@ def apportion(counts: Tensor, seats: int) -> Tensor:
     return given
 
 
-def numbers(chosen: Any, size: int, whose: str) -> Tensor:
+def check_indices(chosen: Any, size: int, whose: str) -> Tensor:
     """Indices as a tensor, validated against the size of the data."""
     own = np.require(chosen, requirements="W") if isinstance(chosen, np.ndarray) else chosen  # torch warns otherwise
     found = torch.as_tensor(own, dtype=torch.int64)
@@ -92,7 +92,7 @@ def numbers(chosen: Any, size: int, whose: str) -> Tensor:
     return found
 
 
-def groups(labels: Tensor, count: int) -> list[Tensor]:
+def group_by_label(labels: Tensor, count: int) -> list[Tensor]:
     """The positions of each label from 0 to count - 1, in order."""
     order = torch.argsort(labels, stable=True)
     return list(torch.split(order, torch.bincount(labels, minlength=count).tolist()))
@@ -114,7 +114,7 @@ def owner_tests(dataset: Dataset, clients: Sequence[Tensor]) -> list[Tensor] | N
     owners = [torch.unique(train[own]) for own in clients]
     if any(len(owner) > 1 for owner in owners):
         return None
-    grouped = groups(test, int(torch.cat([train, test]).max()) + 1)
+    grouped = group_by_label(test, int(torch.cat([train, test]).max()) + 1)
     own = [grouped[int(owner)] if len(owner) else test[:0] for owner in owners]
     return own if any(map(len, own)) else None
 

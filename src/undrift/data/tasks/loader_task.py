@@ -19,7 +19,7 @@ from undrift.core.tasks.evaluation import Goal, Judged, Metrics, evaluate, named
 from undrift.core.tasks.example_losses import criterion_loss
 from undrift.core.tasks.model_factory import check_make, initial_model
 from undrift.core.tasks.tensor_task import BATCH, called, logits
-from undrift.data.tasks.batching import Collate, Source, check_not_one, common_size, read, source
+from undrift.data.tasks.batching import Collate, Source, as_source, check_not_one, common_size, read_batches
 
 
 class LoaderTask:
@@ -74,14 +74,14 @@ class LoaderTask:
         self.metrics = named_metrics(metrics)
         read_goal(goal, self.metrics)
         given = one_each(clients, "clients")
-        self.sources = tuple(source(data, collate_fn, f"clients[{i}]", True) for i, data in enumerate(given))
+        self.sources = tuple(as_source(data, collate_fn, f"clients[{i}]", True) for i, data in enumerate(given))
         self.batch_size = common_size(self.sources)
-        self.test = None if test is None else source(test, collate_fn, "test", False)
+        self.test = None if test is None else as_source(test, collate_fn, "test", False)
         self.tests: tuple[Source | None, ...] = (None,) * len(self.sources)
         if client_tests is not None:
             own = enumerate(one_each(client_tests, "client_tests", len(self.sources)))
             self.tests = tuple(
-                None if data is None else source(data, collate_fn, f"client_tests[{i}]", False) for i, data in own
+                None if data is None else as_source(data, collate_fn, f"client_tests[{i}]", False) for i, data in own
             )
 
     def __repr__(self) -> str:
@@ -130,20 +130,20 @@ class LoaderTask:
         count = len(own.dataset)
         order = torch.randperm(count, generator=generator) if own.shuffle else torch.arange(count)
         seed = int(torch.randint(2**62, (), generator=generator))
-        return read(own, order, size, seed)
+        return read_batches(own, order, size, seed)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss and metrics on the held-out data; empty without any."""
-        return self._evaluated(model, self.test)
+        return self._evaluate_on(model, self.test)
 
     def evaluate_client(self, model: nn.Module, client: int) -> dict[str, float]:
         """Loss and metrics on a client's own test; empty without one."""
-        return self._evaluated(model, self.tests[client])
+        return self._evaluate_on(model, self.tests[client])
 
-    def _evaluated(self, model: nn.Module, data: Source | None) -> dict[str, float]:
+    def _evaluate_on(self, model: nn.Module, data: Source | None) -> dict[str, float]:
         if data is None or len(data.dataset) == 0:
             return {}
-        batches = read(data, torch.arange(len(data.dataset)), data.size or BATCH, 0)
+        batches = read_batches(data, torch.arange(len(data.dataset)), data.size or BATCH, 0)
         return evaluate(model, batches, self._judge, self.metrics)
 
     def _judge(self, model: nn.Module, batch: Any) -> Judged:

@@ -14,22 +14,27 @@ from undrift.util.naming.references import Reference
 Criterion = Callable[[Any, Any], Tensor]
 
 
-def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean squared error; targets take the shape of the outputs, so that (n,) fits (n, 1)."""
     return mse_loss(outputs, targets.view_as(outputs))
 
 
-def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean absolute error, likewise."""
     return l1_loss(outputs, targets.view_as(outputs))
 
 
-def labels(outputs: Tensor, targets: Tensor) -> Tensor:
+def label_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The binary cross entropy of logits, a mean over labels and examples."""
     return binary_cross_entropy_with_logits(outputs, targets.view_as(outputs))
 
 
-LOSSES: Mapping[str, Criterion] = {"cross-entropy": cross_entropy, "mse": squared, "l1": absolute, "bce": labels}
+LOSSES: Mapping[str, Criterion] = {
+    "cross-entropy": cross_entropy,
+    "mse": squared_error,
+    "l1": absolute_error,
+    "bce": label_entropy,
+}
 """The losses that have names."""
 
 
@@ -39,7 +44,11 @@ def each_loss(criterion: Criterion) -> Criterion | None:
     Args:
         criterion: a value of `LOSSES`, or one that `example_losses` knows.
     """
-    own: dict[Criterion, Criterion] = {squared: mse_loss, absolute: l1_loss, labels: binary_cross_entropy_with_logits}
+    own: dict[Criterion, Criterion] = {
+        squared_error: mse_loss,
+        absolute_error: l1_loss,
+        label_entropy: binary_cross_entropy_with_logits,
+    }
     return example_losses(own.get(criterion, criterion))
 
 
@@ -61,7 +70,7 @@ def find_loss(text: str) -> Criterion:
     return loss
 
 
-def usual(dataset: Dataset) -> tuple[str, tuple[str, ...]]:
+def default_loss(dataset: Dataset) -> tuple[str, tuple[str, ...]]:
     """The loss of a data set and its metrics, by its targets: classes, zeros and ones of several labels, or numbers.
 
     Args:
