@@ -53,7 +53,7 @@ def window_bounds(windows: int, stride: int, length: int) -> tuple[int, int]:
     windows.
 
     Example:
-        >>> cut(1000, 1, 80)
+        >>> window_bounds(1000, 1, 80)
         (800, 879)
     """
     end = int(TRAINING * windows)
