@@ -28,7 +28,7 @@ quick:  ## a promise of every kind and a call into every package, in two minutes
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow
 
-kills:  ## runs ended by kill -9 at random moments and at crash points, resumed and compared by hash
+kills:  ## runs killed by kill -9 at random moments and at crash points, resumed and compared by hash
 	$(PYTHON) -m pytest -m "slow and faults" tests/faults/test_kill.py -n 2
 
 faults:  ## everything that is killed, cut off or damaged, at length; what is measured goes to benchmarks/speed/results
@@ -42,7 +42,7 @@ soak:  ## memory, files, threads and disk over 2,000 rounds, and over 200 of a d
 	$(PYTHON) benchmarks/speed/soak.py simulation deployment --json > benchmarks/speed/results/soak.json
 
 INPUTS ?= 10000
-fuzz:  ## every decoder with INPUTS changed inputs each, a minute at most; tests/fuzz/run.py says how to guide them by coverage
+fuzz:  ## every decoder with INPUTS changed inputs each, a minute at most; tests/fuzz/run.py describes how to guide them by coverage
 	$(PYTHON) tests/fuzz/run.py --inputs $(INPUTS)
 
 AUDIT ?= $(HOME)/.cache/undrift-audit
@@ -104,7 +104,7 @@ peers:  ## the same work in other libraries, each in an environment of its own i
 	$(PYTHON) benchmarks/peers/install.py $(PEERS)
 	$(PYTHON) benchmarks/peers/peers.py $(PEERS) --json benchmarks/peers/results/peers.json
 
-figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script says how to measure them again
+figures:  ## the pictures of docs/figures, from code and from their committed numbers; each script describes how to measure them again
 	$(PYTHON) docs/figures/make_round.py
 	$(PYTHON) docs/figures/make_curves.py
 	$(PYTHON) docs/figures/make_references.py

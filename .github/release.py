@@ -33,7 +33,7 @@ def problems(tag: str) -> list[str]:
     """What does not agree with a tag such as v0.2.0."""
     now, found = version(), []
     if tag != f"v{now}":
-        found.append(f"the tag is {tag}, but src/undrift/util/version.py says {now}")
+        found.append(f"the tag is {tag}, but src/undrift/util/version.py has {now}")
     if f"\n## {now}" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
         found.append(f"CHANGELOG.md has no section {now}")
     if f"\nversion: {now}\n" not in (ROOT / "CITATION.cff").read_text(encoding="utf-8"):

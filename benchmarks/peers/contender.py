@@ -19,7 +19,7 @@ from work import METHODS, SETTINGS, load
 
 
 def main() -> None:
-    """Run one contender until the driver asks it to stop."""
+    """Run one contender until the driver stops it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="a module of the folder contenders")
     parser.add_argument("--setting", choices=SETTINGS, default="mlp")

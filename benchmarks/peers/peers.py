@@ -31,7 +31,7 @@ PACKAGES = {"pfl": "pfl", "flower": "flwr", "blazefl": "blazefl", "fedlab": "fed
 CHECKED = "mlp"
 
 
-def say(text: str) -> None:
+def print_now(text: str) -> None:
     """Show progress.
 
     Args:
@@ -153,7 +153,7 @@ def checked(names: list[str], place: Path, method: str, rounds: int) -> list[dic
             "hash": one,
         }
         rows.append(row)
-        say(json.dumps(row))
+        print_now(json.dumps(row))
     return rows
 
 
@@ -209,14 +209,14 @@ def main() -> None:
     place = options.folder.expanduser().absolute()
     names = [name for name in options.contenders if SPECS[name].python(place).exists()]
     for name in set(options.contenders) - set(names):
-        say(f"{name} is left out: create its environment with benchmarks/peers/install.py {options.folder}")
+        print_now(f"{name} is left out: create its environment with benchmarks/peers/install.py {options.folder}")
     rows, checks = [], []
     for setting in options.settings:
         for method in options.methods:
             new = timed(names, place, setting, method, options.rounds)
             rows += new
             for row in new:
-                say(json.dumps(row))
+                print_now(json.dumps(row))
     for method in options.methods if options.check_rounds else []:
         checks += checked(names, place, method, options.check_rounds)
     results = {"rows": rows, "checks": checks, "environment": environment(place, options.rounds)}

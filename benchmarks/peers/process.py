@@ -1,4 +1,4 @@
-"""A contender as the benchmark sees it: a process that is started, asked and ended."""
+"""A contender as the benchmark sees it: a process that is started, takes requests and is stopped."""
 
 import json
 import os

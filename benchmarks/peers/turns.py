@@ -5,7 +5,7 @@
     {"do": "stop"}            -> the contender ends
 
 The first line of a contender, {"ready": true}, ends its start-up. A contender of any shape fits: it calls `pause` once
-it is set up and after every round, and goes on when `pause` returns.
+it is set up and after every round, and continues when `pause` returns.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ class Turns:
         sys.stdin = open(os.devnull)  # noqa: SIM115
 
     def pause(self, model: Callable[[], nn.Module]) -> bool:
-        """End the round that is running, if any, and wait; False asks to end.
+        """End the round that is running, if any, and wait; False means to stop.
 
         Args:
             model: returns the global model; called only outside the timed rounds.
         """
         seconds = time.perf_counter() - self.begun
-        self.say({"seconds": seconds} if self.begun else {"ready": True})
+        self.send({"seconds": seconds} if self.begun else {"ready": True})
         for line in self.source:
             wish = json.loads(line)
             if wish["do"] == "round":
@@ -53,10 +53,10 @@ class Turns:
                 return True
             if wish["do"] == "stop":
                 return False
-            self.say(self.describe(model(), wish.get("file")))
+            self.send(self.describe(model(), wish.get("file")))
         return False
 
-    def say(self, reply: dict[str, Any]) -> None:
+    def send(self, reply: dict[str, Any]) -> None:
         """Send one line.
 
         Args:

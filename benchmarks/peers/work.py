@@ -146,7 +146,7 @@ def _split(where: Path, name: str) -> tuple[Tensor, Tensor]:
 
 
 def cohort(setting: Setting, round: int) -> list[int]:
-    """The clients of a round, sorted; the same for every contender that can be told.
+    """The clients of a round, sorted; the same for every contender that takes a list of them.
 
     Args:
         setting: the setting.

@@ -3,7 +3,7 @@
 The constants of this machine are measured first, or read from the user's cache with --stored. Perceptrons are predicted
 from their number of parameters; for convolutions one visit is measured, as `undrift plan --config` does. Two ratios of
 prediction to measurement: in processor time of the server and all workers, which other programs disturb little, and on
-the clock, which says something on a quiet machine only. Each run has a process of its own.
+the clock, which is meaningful on a quiet machine only. Each run has a process of its own.
 
     python benchmarks/speed/plan.py --json > benchmarks/speed/results/plan.json
 """

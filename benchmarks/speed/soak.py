@@ -97,9 +97,9 @@ def simulation(rounds: int) -> dict[str, Any]:
     heard = logging.Handler(logging.WARNING)
     heard.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger().addHandler(heard)
-    with tempfile.TemporaryDirectory() as aside, warnings.catch_warnings(record=True) as caught:
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        folder = Path(aside) / "run"
+        folder = Path(scratch) / "run"
         growing = ("metrics.jsonl", "audit.jsonl", "lens.jsonl")
 
         def watch(row: Mapping[str, Any]) -> None:
@@ -129,8 +129,8 @@ def deployment(rounds: int, minutes: float, every: float = 20.0) -> dict[str, An
 
     samples: dict[str, list[Sample]] = {}
     found: dict[str, Any] = {"asked": rounds}
-    with tempfile.TemporaryDirectory() as aside:
-        it = Deployment(Path(aside) / "deployment", nodes=2)
+    with tempfile.TemporaryDirectory() as scratch:
+        it = Deployment(Path(scratch) / "deployment", nodes=2)
 
         def look() -> int:
             """Note what every process and folder has; the round that runs."""

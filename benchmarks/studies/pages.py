@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 PAGES, EVIDENCE = ROOT / "docs/evidence/results", ROOT / "src/undrift/studies/evidence.json"
 FINDINGS = ROOT / "docs/evidence/findings"
 TUNED = "The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget."
-"""Where the learning rates come from, unless the study says it otherwise with `about`."""
+"""Where the learning rates come from, unless the study has another text in `about`."""
 READING = (
     f"Late accuracy is the mean of a run's last {LATE} evaluations, ± the standard deviation over seeds; differences "
     "are paired by seed, with 95 % intervals."

@@ -5,7 +5,7 @@
 The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
 of the trials and how often the grid may be widened. `rows` in it has the rates of rows whose optimizer has another
 scale, as many as the others have. Trials are scored on examples held out from the clients. Without
-this table every row has the learning rate that the file gives it, and the key `about` says where it comes from. A table
+this table every row has the learning rate of the file, and the key `about` states where it comes from. A table
 `[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
 resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
 What is committed is

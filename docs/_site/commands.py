@@ -48,7 +48,7 @@ def _name(parameter: Any) -> str:
 
 
 def _meaning(parameter: Any) -> str:
-    """The help text, and a default if it says something."""
+    """The help text, and a default if it is informative."""
     text = str(parameter.help or "").replace("\\[", "[")
     text = re.sub(r"--[a-z][\w.=-]*", r"`\g<0>`", text)
     default = parameter.default

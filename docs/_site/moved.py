@@ -7,7 +7,7 @@ path, and the site has a page at every old address that forwards to the new one.
 from html import escape
 from pathlib import Path, PurePosixPath
 
-_ROOMS = {
+_FOLDERS = {
     "guide": "start coming-from faq runs comparing data partitions models tasks local-training plugins notebooks "
     "report lens lens-curvature seed-figures engines accelerators scale deployment operations adding-a-block "
     "tutorials/",
@@ -16,7 +16,9 @@ _ROOMS = {
     "evidence": "papers performance reliability results/ findings/",
 }
 
-OLD = {old: f"{room}/{old}" for room, names in _ROOMS.items() for old in names.split()} | {"concepts": "concepts/index"}
+OLD = {old: f"{folder}/{old}" for folder, names in _FOLDERS.items() for old in names.split()} | {
+    "concepts": "concepts/index"
+}
 """Old page or folder (with "/" at its end) -> new one, relative to docs and without endings."""
 
 

@@ -13,7 +13,7 @@ MODULES = {
     "undrift": "make a method, give it a task, run it",
     "undrift.algorithms": "the methods of the papers by name, one function each",
     "undrift.blocks": "the blocks that methods are made of, by slot",
-    "undrift.core": "the kinds of block, the views and the trees: what whoever writes a block needs",
+    "undrift.core": "the kinds of block, the views and the trees: what a block of your own needs",
     "undrift.data": "data sets, partitions and the task on them",
     "undrift.runs": "one run: settings, folder, resume, export",
     "undrift.studies": "many runs: comparisons, tuning, tables",

@@ -48,7 +48,7 @@ class Canvas:
         width: in pixels.
         height: in pixels.
         theme: its colours.
-        title: what a screen reader says.
+        title: the text for screen readers.
     """
 
     width: int

@@ -8,7 +8,7 @@ PROJECT = HERE.parents[1] / "pyproject.toml"
 
 
 def badges() -> dict[str, str]:
-    """What each badge says, from the project's metadata."""
+    """The text of each badge, from the project's metadata."""
     project = tomllib.loads(PROJECT.read_text())["project"]
     return {"license": project["license"], "python": project["requires-python"].replace(">=", "") + " or newer"}
 
