@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -136,19 +136,18 @@ def _undrift(
 
 
 @contextmanager
-def report_errors(command: str, *kinds: type[Exception]) -> Iterator[None]:
+def report_errors(command: str) -> Iterator[None]:
     """Print a user's error in one line and exit with code 2; any other error is a bug and shows its traceback.
 
     A traceback never shows the values of variables: they may be data.
 
     Args:
         command: its name.
-        kinds: further errors of users, besides the package's own.
     """
     try:
         yield
     except Exception as error:
-        if not isinstance(error, (OSError, ValueError, ImportError, *kinds)) and not _own(error):
+        if not isinstance(error, OSError | ValueError | ImportError) and not _own(error):
             raise
         if isinstance(error, OSError) and _of_output(error):
             raise
@@ -171,6 +170,19 @@ def _own(error: BaseException) -> bool:
     if not kind.__module__.startswith("undrift."):
         return False
     return kind.__name__ != "ClientError" or (error.__cause__ is not None and _own(error.__cause__))
+
+
+def print_failures(command: str, failures: Iterable[Mapping[str, Any]]) -> None:
+    """Print the runs that failed, in one line each, and exit with code 1 if there are any.
+
+    Args:
+        command: its name.
+        failures: of a comparison: the name of each run and its error.
+    """
+    lines = [f"undrift {command}: {failure['run']}: {failure['error']}" for failure in failures]
+    if lines:
+        typer.echo("\n".join(lines), err=True)
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: P
     console = open_console()
     console.print(table["name"], markup=False)
     for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
-        _print(console, view.headings, view.texts, view.keys)
+        _print_parts(console, view.headings, view.texts, view.keys)
         if name == "accuracy":
             points = ", in points" if any(heading.endswith(" %") for heading in view.headings) else ""
             typer.echo(
@@ -43,29 +43,39 @@ def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: P
     typer.echo(folder / "table.md")
 
 
-def show_results(title: str, headings: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """Print our numbers beside the published ones.
+def show_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], keys: int | None = None) -> None:
+    """Print a title and a table.
 
     Args:
-        title: the line above the table.
-        headings: of the columns; those before "ours" name the row.
-        texts: the rows.
+        title: the line above it.
+        headings: of the columns.
+        rows: the cells.
+        keys: how many columns name the row; the others are numbers, and a table wider than the terminal is split. None
+            has texts only, which wrap.
     """
     console = open_console()
     console.print(title, markup=False, highlight=False)
-    _print(console, headings, texts, list(headings).index("ours"))
+    if keys is None:
+        console.print(_table(headings, rows, range(len(headings)), len(headings)))
+    else:
+        _print_parts(console, headings, rows, keys)
 
 
-def _print(console: Console, headings: Sequence[str], texts: Sequence[Sequence[str]], keys: int) -> None:
+def _print_parts(console: Console, headings: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> None:
     """Print a table, split into parts that fit the terminal; each begins with the key columns."""
-    widths = [max(map(len, column)) + 2 for column in zip(headings, *texts, strict=True)]
+    widths = [max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True)]
     for part in _parts(widths, keys, console.width):
-        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-        for column in part:
-            drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
-        for row in texts:
-            drawn.add_row(*(escape(row[column]) for column in part))
-        console.print(drawn)
+        console.print(_table(headings, rows, part, keys))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[Any]], columns: Sequence[int], keys: int) -> Table:
+    """Some columns of a table, of which the first are aligned to the left."""
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        drawn.add_column(escape(headings[column]), justify="left" if column < keys else "right")
+    for row in rows:
+        drawn.add_row(*(escape(str(row[column])) for column in columns))
+    return drawn
 
 
 def _parts(widths: list[int], keys: int, room: int) -> list[list[int]]:
@@ -100,19 +110,3 @@ def show_grid(summary: dict[str, Any], tuning: Tuning, folder: Path) -> None:
         typer.echo(f"{name} = {value:g}, {summary['edges'][name]}")
     typer.echo(f"{judge.words} on held-out examples {judge.text(summary['score'])} ({summary['by']} round)")
     typer.echo(f"Next: undrift run --config {as_argument(folder / 'choice.toml')}")
-
-
-def show_rows(title: str, headings: list[str], rows: list[list[Any]]) -> None:
-    """Print a title and a table.
-
-    Args:
-        title: the line above it.
-        headings: of the columns.
-        rows: the cells.
-    """
-    console = open_console()
-    console.print(title, markup=False, highlight=False)
-    drawn = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for row in rows:
-        drawn.add_row(*(escape(str(text)) for text in row))
-    console.print(drawn)

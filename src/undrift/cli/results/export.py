@@ -30,10 +30,8 @@ def export_model(
     Example: undrift export runs/fedavg-fashion-mnist-seed0 --out model.onnx
     """
     from undrift.runs import export
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError
     from undrift.runs.reading.best_round import parse_round
 
-    with report_errors("export", RunError, CheckpointError):
+    with report_errors("export"):
         path = export(run, out, format=format, client=client, round=parse_round(round))
     typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")

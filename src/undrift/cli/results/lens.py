@@ -42,12 +42,10 @@ def look_at_run(
     Example: undrift lens runs/fedavg-fashion-mnist-seed0 --parts spectrum
     """
     from undrift.cli.results.measurements import show_measurements
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError
     from undrift.runs.reading.best_round import parse_round
     from undrift.runs.reading.open_checkpoint import lens_file, look
 
-    with report_errors("lens", RunError, CheckpointError):
+    with report_errors("lens"):
         wanted = [part.strip() for part in parts.split(",")] if parts else []
         measurements = look(
             folder,

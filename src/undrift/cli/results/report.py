@@ -85,15 +85,13 @@ def draw_figure(
     Example: undrift figure sweep runs/compare-rho --over rho --by best
     """
     from undrift.report import KINDS, draw_kind, draw_sweep
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError
     from undrift.runs.reading.best_round import parse_round
 
     if kind == "list":
         for name, known in KINDS.items():
             typer.echo(f"{name:10} {known.shows}")
         return
-    with report_errors("figure", RunError, CheckpointError):
+    with report_errors("figure"):
         at, given = parse_round(round), runs or []
         for option, value in {"--over": over, "--by": by if by != "last" else "", "--minus": minus}.items():
             if value and kind != "sweep":

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from undrift.cli.app import app, report_errors, stop_cleanly
+from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
 from undrift.cli.names import check_spelling, completion, methods
 from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
 from undrift.cli.training.run import Data, Partition, PrecisionName, Preset, settings, slug, with_preset
@@ -41,11 +41,10 @@ def compare_methods(
     """
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_comparison
-    from undrift.runs.folder.files import RunError
     from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.compare import Comparison, compare
 
-    with report_errors("compare", RunError):
+    with report_errors("compare"):
         values = merge_settings(
             _add_to_base(read_toml(file), preset, precision), {"table": {"columns": columns or None}}
         )
@@ -61,10 +60,7 @@ def compare_methods(
         typer.echo(to_json(table))
     else:
         show_comparison(table, comparison.table.columns, folder)
-    for failure in table["failures"]:
-        typer.echo(f"undrift compare: {failure['run']}: {failure['error']}", err=True)
-    if table["failures"]:
-        raise typer.Exit(1)
+    print_failures("compare", table["failures"])
 
 
 @app.command("tune")
@@ -115,12 +111,10 @@ def tune_method(
         check_spelling(None if what.endswith(".toml") else what, data)
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_grid
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError
     from undrift.runs.settings.schema import merge_settings, read_toml
     from undrift.studies.tune import Tuning, tune
 
-    with report_errors("tune", RunError, CheckpointError):
+    with report_errors("tune"):
         file = Path(what) if what.endswith(".toml") else None
         values: dict[str, Any] = read_toml(file) if file else {"method": what}
         given = {"data": data, "partition": partition, "rounds": rounds, "seed": seed[0] if seed else None}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from undrift.cli.app import app, report_errors, stop_cleanly
+from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
 from undrift.util.shell import as_argument
 
 if TYPE_CHECKING:
@@ -37,19 +37,15 @@ def show_demo(
 
     Example: undrift demo
     """
-    from undrift.runs.folder.files import RunError
     from undrift.studies.demo import accuracy_curves, demo_comparison
 
-    with report_errors("demo", RunError):
+    with report_errors("demo"):
         comparison = demo_comparison(rounds, seed)
         if not as_json:
             typer.echo("20 clients, two of the ten digits each; five clients train in a round.")
         with stop_cleanly("the same command"):
             table = _train(comparison, out, as_json)
-    if table["failures"]:
-        for failure in table["failures"]:
-            typer.echo(f"undrift demo: {failure['run']}: {failure['error']}", err=True)
-        raise typer.Exit(1)
+    print_failures("demo", table["failures"])
     curves = accuracy_curves(comparison, out)
     report = _report(out)
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from undrift.cli.app import app, report_errors, stop_cleanly
+from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
 from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
 from undrift.cli.training.compare import AsJson
 from undrift.util.storage.jsonable import to_json
@@ -43,12 +43,11 @@ def run_paper(
     Example: undrift paper fedfft table1 --scale small
     """
     from undrift.cli.progress import RunProgress
-    from undrift.cli.tables import show_results
+    from undrift.cli.tables import show_rows
     from undrift.papers import folder_of, paper, papers, perform
     from undrift.papers.runner import Scale, comparison
-    from undrift.runs.folder.files import RunError
 
-    with report_errors("paper", RunError):
+    with report_errors("paper"):
         if scale not in _SCALES:
             raise ValueError(f"--scale must be {' or '.join(_SCALES)}, got {scale!r}")
         chosen_scale = cast(Scale, scale)
@@ -78,15 +77,13 @@ def run_paper(
         from undrift.papers import result_cells
 
         title = f"{chosen.title}, {wanted.number}: {wanted.about} ({scale} scale)"
-        show_results(title, *result_cells(lines, table["baseline"]))
+        headings, rows = result_cells(lines, table["baseline"])
+        show_rows(title, headings, rows, list(headings).index("ours"))
         if wanted.differs:
             typer.echo(f"differs from the paper: {wanted.differs}")
         for path in [*figures, folder / f"{chosen.name}-{chosen.key(wanted)}.md"]:
             typer.echo(path)
-    for failure in table["failures"]:
-        typer.echo(f"undrift paper: {failure['run']}: {failure['error']}", err=True)
-    if table["failures"]:
-        raise typer.Exit(1)
+    print_failures("paper", table["failures"])
 
 
 def _check_dry(item: str | None, ignored: list[str]) -> None:

@@ -141,11 +141,9 @@ def run(
     }
     from undrift.cli.progress import RunProgress
     from undrift.runs import Config, start
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError
     from undrift.runs.settings.schema import merge_settings, read_toml
 
-    with report_errors("run", RunError, CheckpointError):
+    with report_errors("run"):
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merge_settings(merge_settings(values, given), settings(setting or [])), str(config or ""))
         folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
@@ -172,14 +170,13 @@ def resume_run(
     """
     from undrift.cli.progress import RunProgress
     from undrift.runs import Config, resume
-    from undrift.runs.folder.checkpoint import CheckpointError
-    from undrift.runs.folder.files import RunError, check_run
+    from undrift.runs.folder.files import check_run
     from undrift.runs.folder.provenance import check_references
 
     given = {"rounds": rounds, **engine_settings(engine, workers, device, gpus, deterministic)}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     again = f"undrift resume {as_argument(folder)}"
-    with report_errors("resume", RunError, CheckpointError), print_warnings("resume"), stop_cleanly(again):
+    with report_errors("resume"), print_warnings("resume"), stop_cleanly(again):
         check_run(folder)
         check_references(folder)
         config = Config.read(folder / "config.toml")

@@ -30,7 +30,7 @@ def short_text(value: object) -> str:
     """A value as a short text: floats with four digits, None as nothing.
 
     Example:
-        >>> rounded(0.123456), rounded(31), rounded(None)
+        >>> short_text(0.123456), short_text(31), short_text(None)
         ('0.1235', '31', '')
     """
     if value is None:
