@@ -17,7 +17,7 @@ from undrift.core.tasks.tensor_task import TensorTask
 from undrift.engine.round.simulation import Simulation
 from undrift.lens import client_vectors, sweep
 from undrift.observe import live
-from undrift.observe.live import glance
+from undrift.observe.live import measure_state
 
 
 class Odd(nn.Module):
@@ -93,7 +93,7 @@ def test_a_large_model_is_looked_at_in_halves(monkeypatch: pytest.MonkeyPatch) -
     """Half of the sums at a time, and the same numbers."""
     simulation = odd()
     state, layout = simulation.run(1), simulation.worker.model.layout
-    look = partial(glance, simulation.job, state, [0, 2, 3], layout, ("spectrum", "divergence"))
+    look = partial(measure_state, simulation.job, state, [0, 2, 3], layout, ("spectrum", "divergence"))
     whole = look()
     monkeypatch.setattr(live, "LARGE", 1)
     assert live.halves(Layout(("a", "b", "c"), ((40, 30), (5,), (30, 41)))) == [slice(0, 2), slice(2, 3)]
@@ -114,7 +114,7 @@ import json, torch
 from torch import nn
 from undrift.algorithms import fedavg
 from undrift.engine.round.simulation import Simulation
-from undrift.observe.live import glance
+from undrift.observe.live import measure_state
 from undrift.lens import BandStream, GramStream, SpreadStream
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.core.records.types import Local
@@ -150,7 +150,7 @@ def look(width):
     simulation = Simulation(fedavg(), task, Local(batch_size=4))
     state, model = simulation.start(), bind(module)
     parts = ("spectrum", "divergence")
-    return growth(lambda: glance(simulation.job, state, [0, 1], model.layout, parts, model), model.layout.size)
+    return growth(lambda: measure_state(simulation.job, state, [0, 1], model.layout, parts, model), model.layout.size)
 
 makes = {"bands": [BandStream], "spread": [SpreadStream], "gram": [GramStream]}
 makes["all"] = [BandStream, SpreadStream, GramStream]

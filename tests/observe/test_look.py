@@ -18,7 +18,7 @@ from undrift.cli import app
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.models import build
 from undrift.observe import live
-from undrift.observe.live import Live, glance, sample_clients
+from undrift.observe.live import Live, measure_state, sample_clients
 from undrift.observe.look import PARTS
 from undrift.runs import Config, ConfigError, resume, start
 from undrift.runs.folder.checkpoint import Checkpoints
@@ -70,7 +70,7 @@ def test_a_row_tells_what_the_instruments_do(ended: Path) -> None:
         job, layout = scene.simulation.job, scene.layout
         clients = sample_clients(job.task, 4, job.seed)
         gradients = lens.client_vectors(job, scene.state, clients, samples=job.local.batch_size)
-        again = glance(job, scene.state, clients, layout, ("spectrum", "divergence"))
+        again = measure_state(job, scene.state, clients, layout, ("spectrum", "divergence"))
     row = rows(ended)[-1]
     assert row["round"] == 2 and {name: row[name] for name in again} == again
     ratio = lens.consensus(gradients, layout).overall["ratio"]
@@ -104,7 +104,7 @@ def test_heterogeneity_during_a_run(ended: Path, tmp_path: Path) -> None:
     for part, numbers in direct.items():
         assert found[-1]["heterogeneity"][part] == pytest.approx(numbers.as_dict())
     with open_scene(ended) as scene:
-        row = glance(scene.simulation.job, scene.state, [0, 1], scene.layout, ("heterogeneity",))
+        row = measure_state(scene.simulation.job, scene.state, [0, 1], scene.layout, ("heterogeneity",))
     assert row["heterogeneity"]["filter"] == "high_pass(r=0.3)"  # the method's own
 
 

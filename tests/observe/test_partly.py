@@ -14,7 +14,7 @@ from undrift.algorithms import fedavg
 from undrift.core.records.types import Local
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.engine.round.simulation import Simulation
-from undrift.observe.live import glance
+from undrift.observe.live import measure_state
 from undrift.report import ReportError, draw_kind
 from undrift.runs import Config, start
 from undrift.runs.reading import open_checkpoint as look
@@ -97,7 +97,7 @@ def small() -> Simulation:
 def test_a_layer_that_stands_still_does_not_diverge() -> None:
     simulation = small()
     layout = simulation.worker.model.layout
-    row = glance(simulation.job, simulation.start(), [0, 1, 2], layout, ("divergence",))
+    row = measure_state(simulation.job, simulation.start(), [0, 1, 2], layout, ("divergence",))
     relative = dict(zip(row["divergence"]["layers"], row["divergence"]["relative"], strict=True))
     assert relative["idle.weight"] == relative["idle.bias"] == 0.0 < relative["first.weight"]
 
@@ -105,7 +105,7 @@ def test_a_layer_that_stands_still_does_not_diverge() -> None:
 def test_a_model_that_is_too_small_for_bands_has_its_other_numbers() -> None:
     simulation = small()
     layout = simulation.worker.model.layout
-    row = glance(simulation.job, simulation.start(), [0, 1], layout, ("spectrum", "divergence", "heterogeneity"))
+    row = measure_state(simulation.job, simulation.start(), [0, 1], layout, ("spectrum", "divergence", "heterogeneity"))
     assert row["skipped"].startswith("spectrum: no tensor has the 18 elements that 10 bands need")
     assert "consensus" not in row and row["drift"] > 0 and row["heterogeneity"]["whole"]["between"] > 0
 

@@ -97,7 +97,7 @@ def sweep(
     model = make_model(job, sent.params) if model is None else model
     with model_at(model, sent.params):
         for client in clients:
-            _hand_over(job, model, sent, client, begin(client))
+            _backward_by_tensor(job, model, sent, client, begin(client))
 
 
 def make_model(job: Job, w: Vector) -> Bound:
@@ -174,7 +174,7 @@ def model_at(model: Bound, w: Vector) -> Iterator[None]:
             part.training = training
 
 
-def _hand_over(job: Job, model: Bound, sent: Broadcast, client: int, take: Take) -> None:
+def _backward_by_tensor(job: Job, model: Bound, sent: Broadcast, client: int, take: Take) -> None:
     """One backward pass that frees each tensor's gradient as soon as it is passed on."""
     random = partial(generator, job.seed, 0, client)
     model.restore(sent.buffers, sent.counts)

@@ -23,7 +23,7 @@ from undrift.engine.round.record import Record
 from undrift.engine.worker.job import Job
 from undrift.lens import BandConsensus, BandStream, Drift, heterogeneity, sweep
 from undrift.lens.spectrum import banded_tensors
-from undrift.observe.parts import read_filter, usual
+from undrift.observe.parts import default_filter, read_filter
 from undrift.util.storage.jsonable import jsonable
 from undrift.util.storage.metrics import Metrics
 
@@ -92,7 +92,7 @@ class Live:
             return {}
         begun = perf_counter()
         try:
-            row = glance(self.job, state, self.clients, self.layout, self.parts, self.model, self.filter)
+            row = measure_state(self.job, state, self.clients, self.layout, self.parts, self.model, self.filter)
         except (ValueError, TypeError, RuntimeError) as error:
             row = {"skipped": str(error)}
         seconds = round(perf_counter() - begun, 4)
@@ -100,7 +100,7 @@ class Live:
         return {"lens_seconds": seconds}
 
 
-def glance(
+def measure_state(
     job: Job,
     state: ServerState,
     clients: Sequence[int],
@@ -136,20 +136,20 @@ def glance(
         streamed -= {"spectrum"}
     bands = BANDS if "spectrum" in streamed else 1
     cuts = halves(layout) if streamed else []
-    measured = [_half(job, state, clients, layout, part, bands, model) for part in cuts]
+    measured = [_measure_tensors(job, state, clients, layout, part, bands, model) for part in cuts]
     if "spectrum" in streamed:
         row["consensus"] = jsonable(_join([consensus for consensus, _ in measured]).overall["ratio"])
     if "divergence" in parts:
         row |= _divergence([drift for _, drift in measured])
     if "heterogeneity" in parts:
         try:
-            row["heterogeneity"] = _theory(job, state, clients, model, filter or usual(job.algorithm))
+            row["heterogeneity"] = _heterogeneity(job, state, clients, model, filter or default_filter(job.algorithm))
         except (ValueError, TypeError, RuntimeError) as error:
             skipped.append(f"heterogeneity: {error}")
     return row | ({"skipped": "; ".join(skipped)} if skipped else {})
 
 
-def _theory(
+def _heterogeneity(
     job: Job, state: ServerState, clients: Sequence[int], model: Bound | None, filter: Filter
 ) -> dict[str, Any]:
     """The quantities of convergence theory, from a few batches of each client."""
@@ -170,7 +170,7 @@ def halves(layout: Layout) -> list[slice]:
     return [slice(0, cut), slice(cut, tensors)]
 
 
-def _half(
+def _measure_tensors(
     job: Job, state: ServerState, clients: Sequence[int], layout: Layout, part: slice, bands: int, model: Bound | None
 ) -> tuple[BandConsensus, Drift]:
     """What clients share in a slice of the tensors; the sums are freed on return."""

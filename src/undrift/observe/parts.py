@@ -29,12 +29,12 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
     """Gradients, updates and perturbations band by band, and gradients after a filter."""
     measurements: Measurements = {"gradient": _bands(scene.gradients, scene.layout)}
     skipped: dict[str, str] = {}
-    with _partly(skipped, "spectrum/update"):
+    with _note_skipped(skipped, "spectrum/update"):
         measurements["update"] = _bands(scene.updates, scene.layout)
-    with _partly(skipped, "spectrum/perturbation"):
+    with _note_skipped(skipped, "spectrum/perturbation"):
         if scene.perturbations is not None:
             measurements["perturbation"] = _bands(scene.perturbations, scene.layout)
-    filter = filter or usual(scene.simulation.job.algorithm)
+    filter = filter or default_filter(scene.simulation.job.algorithm)
     gain = lens.filtering(scene.gradients, scene.layout, filter, seed=scene.seed)
     comparison = "less" if gain["gain"] > 0 else "no less"
     measurements["filtered"] = _bands(scene.gradients, scene.layout, filter, scene.seed) | {
@@ -48,7 +48,7 @@ def spectrum(scene: Scene, filter: Filter | None = None) -> Measurements:
 
 
 @contextmanager
-def _partly(skipped: dict[str, str], name: str) -> Iterator[None]:
+def _note_skipped(skipped: dict[str, str], name: str) -> Iterator[None]:
     """One of several things that a part measures: if it cannot be measured, the reason is noted and the rest stays."""
     try:
         yield
@@ -56,7 +56,7 @@ def _partly(skipped: dict[str, str], name: str) -> Iterator[None]:
         skipped[name] = str(error)
 
 
-def usual(algorithm: Algorithm) -> Filter:
+def default_filter(algorithm: Algorithm) -> Filter:
     """The method's own filter, or a high-pass with the usual share."""
     spectral = algorithm.spectral
     own = (spectral.gradient or spectral.perturbation) if isinstance(spectral, Filters) else None
@@ -92,7 +92,7 @@ def _bands(vectors: Tensor, layout: Layout, filter: Filter | None = None, seed: 
 
 def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
     """How far clients are from their mean, by layer, for gradients also after a filter; the angles between them."""
-    filter = filter or usual(scene.simulation.job.algorithm)
+    filter = filter or default_filter(scene.simulation.job.algorithm)
     after = lens.divergence_by_layer(scene.gradients, scene.layout, filter=filter, seed=scene.seed)
     gradient = lens.divergence_by_layer(scene.gradients, scene.layout)
     measurements: Measurements = {
@@ -102,7 +102,7 @@ def divergence(scene: Scene, filter: Filter | None = None) -> Measurements:
         "filtered": {"filter": repr(filter), "gradient": after.distance, "relative": after.relative},
     }
     skipped: dict[str, str] = {}
-    with _partly(skipped, "divergence/update"):
+    with _note_skipped(skipped, "divergence/update"):
         measurements |= _update_divergence(scene)
     return {**measurements, "skipped": skipped}
 
@@ -125,7 +125,7 @@ def _update_divergence(scene: Scene) -> Measurements:
 
 def heterogeneity(scene: Scene, filter: Filter | None = None) -> Measurements:
     """|grad F|^2, between- and within-client variance: of gradients, of what a filter keeps and of what it removes."""
-    filter = filter or usual(scene.simulation.job.algorithm)
+    filter = filter or default_filter(scene.simulation.job.algorithm)
     found = lens.heterogeneity(scene.simulation, scene.state, scene.clients, filter=filter, seed=scene.seed)
     before, after = found["whole"].dissimilarity, found["kept"].dissimilarity
     return {
@@ -155,11 +155,11 @@ def embedding(scene: Scene) -> Measurements:
     """Clients' updates, and the global model's features of test examples, in a plane."""
     measurements: Measurements = {}
     skipped: dict[str, str] = {}
-    with _partly(skipped, "embedding/pca_update"):
+    with _note_skipped(skipped, "embedding/pca_update"):
         projection = lens.pca({"update": scene.updates})
         points, explained = projection.points["update"], projection.explained
         measurements["pca_update"] = {"points": points, "clients": scene.clients, "explained": explained}
-    with _partly(skipped, "tsne_features"):
+    with _note_skipped(skipped, "tsne_features"):
         if not scene.task.dataset.classes:
             raise ValueError(_NUMBERS)
         inputs, labels = scene.test
@@ -206,13 +206,13 @@ def views(scene: Scene) -> Measurements:
     tables: dict[str, Tensor] = {}
     skipped: dict[str, str] = {}
     if first is not None:
-        with _partly(skipped, "views/perturbations"):
+        with _note_skipped(skipped, "views/perturbations"):
             if scene.perturbations is not None:
                 tables[f"perturbations of {first}"] = lens.tensor_rows(scene.perturbations, scene.layout, first)
-        with _partly(skipped, "views/weights"):
+        with _note_skipped(skipped, "views/weights"):
             tables[f"weights of {first}"] = lens.tensor_rows(scene.models, scene.layout, first)
     labels, classes = scene.test[1], scene.task.dataset.classes
-    with _partly(skipped, "views/features"):
+    with _note_skipped(skipped, "views/features"):
         own = [lens.class_means(features[PENULTIMATE], labels, classes) for features in scene.features if classes]
         if own and len(own[0]) <= LONGEST:
             tables["features of each class"] = torch.stack(own)

@@ -7,7 +7,17 @@ from os.path import commonpath
 from pathlib import Path
 from shlex import quote
 
-from undrift.report.loaded import Group, LoadedRun, Material, Recipe, ReportError, from_here, shared_settings
+from undrift.report.loaded import (
+    Group,
+    LoadedRun,
+    Material,
+    Recipe,
+    ReportError,
+    find_runs,
+    from_here,
+    method_label,
+    shared_settings,
+)
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
 from undrift.studies.compare import Comparison
@@ -41,7 +51,11 @@ def collect(paths: Sequence[Path]) -> Material:
     single = _alone(alone, _SINGLE if many else "", notes)
     runs = [run for run in [*runs, *single] if _readable(run, notes)]
     notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
-    notes += [_unfinished_note(run) for run in runs if 0 < len(run.rows) < run.config.rounds]
+    notes += [
+        f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
+        for run in runs
+        if 0 < len(run.rows) < run.config.rounds
+    ]
     notes += [note for run in runs if run.rows for note in _other_rounds(run)]
     groups = _groups([run for run in runs if run.rows])
     if not groups:
@@ -49,8 +63,15 @@ def collect(paths: Sequence[Path]) -> Material:
         raise ReportError(f"{', '.join(map(str, paths)) or 'no folder'}: {why}; see undrift run")
     labels = [group.label for group in groups]
     wanted = [*(it.baseline for it in compared.values()), "fedavg", labels[0]]
-    recipes = [_comparison_recipe(path, it) for path, it in compared.items()]
-    recipes += [_run_recipe(run) for run in single if run in runs]
+    recipes = [
+        Recipe(path.name, f"undrift compare compare.toml --out {quote(path.name)}", "compare.toml", it.toml())
+        for path, it in compared.items()
+    ]
+    recipes += [
+        Recipe(run.name, f"undrift run --config config.toml --out {quote(run.name)}", "config.toml", run.config.toml())
+        for run in single
+        if run in runs
+    ]
     return Material(
         _title(given, compared, single),
         next(b for b in wanted if b in labels),
@@ -81,9 +102,7 @@ def _comparison_title(path: Path, comparison: Comparison) -> str:
 
 def _below(path: Path) -> list[Path]:
     """The folders of runs at or below a path."""
-    if (path / "config.toml").is_file():
-        return [path]
-    folders = sorted(file.parent for file in path.rglob("config.toml"))
+    folders = list(find_runs(path))
     if not folders:
         raise ReportError(
             f"{path} holds no run (no config.toml or compare.toml in it or below); give the folder of a run"
@@ -141,8 +160,7 @@ def _trials(path: Path, comparison: Comparison, prefix: str, notes: list[str]) -
         folder, setting = path / trial.name, ": ".join(filter(None, (prefix, trial.setting)))
         name = f"{path.name}/{trial.name}" if prefix else trial.name
         if (folder / "config.toml").is_file() and (config := _settings(folder, name, notes)):
-            asked = {"rounds": trial.config.rounds, "target": trial.config.target}
-            config = config.model_copy(update=asked)
+            config = config.model_copy(update={"rounds": trial.config.rounds, "target": trial.config.target})
             runs.append(LoadedRun(folder, name, setting, trial.label, config, trial.relative))
     return runs
 
@@ -156,8 +174,7 @@ def _alone(folders: Sequence[Path], prefix: str, notes: list[str]) -> list[Loade
     varying = [key for key in shared_settings(Config()) if len({str(value[key]) for value in values.values()}) > 1]
     for folder, config in configs.items():
         own = ", ".join(f"{key} {values[folder][key]}" for key in varying)
-        arguments = ", ".join(f"{name}={value}" for name, value in config.arguments.items())
-        label = f"{config.method}({arguments})" if arguments else config.method
+        label = method_label(config.method, config.arguments)
         runs.append(LoadedRun(folder, names[folder], ": ".join(filter(None, (prefix, own))), label, config))
     return runs
 
@@ -187,10 +204,6 @@ def _failures(path: Path) -> list[str]:
         return []
 
 
-def _unfinished_note(run: LoadedRun) -> str:
-    return f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
-
-
 def _other_rounds(run: LoadedRun) -> list[str]:
     """What a report shows, or leaves out, of other rounds than the last."""
     done, seen = len(run.rows), (run.lens or {}).get("round")
@@ -198,13 +211,3 @@ def _other_rounds(run: LoadedRun) -> list[str]:
     if seen is not None and seen < done:
         notes.append(f"{run.name} was measured by the lens after {seen} of its {done} rounds")
     return notes
-
-
-def _comparison_recipe(path: Path, comparison: Comparison) -> Recipe:
-    command = f"undrift compare compare.toml --out {quote(path.name)}"
-    return Recipe(path.name, command, "compare.toml", comparison.toml())
-
-
-def _run_recipe(run: LoadedRun) -> Recipe:
-    command = f"undrift run --config config.toml --out {quote(run.name)}"
-    return Recipe(run.name, command, "config.toml", run.config.toml())

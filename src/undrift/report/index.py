@@ -3,7 +3,7 @@
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonpath, relpath
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from undrift.report.collect import collect, comparison_of
-from undrift.report.loaded import ReportError, from_here
+from undrift.report.loaded import ReportError, find_runs, from_here, method_label
 from undrift.report.page import asset, fill, page_mode, write_page
 from undrift.runs.folder.judge import GLOBAL, config_column, lost_round, run_summary
 from undrift.runs.settings.config import Config
@@ -79,15 +79,6 @@ def is_collection(path: Path) -> bool:
     if (path / "config.toml").is_file() or (path / "compare.toml").is_file():
         return False
     return len({comparison_of(run) or run for run in find_runs(path.resolve())}) > 1
-
-
-def find_runs(path: Path) -> Iterator[Path]:
-    """The folders of runs at or below a path, in order; what is inside a run is not searched."""
-    for place, folders, files in os.walk(path):
-        folders.sort()
-        if "config.toml" in files:
-            folders.clear()
-            yield Path(place)
 
 
 def index_rows(paths: Iterable[Path]) -> list[IndexRow]:
@@ -162,7 +153,7 @@ def _row(folder: Path, name: str) -> IndexRow:
     known: dict[str, Any] = {"report": reports[0] if reports else None}
     try:
         values = _settings(folder / "config.toml")
-        method = _method(values)
+        method = method_label(str(values["method"]), values.get("arguments", {}))
         known["method"] = folder.parent.name if comparison else method
         alike = method.casefold() == known["method"].casefold()
         known |= {"full": "" if alike else method, "seed": values["seed"]}
@@ -213,11 +204,6 @@ def _last_row(folder: Path, rounds: int) -> Mapping[str, Any]:
         raise ValueError(f"metrics.jsonl: {len(lines)} rows of {rounds} rounds")
     found: dict[str, Any] = {"round": rounds} | (json.loads(lines[rounds - 1]) if rounds else {})
     return found
-
-
-def _method(values: Mapping[str, Any]) -> str:
-    arguments = ", ".join(f"{name}={value}" for name, value in values.get("arguments", {}).items())
-    return f"{values['method']}({arguments})" if arguments else str(values["method"])
 
 
 def _subject(values: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """What a report is made from: runs as they are read from their folders, grouped by method and setting."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from os.path import relpath
@@ -194,6 +195,21 @@ def from_here(folder: Path) -> str:
         return as_argument(Path(relpath(folder)))
     except ValueError:  # another drive
         return as_argument(folder)
+
+
+def find_runs(path: Path) -> Iterator[Path]:
+    """The folders of runs at or below a path, in order; what is inside a run is not searched."""
+    for place, folders, files in os.walk(path):
+        folders.sort()
+        if "config.toml" in files:
+            folders.clear()
+            yield Path(place)
+
+
+def method_label(method: str, arguments: Mapping[str, Any]) -> str:
+    """A method with its arguments, as in a composition."""
+    texts = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return f"{method}({texts})" if texts else method
 
 
 def shared_settings(config: Config) -> dict[str, Any]:

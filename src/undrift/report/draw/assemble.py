@@ -70,10 +70,13 @@ def over_seeds(label: str, style: int, seeds: Sequence[Mapping[int, tuple[float,
     x = [spread([points[n][0] for points in seeds])[0] for n in rounds]
     y = [spread([points[n][1] for points in seeds]) for n in rounds]
     middle, half = [mean for mean, _ in y], [deviation for _, deviation in y if deviation is not None]
-    if not half:
-        return Line(label, style, x, middle)
-    low, high = [m - h for m, h in zip(middle, half, strict=True)], [m + h for m, h in zip(middle, half, strict=True)]
-    return Line(label, style, x, middle, low, high)
+    return Line(label, style, x, middle, *(band(middle, half) if half else ()))
+
+
+def band(middle: Sequence[float], half: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The lower and the upper end of a band around a line."""
+    pairs = list(zip(middle, half, strict=True))
+    return [m - h for m, h in pairs], [m + h for m, h in pairs]
 
 
 def mean(seeds: Sequence[Any]) -> Matrix | None:

@@ -7,7 +7,7 @@ a new kind of panel is one more function below that puts marks together.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any, Literal
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")
@@ -278,6 +278,11 @@ class Table:
     reading: str
     keys: int = 1
     best: frozenset[tuple[int, int]] = frozenset()
+
+
+def number_text(value: Any, form: str = ".3g") -> str:
+    """A number as a text; a dash if it is not known or not finite."""
+    return format(value, form) if isinstance(value, float | int) and isfinite(value) else "-"
 
 
 def with_setting(title: str, setting: str) -> str:

@@ -9,7 +9,17 @@ from torch import Tensor
 
 from undrift.lens import pca
 from undrift.report.draw.assemble import Matrix, numbers, side_by_side
-from undrift.report.draw.description import Axis, Figure, Grid, Panel, grid_panel, point_panel, slug, with_setting
+from undrift.report.draw.description import (
+    Axis,
+    Figure,
+    Grid,
+    Panel,
+    grid_panel,
+    number_text,
+    point_panel,
+    slug,
+    with_setting,
+)
 from undrift.report.loaded import Group, Material
 
 _Shape = Literal["contour", "surface"]
@@ -46,8 +56,10 @@ def plane(material: Material) -> Iterator[Figure]:
 def _joint(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
     """Features of the clients' models and the global model in one map: by class, then by model."""
     seen = [(group, joint[0]) for group in groups if (joint := group.lens("joint"))]
-    by_class = [(f"{g.label}, separation {_text(x.get('separation'), '.0%')}", _map(x, "classes")) for g, x in seen]
-    by_model = [(f"{g.label}, apart {_text(x.get('apart'), '.2g')}", _map(x, "models")) for g, x in seen]
+    by_class = [
+        (f"{g.label}, separation {number_text(x.get('separation'), '.0%')}", _map(x, "classes")) for g, x in seen
+    ]
+    by_model = [(f"{g.label}, apart {number_text(x.get('apart'), '.2g')}", _map(x, "models")) for g, x in seen]
     yield from side_by_side(
         [*by_class, *by_model],
         ("joint", setting),
@@ -79,11 +91,6 @@ def _without_unknown(points: Sequence[Sequence[float | None]], *others: Sequence
     """The points whose coordinates are all known, and what belongs to each of them."""
     kept = [n for n, point in enumerate(points) if all(x is not None for x in point)]
     return [[values[n] for n in kept] for values in (points, *others)]
-
-
-def _text(value: float | None, form: str) -> str:
-    """A number in a caption."""
-    return "-" if value is None else format(value, form)
 
 
 def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from undrift.report.draw.assemble import dotted_panel, over_seeds, side_by_side
-from undrift.report.draw.description import PALETTE, Axis, Figure, Line, Panel, Table, with_setting
+from undrift.report.draw.description import PALETTE, Axis, Figure, Line, Panel, Table, number_text, with_setting
 from undrift.report.loaded import Group, LoadedRun, Material, lookup
 
 _PART = "heterogeneity"
@@ -56,7 +56,7 @@ def table(material: Material) -> Table | None:
         after = f"after {last.get('filter', 'a filter')}"
         for part, name in (("whole", "gradient"), ("kept", after), ("removed", "removed by it")):
             if part in last:
-                numbers = [_cell(last[part].get(key)) for key in (*_QUANTITIES, "dissimilarity")]
+                numbers = [number_text(last[part].get(key)) for key in (*_QUANTITIES, "dissimilarity")]
                 rows.append([*[group.setting] * several, group.label, name, str(round), *numbers])
     headings = ["method", "of", "round", "squared norm", "between clients", "within clients", "dissimilarity"]
     reading = (
@@ -91,7 +91,3 @@ def _measurements(run: LoadedRun) -> dict[int, Mapping[str, Any]]:
 
 def _finite(value: Any) -> bool:
     return isinstance(value, float | int) and isfinite(value)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.3g}" if _finite(value) else "-"

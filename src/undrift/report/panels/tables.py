@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import floor
 from statistics import fmean
 
-from undrift.report.draw.description import Table
+from undrift.report.draw.description import Table, number_text
 from undrift.report.loaded import Group, Material
 from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
@@ -93,15 +93,16 @@ def curvature(material: Material) -> Table | None:
     for group in material.groups:
         for measurement in group.lens("curvature")[:1]:
             error = measurement.get("trace_error")
-            trace = _cell(measurement, "trace") + (f" ± {error:.2g}" if isinstance(error, float | int) else "")
-            top = ", ".join("-" if x is None else f"{x:.3g}" for x in measurement.get("top") or []) or "-"
-            numbers = [top, trace, *(_cell(measurement, key) for key in ("sharpness", "gradient_norm", "examples"))]
+            trace = number_text(measurement.get("trace"), ".4g") + (
+                f" ± {error:.2g}" if isinstance(error, float | int) else ""
+            )
+            top = ", ".join(map(number_text, measurement.get("top") or [])) or "-"
+            numbers = [
+                top,
+                trace,
+                *(number_text(measurement.get(key), ".4g") for key in ("sharpness", "gradient_norm", "examples")),
+            ]
             rows.append([*[group.setting] * several, group.label, *numbers])
     headings = ["method", "largest eigenvalues", "trace", "sharpness", "gradient norm", "examples"]
     reading = "Lower is flatter: eigenvalues and trace of the Hessian, and how much one step uphill raises the loss."
     return Table([*["setting"] * several, *headings], rows, reading, keys=1 + several) if rows else None
-
-
-def _cell(measurement: dict[str, float], key: str) -> str:
-    value = measurement.get(key)
-    return f"{value:.4g}" if isinstance(value, float | int) else "-"

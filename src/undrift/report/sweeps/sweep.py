@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.report.collect import collect
+from undrift.report.draw.assemble import band
 from undrift.report.draw.description import PALETTE, Axis, Figure, Line, Panel, line_panel, slug
 from undrift.report.draw.print_figures import write_prints
 from undrift.report.loaded import LoadedRun, ReportError
@@ -192,13 +193,11 @@ def _line(
     if not curve.level:
         points.sort(key=lambda point: _order(point[0], place))
     middle, half = [mean for _, mean, _ in points], [deviation or 0.0 for _, _, deviation in points]
-    bands: Mapping[str, Any] = {}
-    if any(deviation is not None for _, _, deviation in points):
-        low = [m - h for m, h in zip(middle, half, strict=True)]
-        bands = {"low": low, "high": [m + h for m, h in zip(middle, half, strict=True)]}
+    known = any(deviation is not None for _, _, deviation in points)
+    low, high = band(middle, half) if known else (None, None)
     if curve.level:
-        return Line(label, len(PALETTE) + style, (), middle, **bands)
-    return Line(label, style, [x for x, _, _ in points], middle, **bands, dots=True, bars=True)
+        return Line(label, len(PALETTE) + style, (), middle, low, high)
+    return Line(label, style, [x for x, _, _ in points], middle, low, high, dots=True, bars=True)
 
 
 def _order(x: Any, place: Mapping[Any, Any]) -> Any:
@@ -216,8 +215,8 @@ def _panel(x: Axis, y: Axis, lines: Sequence[Line]) -> Panel:
 def _ends(xs: Iterable[float]) -> tuple[float, float]:
     """The first and the last value, or a little to each side of a single one."""
     low, high = min(xs), max(xs)
-    room = 0.1 * abs(low) or 1.0
-    return (low, high) if low < high else (low - room, low + room)
+    margin = 0.1 * abs(low) or 1.0
+    return (low, high) if low < high else (low - margin, low + margin)
 
 
 def _level(line: Line, ends: Sequence[Any]) -> Line:
