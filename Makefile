@@ -22,8 +22,9 @@ test:
 sweeps:  ## what make check leaves out: the other cases of the tests with many, and the longest; an hour on two busy cores
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "sweep and not slow"
 
+QUICK = $(shell grep -rl "^@pytest.mark.quick" tests --include="test_*.py")
 quick:  ## a promise of every kind and a call into every package, in two minutes: the tests marked quick
-	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick --used
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick --used $(QUICK)
 
 slow:  ## the tests that take minutes: servers and nodes killed in mid-round
 	$(PYTHON) -m pytest -m slow
@@ -124,7 +125,7 @@ install-newest:  ## the same, with the newest versions that there are
 	$(PYTHON) -m pip install --upgrade -e '.[$(LOCAL)]'
 
 local:  ## the quick selection without Ray and Flower, and the tests of installation and portability
-	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick
+	$(PYTHON) -m pytest -n 2 --dist loadgroup -m quick $(QUICK)
 	$(PYTHON) -m pytest tests/util tests/test_extras.py tests/cli/test_cli.py
 
 OLDEST ?= $(HOME)/.cache/undrift-oldest

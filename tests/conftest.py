@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))
 
 
+@pytest.fixture(scope="session")
+def turn(pytestconfig: pytest.Config) -> int:
+    """A number that changes with the commit, for tests that choose one case of many."""
+    return pytestconfig.stash[TURN]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note the files whose functions a test calls, in this process."""

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from pytorch_optimizer import SAM as ReferenceSAM
 from torch import nn
 
 from undrift import Algorithm, Local, Simulation, TensorTask
@@ -46,6 +45,8 @@ def test_clipping_acts_on_the_data_gradient_after_the_filter_and_before_correcti
 def test_sam_step_equals_an_established_optimizer() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(32, 8, dtype=torch.float64), torch.randint(0, 3, (32,))
+
+    from pytorch_optimizer import SAM as ReferenceSAM  # slow to import
 
     def build() -> nn.Module:
         return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)).double()
