@@ -13,6 +13,8 @@ from support import pretend, selection  # noqa: F401  a device must be there bef
 torch.set_num_threads(1)
 collect_ignore = ["support/operators"]  # for other processes: see examples/test_own.py
 USED: set[str] = set()
+CALLS = 20_000
+"""How many calls of a test are noted: a long one repeats itself, and noting each call doubles its time."""
 TURN = pytest.StashKey[int]()
 CHANGED = pytest.StashKey[list[str]]()
 
@@ -57,11 +59,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not item.config.getoption("--used"):
         return (yield)
 
+    calls, before = 0, sys.gettrace()
+
     def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += 1
         if frame.f_code.co_flags & 1:  # a function, not the body of a module or a class
             USED.add(frame.f_code.co_filename)
+        if calls == CALLS:
+            sys.settrace(before)
 
-    before = sys.gettrace()
     sys.settrace(note)
     try:
         return (yield)

@@ -62,11 +62,13 @@ COMPOSITIONS = (
 )
 
 
-def measured() -> dict[str, str]:
-    """The hash of every method and composition."""
+NAMES = (*ALGORITHMS, *COMPOSITIONS)
+
+
+def measure(name: str) -> str:
+    """The hash of a method or composition."""
     torch.set_num_threads(1)
-    lines = {**{name: make(name) for name in ALGORITHMS}, **{text: parse(text) for text in COMPOSITIONS}}
-    return {name: fingerprint(simulate(algorithm).run(3)) for name, algorithm in lines.items()}
+    return fingerprint(simulate(make(name) if name in ALGORITHMS else parse(name)).run(3))
 
 
 def machine() -> dict[str, str]:
@@ -76,7 +78,7 @@ def machine() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    now = measured()
+    now = {name: measure(name) for name in NAMES}
     if "--compare" in sys.argv:
         before = json.loads(PATH.read_text())["hashes"]
         differ = [name for name in before | now if before.get(name) != now.get(name)]

@@ -81,9 +81,9 @@ from undrift.blocks import (
     rescale,
 )
 from undrift.core.method.algorithm import Algorithm
-from undrift.core.method.block import Block
+from undrift.core.method.block import AnyBlock
 
-BLOCKS: dict[str, list[Block]] = {
+BLOCKS: dict[str, list[AnyBlock]] = {
     "perturbation": [
         SAM(0.1),
         SAM(0.1, blend=0.5),
@@ -184,7 +184,7 @@ BLOCKS: dict[str, list[Block]] = {
 }
 """Slot -> instances to check."""
 
-HOSTS: dict[type[Block], Algorithm] = {MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3))}
+HOSTS: dict[type[AnyBlock], Algorithm] = {MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3))}
 """The algorithm to check a block in that requires others; FedAvg for the rest."""
 
 FILTERS: list[Filter] = [
