@@ -8,8 +8,8 @@ import torch
 
 from undrift import TensorTask
 from undrift.runs import resume, start
+from undrift.runs.folder.audit import past_rejections
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.quarantine import past_rejections
 from undrift.runs.settings.schema import ConfigError
 
 RULE = {"after": 2, "rounds": 2}

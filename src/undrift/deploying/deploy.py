@@ -32,6 +32,7 @@ from undrift.deploying.server_task import central, central_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
+from undrift.runs.folder.audit import past_rejections
 from undrift.runs.folder.files import (
     DEPLOYMENT_RECORD,
     RunError,
@@ -47,7 +48,6 @@ from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.loop.run import check_rounds, is_finished
 from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
-from undrift.runs.settings.quarantine import past_rejections
 from undrift.runs.setup.custom_tasks import named_config, same_task
 from undrift.runs.setup.prepare import Setup, environment, prepare
 from undrift.util.version import __version__

@@ -97,7 +97,7 @@ def _sealed_rows(data: bytes, seal: dict[str, Any]) -> bytes | None:
 
 
 def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
-    """What the last commit says of the rows, the last round that was ever committed, and how many may follow it.
+    """The seals of the rows in the last commit, the last round that was ever committed, and how many may follow it.
 
     A last round that was measured after its commit has the rows of either event: a kill may come between.
     """

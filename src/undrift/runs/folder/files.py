@@ -25,7 +25,7 @@ from typing import Any
 
 from undrift.core.records.types import ServerState
 from undrift.data.partitions.draw import Partition
-from undrift.runs.folder.audit import RESTORE, VERSION, Audit
+from undrift.runs.folder.audit import RESTORE, Audit
 from undrift.runs.folder.audit_checks import FOLDERS, check_open
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.settings.config import Config
@@ -37,7 +37,7 @@ from undrift.util.system import lock
 
 
 class RunError(RuntimeError):
-    """The run cannot be started or resumed; the message says what to do."""
+    """The run cannot be started or resumed; the message names the remedy."""
 
 
 class RunLockedError(RunError):
@@ -112,17 +112,6 @@ class RunFolder:
         """Write a file of the folder; the folder is never a symbolic link."""
         write(self.path / name, data, follow=False)
 
-    def opened(self, state: ServerState, sha256: str, every: int, *, again: bool) -> None:
-        """Note in the log from which state the run goes on.
-
-        Args:
-            state: the server's.
-            sha256: its fingerprint.
-            every: how many rounds there are between two checkpoints.
-            again: whether it comes from a checkpoint.
-        """
-        self.audit.write("resume" if again else "begin", round=state.round, sha256=sha256, every=every, log=VERSION)
-
     def commit(self, kept: Checkpoints, state: ServerState, event: str = "commit", **facts: Any) -> None:
         """Store a checkpoint: its state, then the event, then its manifest, which contains the hash of the event.
 
@@ -146,10 +135,6 @@ class RunFolder:
         self.audit.write("end", sha256=fingerprint, files=hashes)
         for name, data in files.items():
             self.write(name, data)
-
-    def summary(self) -> dict[str, Any] | None:
-        """The result, or None if the run has not ended."""
-        return read_summary(self.path)
 
     def describe(self, split: Partition) -> None:
         """Write the partition; raise if the run was started with other data."""
@@ -181,6 +166,11 @@ def reading(path: Path) -> Iterator[None]:
         raise RunError(f"{path}: damaged; {RESTORE}") from None
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file of the folder, None if there is no such file; for the block of `reading`."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
 def check_links(path: Path) -> None:
     """Raise if a run's folder, or anything directly in it, is a symbolic link: links are not followed."""
     for item in (path, *path.iterdir()):
@@ -201,8 +191,7 @@ def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
     noted = read_init(path)
     if begun is None or noted is None:
         return begun is None
-    with reading(path / "init.json"):
-        before = str(noted["sha256"])
+    before = str(noted["sha256"])
     if before != begun["sha256"]:
         raise RunError(
             f"{path / 'init.json'}: init = {begun['init']!r} has changed since the run was started "
@@ -212,12 +201,10 @@ def same_init(path: Path, begun: Mapping[str, Any] | None) -> bool:
 
 
 def read_init(path: Path) -> dict[str, Any] | None:
-    """Where the initial weights of the run in a folder come from, as `describe_init` says; None if from the seed."""
-    noted = path / "init.json"
-    if not noted.exists():
-        return None
-    with reading(noted):
-        return dict(json.loads(noted.read_text(encoding="utf-8")))
+    """Where the initial weights of the run in a folder come from, as `describe_init` has it; None if from the seed."""
+    with reading(path / "init.json"):
+        noted = read_json(path / "init.json")
+        return None if noted is None else {**noted, "sha256": str(noted["sha256"])}
 
 
 def check_free(path: Path, python: bool = False) -> None:
@@ -243,10 +230,11 @@ def check_run(path: Path) -> None:
 def same_data(path: Path, split: Partition) -> bool:
     """Whether the folder has a partition.json for this partition; raises if it is for other data."""
     noted = path / "partition.json"
-    if not noted.exists():
-        return False
     with reading(noted):
-        before = str(json.loads(noted.read_text(encoding="utf-8"))["sha256"])
+        record = read_json(noted)
+        before = "" if record is None else str(record["sha256"])
+    if record is None:
+        return False
     if before != split.sha256:
         raise RunError(
             f"{noted}: the clients' data are not the run's: they differ from those the run was started with "

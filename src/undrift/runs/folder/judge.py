@@ -1,4 +1,4 @@
-"""By which metric a run is judged, and what its rows say by that metric.
+"""By which metric a run is judged, and how good its rows are by that metric.
 
 It is the accuracy unless the run has another goal. A personal method is judged by its personal models: the mean over
 clients of each client's own model on its own test. All other methods are judged by the global model on the test set.
@@ -58,7 +58,7 @@ def config_column(config: Config) -> Column:
 
 
 def run_column(folder: Path, config: Config) -> Column:
-    """The same for a run in a folder: by the goal of the settings; without one by what its summary says.
+    """The same for a run in a folder: by the goal of the settings; without one by that of its summary.
 
     Summaries without the key `judged_by` are of runs that were judged by the global model. A run whose clients have no
     tests was judged by the global model, although its method is personal.
@@ -66,7 +66,7 @@ def run_column(folder: Path, config: Config) -> Column:
     summary, wanted = read_summary(folder), config_column(config)
     if summary is None:
         return wanted
-    there = Column(summary.get("judged_by", GLOBAL), summary.get("direction"))
+    there = result_column(summary)
     if config.goal is None:
         return there
     alike = (there.metric, there.direction) == (wanted.metric, wanted.direction)

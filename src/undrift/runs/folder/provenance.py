@@ -4,7 +4,6 @@ references.json in the folder of a run has each with its SHA-256. A run is not c
 changed. Of code the file counts that defines the object, not what that file imports.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +18,7 @@ from undrift.data.partitions.draw import listed_part, parse
 from undrift.data.partitions.from_lists import FromFile, FromFunction
 from undrift.models import MODELS
 from undrift.models import PLUGINS as MODEL_PLUGINS
-from undrift.runs.folder.files import RunError, reading
+from undrift.runs.folder.files import RunError, as_json, read_json, reading
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts as named
 from undrift.util.naming.calls import read_terms
@@ -123,7 +122,7 @@ def keep_references(folder: Path, found: Iterable[Recorded]) -> None:
     new = list(found)
     if not (folder / FILE).is_file():
         if new:
-            write(folder / FILE, json.dumps([one._asdict() for one in new], indent=2) + "\n", follow=False)
+            write(folder / FILE, as_json([one._asdict() for one in new]), follow=False)
         return
     same_references(folder, new)
 
@@ -161,10 +160,8 @@ def _refuse(folder: Path, one: Recorded, why: str) -> None:
 
 def _read(folder: Path) -> list[Recorded]:
     """What is recorded in a folder."""
-    if not (folder / FILE).is_file():
-        return []
     with reading(folder / FILE):
-        return [Recorded(**one) for one in json.loads((folder / FILE).read_text(encoding="utf-8"))]
+        return [Recorded(**one) for one in read_json(folder / FILE) or ()]
 
 
 def _plugin_records(setting: str, group: PluginGroup, name: str) -> list[Recorded]:

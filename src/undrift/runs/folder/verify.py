@@ -58,8 +58,8 @@ class Verified:
 def verify(folder: Path | str, anchor: str | None = None) -> Verified:
     """Compare a run's folder with its audit log, and the log with itself. Nothing is changed, and no lock is needed.
 
-    With a key, the file that `UNDRIFT_AUDIT_KEY` names, nobody without it can have made the log. Without one, somebody
-    who may write the folder can replace everything in it consistently; only an anchor shows that.
+    With a key, the file that `UNDRIFT_AUDIT_KEY` names, the log can have been made with that key only. Without a
+    key, a process that may write the folder can replace everything in it consistently; only an anchor shows that.
 
     Args:
         folder: the run's folder, finished or in progress.

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import fingerprint
 from undrift.engine.round.record import Record
+from undrift.runs.folder.audit import VERSION, write_outcomes
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
 from undrift.runs.folder.files import RunFolder, as_json, read_summary
 from undrift.runs.folder.judge import Row, evaluated_columns, judged_rows, measured_rows, result_column, rounds_to
@@ -19,7 +20,6 @@ from undrift.runs.reading.best_round import KeepBest
 from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
-from undrift.runs.settings.quarantine import write_outcomes
 from undrift.runs.setup.prepare import Setup
 from undrift.util.steps import warn
 
@@ -48,7 +48,8 @@ def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoint
     state = first if latest is None else latest
     for error in damaged:
         warn("%s; resuming after round %d", error, state.round)
-    run.opened(state, fingerprint(state), output.checkpoint_every, again=latest is not None)
+    event, every = "begin" if latest is None else "resume", output.checkpoint_every
+    run.audit.write(event, round=state.round, sha256=fingerprint(state), every=every, log=VERSION)
     return kept, latest
 
 
@@ -131,7 +132,7 @@ def judge_again(folder: Path, config: Config) -> dict[str, Any]:
 
 
 def _targets(rows: Sequence[Row], target: float | tuple[float, ...] | None, column: Column) -> dict[str, Any]:
-    """What a summary says of targets."""
+    """The targets of a summary, and the rounds that reached them."""
     first = partial(rounds_to, rows, judged_by=column)
     if isinstance(target, tuple):
         return {"target": list(target), "rounds_to_target": [first(one) for one in target]}

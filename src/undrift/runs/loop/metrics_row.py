@@ -92,8 +92,7 @@ class Measure:
         every type are added.
         """
         tell("round %d, evaluating", state.round)
-        self._load(state, state.params, state.buffers)
-        task, module = self.setup.task, self.model.module
+        task, module = self.setup.task, self._load(state)
         if isinstance(task, DataTask) and task.classifies:
             row, own = _test_classifier(task, module)
             row |= {name: x for name, x in task.evaluate(module).items() if name not in row} if task.metrics else {}
@@ -111,7 +110,7 @@ class Measure:
         """The judged metric of the global model on every client's own test set; nan where there is none."""
         if self._own is not None and self._own[0] is state:  # computed in the last round's test
             return self._own[1]
-        self._load(state, state.params, state.buffers)
+        self._load(state)
         return self._own_scores()
 
     def _own_scores(self) -> Tensor:
@@ -121,17 +120,12 @@ class Measure:
             return task.per_client(self.model.module)
         if not self.setup.able.own_tests:
             return torch.full((task.population,), nan, dtype=torch.float64)
-        scores = [self._score(self.model.module, client) for client in range(task.population)]
+        scores = [own_score(task, self.model.module, client, metric=metric) for client in range(task.population)]
         return torch.tensor(scores, dtype=torch.float64)
-
-    def _score(self, module: nn.Module, client: int) -> float:
-        """The judged metric of a model on a client's own test set."""
-        return own_score(self.setup.task, module, client, metric=str(self.judged_by.metric))
 
     def weights(self, state: ServerState) -> dict[str, Tensor]:
         """The global model, for `load_state_dict`."""
-        self._load(state, state.params, state.buffers)
-        return plain_copy(self.model.module)
+        return plain_copy(self._load(state))
 
     @property
     def judged_by(self) -> Column:
@@ -144,7 +138,7 @@ class Measure:
         return self.judged_by.personal
 
     def personal(self, state: ServerState) -> Tensor:
-        """The judged metric of every client's personal model, tuned if the method says so, on its own test set.
+        """The judged metric of every client's personal model, tuned if the method has it so, on its own test set.
 
         A client that never took part is evaluated with the model it would start from; one whose state is lost has nan.
         """
@@ -156,9 +150,10 @@ class Measure:
         self._personal = state, torch.tensor([scores[client] for client in clients], dtype=torch.float64)
         return self._personal[1]
 
-    def _load(self, state: ServerState, params: Tensor, buffers: Tensor) -> None:
-        """Copy a model's values into the one for evaluation."""
-        self.model.load(params, buffers, state.counts)
+    def _load(self, state: ServerState) -> nn.Module:
+        """The model for evaluation, with the values of the global one."""
+        self.model.load(state.params, state.buffers, state.counts)
+        return self.model.module
 
 
 def own_score(task: Task, module: nn.Module, client: int, *, metric: str) -> float:

@@ -18,7 +18,7 @@ from undrift.core.tasks.task import Task
 from undrift.data.partitions.draw import parse
 from undrift.engine.round.record import Record
 from undrift.observe.live import Live
-from undrift.runs.folder.audit import audit_key, read_log
+from undrift.runs.folder.audit import audit_key, past_rejections, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
@@ -31,7 +31,6 @@ from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import device_change, resolve_engine, states_root, warn_device_change
 from undrift.runs.settings.initial_weights import describe_init
-from undrift.runs.settings.quarantine import past_rejections
 from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.custom_tasks import named_config, same_task, task_record
 from undrift.runs.setup.open_simulation import open_simulation, runs_behind
@@ -131,7 +130,7 @@ def _wandb(stack: ExitStack, folder: Path, config: Config) -> Log:
 
 
 def _library(module: str, extra: str) -> Any:
-    """Import an optional library, or raise an error that says how to install it."""
+    """Import an optional library, or raise an error with the command that installs it."""
     try:
         return import_module(module)
     except ImportError:
@@ -194,7 +193,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         watch: called with every row.
         task: the run's task, if it was made in Python.
         changes: settings to change: `rounds`, and those of `engine`, which do not affect results; another kind of
-            device changes their bits, and a warning says so.
+            device changes their bits, which a warning reports.
     """
     folder = Path(folder)
     refuse_deployed(folder, "to resume, give the same flwr run again")
@@ -205,7 +204,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         rounds = values["rounds"] if given is None else given
         values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
         config = Config.build(values)
-        done = run.summary()
+        done = read_summary(folder)
         if done is not None and done["rounds"] >= rounds:
             return Outcome(folder, done, trained=False)
         check_rounds(folder, rounds)
@@ -217,7 +216,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
 
 
 def _continue(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
-    """Go on with a run that is in a folder, or return its result."""
+    """Continue a run that is in a folder, or return its result."""
     ended = is_finished(config, folder)
     if ended:
         check_open(folder, read_log(folder / "audit.jsonl", audit_key()))

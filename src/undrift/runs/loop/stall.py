@@ -1,4 +1,4 @@
-"""The end of a run before its last round, as its audit log has it, and of one whose model no longer changes."""
+"""Runs that end early: one whose uploads are all rejected, and the event of the audit log for any other stop."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -45,8 +45,8 @@ def look(
     """Measure a run at its last or an earlier checkpoint, and return the content of the file that `lens_file` names.
 
     Measurements already in the file that were made with the same arguments are kept; others are replaced. A part that
-    cannot be measured is skipped, and `skipped` says why. In `seconds`, the first part that needs the clients' vectors
-    or the leading eigenvectors includes the time to compute them.
+    cannot be measured is skipped, and `skipped` has the reason. In `seconds`, the first part that needs the clients'
+    vectors or the leading eigenvectors includes the time to compute them.
 
     Args:
         folder: the run's folder.

@@ -1,1 +1,1 @@
-"""What a run file may say, validated before anything starts."""
+"""The settings of run files, validated before anything starts."""

@@ -136,7 +136,7 @@ class Config(Strict):
         preset: not a field, but a key: a paper whose values the method's arguments and the local settings have that
             are not given. It is replaced by these values.
         data: a data set's name, a path or a reference, or a table with `name` and arguments of `load` such as `resize`;
-            `partition` says how it is split over `clients`: if None 100, fewer for small data, or all clients of a
+            `partition` is how it is split over `clients`: if None 100, fewer for small data, or all clients of a
             natural partition or of lists.
         model: a model's name, or a table with `name` and the model's arguments; None chooses one that fits the data
             and the method.
@@ -163,7 +163,7 @@ class Config(Strict):
         target: accuracy to reach, or a list of them; the summary has the first round that reaches each. With `task`,
             `loss`, `metrics` or `goal`, the value of the metric that judges.
         bound: largest norm of a client's displacement, and of a round's; None allows any.
-        quarantine: a table with the fields of `undrift.Quarantine`; None leaves out nobody.
+        quarantine: a table with the fields of `undrift.Quarantine`; None leaves out no client.
     """
 
     shorthands = ("preset", "local.preset")

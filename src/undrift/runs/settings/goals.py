@@ -49,7 +49,7 @@ class Column(str):
 
     @property
     def stated(self) -> dict[str, str]:
-        """Its direction as an entry of summaries; without one where the name says that more is better."""
+        """Its direction as an entry of summaries; without one where more is better and the name implies it."""
         return {} if self.direction == direction_of(self) == "max" else {"direction": self.direction}
 
     @property

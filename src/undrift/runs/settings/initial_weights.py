@@ -67,7 +67,7 @@ def check_init(init: str | None) -> None:
 def with_initial_weights(
     make: Callable[[], nn.Module], init: str | None, frozen: tuple[str, ...] = (), seed: int = 0
 ) -> Callable[[], nn.Module]:
-    """A `make` whose models start as a run's settings say.
+    """A `make` whose models start from the weights of a run's settings, with its frozen parameters.
 
     Args:
         make: builds the model with weights from the seed.

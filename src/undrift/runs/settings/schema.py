@@ -21,7 +21,7 @@ LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str) else v
 
 
 class ConfigError(ValueError):
-    """An invalid setting; the message names the key and says what is valid."""
+    """An invalid setting; the message names the key and what is valid."""
 
 
 class Strict(BaseModel):
@@ -32,7 +32,7 @@ class Strict(BaseModel):
     shorthands: ClassVar[tuple[str, ...]] = ()
     """Keys that stand for several fields, as "preset" or "local.preset"; they are expanded before validation."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
-    """Keys that are no fields although users look for them here, and what to write instead."""
+    """Keys that are no fields although users expect them here, and what to write instead."""
 
 
 Model = TypeVar("Model", bound=Strict)

@@ -4,7 +4,6 @@ task.json in a run's folder has the task's name, its size and hashes of its init
 and of their data. A run resumes only with a task that has the same.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -23,7 +22,7 @@ from undrift.core.tasks.example_losses import criterion_loss
 from undrift.core.tasks.task import Evaluates, EvaluatesClients, ReadsOnce, Task
 from undrift.core.tasks.tensor_task import TensorTask
 from undrift.data.tasks.rng_streams import Streams
-from undrift.runs.folder.files import RunError, reading
+from undrift.runs.folder.files import RunError, as_json, read_json, reading
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import ACCURACY, GoalText
 from undrift.runs.settings.named_arguments import parts
@@ -129,7 +128,7 @@ def abilities(task: Task) -> Abilities:
             metrics = getattr(task, "metrics", None)
             frames, parts = [frame for frame, _ in walk_tb(error.__traceback__)], set(map(id, model.modules()))
             if any(id(frame.f_locals.get("self")) in parts for frame in frames):
-                raise  # the user's own model: its traceback says where
+                raise  # the user's own model: its traceback shows where
             for frame in frames:
                 if frame.f_code is criterion_loss.__code__:
                     outputs, targets = (_describe(frame.f_locals[name]) for name in ("outputs", "targets"))
@@ -206,13 +205,12 @@ def same_task(folder: Path, record: Mapping[str, Any]) -> None:
         folder: the run's folder.
         record: from `task_record`.
     """
-    path = folder / RECORD
-    if not path.exists():
-        write(path, json.dumps(record, indent=2) + "\n", follow=False)
-        return
-    now = record["sha256"]
+    path, now = folder / RECORD, record["sha256"]
     with reading(path):
-        before = json.loads(path.read_text(encoding="utf-8"))
+        before = read_json(path)
+        if before is None:
+            write(path, as_json(record), follow=False)
+            return
         then, clients = {part: str(x) for part, x in before["sha256"].items()}, before["clients"]
     changed = {part: x for part, x in then.items() if now.get(part) != x}
     other = [f"its {part} ({now.get(part, 'none')[:12]} instead of {x[:12]})" for part, x in changed.items()]

@@ -108,7 +108,7 @@ def hold_out_owner(dataset: Dataset, owner: int) -> Dataset:
 
 
 def corrupt_data(dataset: Dataset, split: Partition, seed: int) -> tuple[Dataset, CorruptTests | None]:
-    """The data with corrupted training images, and the corrupted tests, if the partition asks for them."""
+    """The data with corrupted training images, and the corrupted tests, if the partition has some."""
     shift = split.corruption
     if shift is None:
         return dataset, None
