@@ -53,7 +53,7 @@ def test_a_resumed_run_leaves_out_the_same_clients(tmp_path: Path) -> None:
 def test_without_quarantine_a_run_has_the_identity_it_always_had(tmp_path: Path) -> None:
     assert Config().identity() == Config.build({"quarantine": None}).identity()
     assert Config().identity() != Config.build({"quarantine": {}}).identity()
-    assert Config.build({"quarantine": {}}).quarantine.rule().after == 3
+    assert Config.build({"quarantine": {}}).quarantine.after == 3
     assert Config.build({"quarantine": RULE}).toml().count("[quarantine]") == 1
 
 
