@@ -19,7 +19,6 @@ from typing import Any
 from undrift.engine.round.record import Record
 from undrift.util.storage.files import append, read
 
-
 VERSION = 2
 """Of the order of writes; version 1 wrote a checkpoint before its commit."""
 
