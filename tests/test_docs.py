@@ -1,10 +1,16 @@
 """What the README and the docs show runs as shown."""
 
+import pkgutil
 import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click import Context
+from typer.main import get_command
 
+from undrift.cli import app
 from undrift.runs.settings.config import Config
 
 ROOT = Path(__file__).parent.parent
@@ -84,3 +90,39 @@ def test_the_page_of_packages_has_all_of_them() -> None:
     for path in package.glob("*/**/__init__.py"):
         top, *inner = path.parent.relative_to(package).parts
         assert all(f"`{name}`" in rows[top] for name in inner), path.parent
+
+
+SHOWN = [
+    *PAGES,
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("examples/**/*.md")),
+    *sorted(ROOT.glob("benchmarks/*/*.md")),
+]
+
+
+def shown_commands(page: Path) -> list[list[str]]:
+    """The commands of a page's shell blocks, each as words, without comments."""
+    text = "\n".join(re.findall(r"```bash\n(.*?)```", page.read_text(), flags=re.DOTALL)).replace("\\\n", " ")
+    parts = [part for line in text.splitlines() for part in re.split(r" && |; | \| ", re.sub(r"(^|\s)#.*", "", line))]
+    return [shlex.split(part) for part in parts if part.strip()]
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_options_scripts_and_names_of_a_page_exist(page: Path) -> None:
+    group: Any = get_command(app)
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    for words in shown_commands(page):
+        if words[0] == "undrift" and not words[1].startswith("-"):
+            command = group.commands[words[1]]
+            command.make_parser(Context(command, info_name=words[1])).parse_args(words[2:])
+        if words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets, words
+        if words[0] == "python" and re.match(r"(benchmarks|docs|examples|tests)/", words[1]):
+            assert (ROOT / words[1]).exists(), words
+    for name, call in re.findall(
+        r"`(undrift\.(?:core|data|runs|studies|engine|lens|models|report)[\w.]*)(\(?)", page.read_text()
+    ):
+        if name in {"undrift.data", "undrift.models"}:  # also groups of entry points
+            continue
+        found = pkgutil.resolve_name(name)
+        assert not call or callable(found), f"{page.name}: {name} is no function"
