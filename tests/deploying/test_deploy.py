@@ -29,8 +29,8 @@ from undrift.deploying import deploy as deployment
 from undrift.deploying import live_status
 from undrift.deploying.deploy import LineFormatter, server_log
 from undrift.deploying.live_status import LiveStatus, WatchedGrid
-from undrift.deploying.server_task import central, central_record
-from undrift.engine.flower.server.receive import present
+from undrift.deploying.server_task import server_task, task_record
+from undrift.engine.flower.server.receive import connected_nodes
 from undrift.engine.flower.server.strategy import UndriftStrategy
 from undrift.runs import verify
 from undrift.runs.folder.files import RunError, RunFolder
@@ -205,13 +205,13 @@ def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(tmp_
     monkeypatch.setattr(live_status, "EVERY", 0.0)
     on, path = grid("fedavg", tmp_path, nodes=2), tmp_path / live_status.STATUS
     watched, gone = live_status.WatchedGrid(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
-    assert len(present(watched)) == 2
+    assert len(connected_nodes(watched)) == 2
     on.kill(1)
-    assert len(present(watched)) == 1
+    assert len(connected_nodes(watched)) == 1
     nodes = json.loads(path.read_text())["nodes"]
     assert nodes[str(gone)]["connected"] is False and sum(node["connected"] for node in nodes.values()) == 1
     path.unlink()
-    present(watched)
+    connected_nodes(watched)
     assert path.exists()
 
 
@@ -284,9 +284,9 @@ def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path
         deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given, population=9)
     outcome = deployment.deploy(grid("fedavg", tmp_path), "fedavg", task, LOCAL, **given)
     assert outcome.summary["judged_by"] == "train_loss", "this task has no held-out data"
-    half = central(task, None, None)
+    half = server_task(task, None, None)
     assert half.examples(0) == 0 and half.evaluate(half.model()) == {}
-    assert central_record(half, "x")["clients"] == 8
+    assert task_record(half, "x")["clients"] == 8
     for call in (lambda: half.batches(0, 1, torch.Generator()), lambda: half.loss(half.model(), None)):
         with pytest.raises(RuntimeError, match="on its nodes"):
             call()

@@ -23,7 +23,7 @@ from undrift.engine.worker.device import (
     use_deterministic,
 )
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import check_shares, choose, probe_visit
+from undrift.engine.worker.worker_plan import check_shares, choose_workers, probe_visit
 from undrift.testing import Clinic, fingerprint
 from undrift.testing.rounds import LOCAL
 
@@ -140,7 +140,7 @@ def test_a_visit_is_measured_and_workers_are_chosen() -> None:
     probe = probe_visit(job, steps=2)
     assert (probe.device, probe.client, probe.steps) == ("cpu", 4, 2) and probe.seconds > 0
     assert probe.bytes is not None and probe.bytes >= 0
-    plan, _ = choose(job, cohort=5, processors=3)
+    plan, _ = choose_workers(job, cohort=5, processors=3)
     assert 1 <= plan.workers <= 3 and plan.gpus == 0
     with peak_memory("cpu") as peak:
         torch.ones(1000)

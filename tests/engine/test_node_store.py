@@ -16,7 +16,7 @@ from undrift import make
 from undrift.blocks.drift.feddyn import Dual
 from undrift.core.records.types import ClientState
 from undrift.engine.ray_backend import node_store
-from undrift.engine.ray_backend.backend import RayBackend, grouped, sticky
+from undrift.engine.ray_backend.backend import RayBackend, group_by_node, prefer_home
 from undrift.engine.ray_backend.node_store import Homes, Keeper, NodeReader, NodeStore, own_folder
 from undrift.engine.stores.store import DiskStore, StoreError
 from undrift.testing import fingerprint
@@ -84,7 +84,7 @@ class Nodes:
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
     found = Nodes(tmp_path, "a", "b")
     monkeypatch.setattr(node_store, "ray", found)
-    monkeypatch.setattr(node_store, "state_of", lambda _: None)
+    monkeypatch.setattr(node_store, "actor_state", lambda _: None)
     monkeypatch.setattr(node_store, "NodeAffinitySchedulingStrategy", lambda node, soft: SimpleNamespace(node_id=node))
     return found
 
@@ -173,9 +173,9 @@ class Pool:
 
 def test_workers_take_clients_whose_states_are_on_their_node() -> None:
     homes = {1: "a", 2: "b", 3: "b"}
-    assert grouped([0, 1, 2, 3], homes) == [[1], [2, 3], [0]]
+    assert group_by_node([0, 1, 2, 3], homes) == [[1], [2, 3], [0]]
     pool = Pool(w0="a", w1="b")
-    take = sticky(pool, homes)  # type: ignore[arg-type]
+    take = prefer_home(pool, homes)  # type: ignore[arg-type]
     assert take(1, [[0], [1], [2]]) == 2 and take(1, [[0], [1]]) == 0
     assert take(1, [[1]]) is None  # the other node will do it
     pool.lost.add(0)
@@ -221,7 +221,7 @@ def test_a_node_that_cannot_say_what_it_has_is_named(nodes: Nodes, monkeypatch: 
     def broken(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Keeper, "look", broken)
+    monkeypatch.setattr(Keeper, "list_states", broken)
     store = NodeStore(nodes.disk("a"), "a")
     store.root = Homes("$STATES", {}).find([4], {4: 0})
     with pytest.raises(StoreError, match=r"no state of client 4 .*on none of 2 nodes.*; node a: Input/output error"):

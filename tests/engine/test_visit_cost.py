@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.engine.ray_backend.backend import VisitCost, spread_out
+from undrift.engine.ray_backend.backend import VisitCost, balance
 from undrift.engine.worker.partial_sum import Visit
 
 
@@ -28,17 +28,17 @@ def test_a_line_never_falls_below_zero() -> None:
 
 def test_chunks_have_equal_cost_and_everybody_once() -> None:
     costs = {client: float(client % 7 + 1) for client in range(40)}
-    chunks = spread_out(costs, 4)
+    chunks = balance(costs, 4)
     assert sorted(client for chunk in chunks for client in chunk) == sorted(costs)
     loads = [sum(costs[client] for client in chunk) for chunk in chunks]
     assert max(loads) - min(loads) <= 7
-    assert spread_out({3: 1.0}, 4) == [[3]]
+    assert balance({3: 1.0}, 4) == [[3]]
 
 
 def test_a_chunk_has_at_most_as_many_clients_as_asked() -> None:
     costs = {0: 100.0, **dict.fromkeys(range(1, 12), 1.0)}
     for count, most in ((4, 3), (6, 2), (12, 1), (3, 4), (3, 5)):
-        chunks = spread_out(costs, count, most)
+        chunks = balance(costs, count, most)
         assert max(map(len, chunks)) <= most and sorted(client for chunk in chunks for client in chunk) == list(
             range(12)
         )

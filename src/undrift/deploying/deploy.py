@@ -28,7 +28,7 @@ from torch import nn
 from undrift.core.records.types import Local, ServerState
 from undrift.core.tasks.task import Task
 from undrift.deploying.live_status import LiveStatus, WatchedGrid
-from undrift.deploying.server_task import central, central_record
+from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
@@ -82,13 +82,13 @@ def server_log(path: Path, name: str = "flwr") -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            handler.handle(logger.makeRecord(name, logging.ERROR, "", 0, "%s", (_reason(error),), None))
+            handler.handle(logger.makeRecord(name, logging.ERROR, "", 0, "%s", (_outcome(error),), None))
             raise
         finally:
             logger.removeHandler(handler)
 
 
-def _reason(error: BaseException) -> str:
+def _outcome(error: BaseException) -> str:
     """Why a run was ended, in one line."""
     if isinstance(error, SystemExit | KeyboardInterrupt):
         return "stopped by a signal"
@@ -166,7 +166,7 @@ def deploy(
     """
     from undrift.engine.flower.server.strategy import UndriftStrategy
 
-    task = central(model, population, test)
+    task = server_task(model, population, test)
     size = task.population if cohort is None else cohort
     given: dict[str, Any] = {"rounds": rounds, "cohort": size, "seed": seed, "bound": bound}
     _check_options(options, settings or {})
@@ -194,9 +194,9 @@ def deploy(
     check_rounds(path, config.rounds)
     setup = prepare(config, task=task)
     torch.set_num_threads(1)
-    with _opened(path, setup.config) as run, server_log(run.path / SERVER_LOG):
+    with _open_folder(path, setup.config) as run, server_log(run.path / SERVER_LOG):
         status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
-        with status.outcome(), _orphaned():
+        with status.outcome(), _watch_parent():
             return _train(run, setup, status, strategy, grid, timeout, options, on_round)
 
 
@@ -212,11 +212,11 @@ def _train(
 ) -> Outcome:
     """Train until the last round."""
     config, task = setup.config, setup.task
-    same_task(run.path, central_record(task, config.subject))
+    same_task(run.path, task_record(task, config.subject))
     keep_references(run.path, find_references(config))
     run.write("config.toml", config.toml())
     run.note("environment.json", {"undrift": __version__, **environment(), "data": setup.title})
-    name = _named(run, options)
+    name = _run_name(run, options)
     with Simulation(setup.algorithm, task, setup.local, seed=config.seed) as simulation:
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
@@ -276,7 +276,7 @@ def _check_settings(config: Config, cohort: int) -> None:
         )
 
 
-def _named(run: RunFolder, options: Mapping[str, Any]) -> str:
+def _run_name(run: RunFolder, options: Mapping[str, Any]) -> str:
     """The name under which nodes store the states of this run's clients, chosen once; other options are noted."""
     path = run.path / DEPLOYMENT_RECORD
     with reading(path):
@@ -291,7 +291,7 @@ def _named(run: RunFolder, options: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _opened(path: Path, config: Config) -> Iterator[RunFolder]:
+def _open_folder(path: Path, config: Config) -> Iterator[RunFolder]:
     """The folder of a run, new or not; waits for its lock."""
     new = not (path / "config.toml").is_file()
     if new:
@@ -317,7 +317,7 @@ class _ParentGone(BaseException):
 
 
 @contextmanager
-def _orphaned() -> Iterator[None]:
+def _watch_parent() -> Iterator[None]:
     """End the run with an error that says so if the process that started this one has died.
 
     Flower's ServerApp interrupts itself when its SuperExec is gone, and would report that the user stopped it.

@@ -14,7 +14,7 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.runs.setup.custom_tasks import task_name
 
 
-class Central:
+class ServerTask:
     """The server's half of a task: the model and the central test. The clients' data are on the nodes.
 
     Args:
@@ -41,7 +41,7 @@ class Central:
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """There are no batches here."""
-        _elsewhere()
+        _refuse()
 
     def examples(self, client: int) -> int:
         """None here."""
@@ -49,14 +49,14 @@ class Central:
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
         """There are none here."""
-        _elsewhere()
+        _refuse()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The numbers of a model on the central test; empty without one."""
         return {name: float(x) for name, x in self.evaluated(model).items()}
 
 
-def central(model: nn.Module | Task, population: int | None, test: Evaluate | None) -> Central:
+def server_task(model: nn.Module | Task, population: int | None, test: Evaluate | None) -> ServerTask:
     """What the server has of a task.
 
     Args:
@@ -76,13 +76,13 @@ def central(model: nn.Module | Task, population: int | None, test: Evaluate | No
     name = type(module).__name__ if own is None else task_name(own)
     evaluated: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}  # noqa: E731
     if callable(test):
-        evaluated = Evaluator(own or Central(module, count, evaluated, name), test)
+        evaluated = Evaluator(own or ServerTask(module, count, evaluated, name), test)
     elif isinstance(own, Evaluates):
         evaluated = own.evaluate
-    return Central(module, count, evaluated, name, getattr(own, "goal", None))
+    return ServerTask(module, count, evaluated, name, getattr(own, "goal", None))
 
 
-def central_record(task: Task, text: str) -> dict[str, Any]:
+def task_record(task: Task, text: str) -> dict[str, Any]:
     """What is written down of a task: the model's names, shapes and dtypes; the checkpoints have its weights.
 
     Args:
@@ -94,5 +94,5 @@ def central_record(task: Task, text: str) -> dict[str, Any]:
     return {"task": text, "kind": "deployment", "clients": task.population, "sha256": hashes}
 
 
-def _elsewhere() -> NoReturn:
+def _refuse() -> NoReturn:
     raise RuntimeError("the clients' data of a deployment are on its nodes, not on the server")

@@ -23,7 +23,7 @@ from undrift.engine.round.simulation import Simulation
 from undrift.engine.worker.device import resolve, synchronize, title, use_deterministic
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import Plan, Probe, choose
+from undrift.engine.worker.worker_plan import Plan, Probe, choose_workers
 from undrift.models import SmallCNN
 from undrift.testing.rounds import LOCAL
 from undrift.testing.tasks import clinic
@@ -261,7 +261,7 @@ def check_device(
         ratios, plan, probe = dict[str, float](), None, None
         if measure:
             job = small_job(device)
-            plan, probe = choose(job, job.task.population, torch.multiprocessing.cpu_count())
+            plan, probe = choose_workers(job, job.task.population, torch.multiprocessing.cpu_count())
             ratios = step_ratios(device) | (engine_ratios(job, plan) if engines else {})
     float64 = "device" if place_of(device).exact else "host"
     found = tuple(checks)

@@ -9,7 +9,7 @@ import typer
 from undrift.cli.names import check_spelling
 from undrift.cli.tables import open_console
 from undrift.engine.worker.device import resolve
-from undrift.engine.worker.worker_plan import choose
+from undrift.engine.worker.worker_plan import choose_workers
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import count_processors
 from undrift.runs.setup.prepare import expected_cohort, prepare
@@ -62,7 +62,7 @@ def examine_run(file: Path, device: str | None, as_json: bool) -> None:
     setup = prepare(Config.read(file / "config.toml" if file.is_dir() else file))
     where = resolve(device or setup.config.engine.device)
     cohort = expected_cohort(setup.config, setup.task.population)
-    plan, probe = choose(replace(setup.job, device=where), cohort, count_processors())
+    plan, probe = choose_workers(replace(setup.job, device=where), cohort, count_processors())
     if as_json:
         typer.echo(json.dumps({"probe": asdict(probe), "plan": asdict(plan)}, indent=2))
         return

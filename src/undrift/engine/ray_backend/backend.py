@@ -82,7 +82,7 @@ class VisitCost:
         return (fixed, each) if fixed >= 0 else (0.0, self._xy / self._xx)
 
 
-def spread_out(costs: Mapping[int, float], count: int, most: int | None = None) -> list[list[int]]:
+def balance(costs: Mapping[int, float], count: int, most: int | None = None) -> list[list[int]]:
     """Clients in at most `count` chunks of about equal cost, in each the most expensive client first.
 
     Args:
@@ -248,8 +248,8 @@ class RayBackend(DiskBackend):
             return getattr(pool.actors[number], method).remote(self._held, there, sent, chunk, known, *arguments)
 
         at = root.homes if isinstance(root, NodeRoot) else {}
-        chunks = [chunk for group in grouped(clients, at) for chunk in self._chunks(group)]
-        take = sticky(pool, at) if at else None
+        chunks = [chunk for group in group_by_node(clients, at) for chunk in self._chunks(group)]
+        take = prefer_home(pool, at) if at else None
         work = _WORK[method]
         yield from Dispatch(
             pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work
@@ -272,10 +272,10 @@ class RayBackend(DiskBackend):
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
         costs = {client: self._cost.expected(client, int(task.examples(client))) for client in clients}
-        return spread_out(costs, count, self.chunk)
+        return balance(costs, count, self.chunk)
 
 
-def grouped(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:
+def group_by_node(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]:
     """Clients by the node that has their state, those without one last.
 
     Args:
@@ -292,7 +292,7 @@ def grouped(clients: Sequence[int], homes: Mapping[int, str]) -> list[list[int]]
     return [groups[node] for node in sorted(groups, key=lambda node: (node == "", node))]
 
 
-def sticky(pool: Pool, homes: Mapping[int, str]) -> Take:
+def prefer_home(pool: Pool, homes: Mapping[int, str]) -> Take:
     """The rule by which workers take chunks: those whose states are on their node, then those without a state.
 
     A chunk whose node has no worker that is ready is taken by any.

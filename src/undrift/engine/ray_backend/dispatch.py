@@ -80,14 +80,14 @@ class Crew:
 
     def alive(self, number: int) -> bool:
         """Whether a worker runs, as far as is known here; this asks nobody."""
-        return number not in self._lost and state_of(self.actors[number]) in (None, ALIVE)
+        return number not in self._lost and actor_state(self.actors[number]) in (None, ALIVE)
 
     def dead(self, number: int) -> bool:
         """Whether a worker will not be started again."""
-        return state_of(self.actors[number]) == DEAD
+        return actor_state(self.actors[number]) == DEAD
 
 
-def state_of(actor: Any) -> int | None:
+def actor_state(actor: Any) -> int | None:
     """Ray's last news of an actor; None if there are none. This asks nobody."""
     local = getattr(actor, "_get_local_state", None)
     state: int | None = None if local is None else local()
@@ -142,7 +142,7 @@ class Dispatch:
                 raise
             except _LOST as error:
                 if tries >= self.retries:
-                    raise WorkerError(_again_and_again(chunk, tries + 1, error, self.work)) from error
+                    raise WorkerError(_died_often(chunk, tries + 1, error, self.work)) from error
                 warn("a Ray worker was lost (%s); its clients %s go to another one", first_line(error), _names(chunk))
                 self.crew.lose(number)
                 self.waiting.insert(0, (chunk, tries + 1))
@@ -194,13 +194,13 @@ class Dispatch:
         if gone or now - self._since > self.wait:
             left = [chunk for chunk, _ in self.waiting] + [chunk for _, chunk, _ in self.running.values()]
             clients = sorted(client for chunk in left for client in chunk)
-            raise WorkerError(_nobody_left(clients, len(workers), None if gone else self.wait, self.work))
+            raise WorkerError(_no_worker_left(clients, len(workers), None if gone else self.wait, self.work))
         if not self._warned and now - self._since > _PATIENT:
             self._warned = True
             warn("no Ray worker is running; waiting %g s for one", self.wait)
 
 
-def _again_and_again(chunk: Chunk, times: int, error: Exception, work: str) -> str:
+def _died_often(chunk: Chunk, times: int, error: Exception, work: str) -> str:
     """The message for clients that seem to end their worker."""
     return (
         f"clients {_names(chunk)}: their Ray worker died {times} times ({first_line(error)}). One of them may need too "
@@ -209,7 +209,7 @@ def _again_and_again(chunk: Chunk, times: int, error: Exception, work: str) -> s
     )
 
 
-def _nobody_left(clients: Chunk, workers: int, wait: float | None, work: str) -> str:
+def _no_worker_left(clients: Chunk, workers: int, wait: float | None, work: str) -> str:
     """The message for a round that nobody can finish."""
     how = "will be started again" if wait is None else f"was running for {wait:g} s"
     return (

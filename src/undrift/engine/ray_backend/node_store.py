@@ -2,7 +2,7 @@
 
 `RayBackend(root="node:/var/lib/undrift/run")` stores a client's state on the node that trained it. The server side
 knows where each state is and sends the client there; if another node must train it, that one fetches the state through
-Ray. Where the node of a state is lost, its client is rejected or the run stops, as `failures` says.
+Ray. If the node of a state is lost, its client is rejected or the run stops, by the policy `failures`.
 """
 
 import os
@@ -19,10 +19,9 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from undrift.core.records.types import ClientState
-from undrift.core.server import wire
-from undrift.engine.ray_backend.dispatch import DEAD, state_of
+from undrift.engine.ray_backend.dispatch import DEAD, actor_state
 from undrift.engine.ray_backend.start import first_line
-from undrift.engine.stores.store import DiskStore, StoreError, is_round, missing, state_path
+from undrift.engine.stores.store import DiskStore, StoreError, is_round, state_path
 from undrift.util.steps import tell
 
 SCHEME = "node:"
@@ -31,12 +30,12 @@ _PATIENCE = 300.0  # seconds for a node that is up to answer; one that is lost f
 
 @dataclass(frozen=True)
 class NodeRoot:
-    """What a worker needs to know about the states of the clients that it is given.
+    """Where the states of some clients are: sent to the worker that trains these clients.
 
     Args:
-        path: the folder on every node; variables of its environment are filled in there.
-        homes: for each client with a state, the node that has it; a text with a blank says why none has it.
-        keepers: the nodes' keepers.
+        path: the folder on every node; environment variables in it are expanded there.
+        homes: for each client with a state, the ID of the node that has it; or, as a text with spaces, why none has it.
+        keepers: the actors that read the states on each node.
     """
 
     path: str
@@ -44,16 +43,18 @@ class NodeRoot:
     keepers: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, clients: Sequence[int]) -> "NodeRoot":
-        """What a worker needs to know that is given these clients."""
+        """The same for some of the clients."""
         homes = {client: self.homes[client] for client in clients if client in self.homes}
         return NodeRoot(self.path, homes, {node: self.keepers[node] for node in homes.values() if node in self.keepers})
 
 
 class Keeper:
-    """Looks after the states on one node's disk; an actor without a processor of its own."""
+    """Lists and reads the states on one node's disk; a Ray actor that reserves no processor."""
 
-    def look(self, path: str, wanted: Mapping[int, int | None]) -> dict[int, bytes]:
-        """The checksums of those states that are here; later states, of a run that went back, are deleted.
+    def list_states(self, path: str, wanted: Mapping[int, int | None]) -> dict[int, bytes]:
+        """The checksums of the wanted states that are on this node; later states of these clients are deleted.
+
+        A client has later states if the run went back to an earlier checkpoint.
 
         Args:
             path: the folder.
@@ -97,27 +98,22 @@ class NodeStore:
         home = self.root.homes.get(client, self.node)
         if home == self.node:
             return self.disk.load(client, round)
-        if " " in home:
-            raise StoreError(home)
-        return fetched(self.root, home, client, round, self.disk)
+        return fetch_state(self.root, home, client, round, self.disk)
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
-        """Write a new state to this node's disk; if that fails, only the clients of this node are concerned."""
+        """Write a new state to this node's disk; if that fails, the client is rejected."""
         try:
             self.disk.save(client, round, state, accepted)
         except OSError as error:
-            raise StoreError(
-                f"the state of client {client} after round {round + 1} cannot be written: "
-                f"node {self.node[:12]}: {error}"
-            ) from error
+            raise StoreError.of(client, round, "written", f"node {self.node[:12]}", error) from error
 
 
 class Homes:
-    """Where the states of a run's clients are; on the side of the server.
+    """Where the states of a run's clients are, as the server knows it.
 
     Args:
         path: the folder on every node.
-        keepers: the nodes' keepers so far, to which more are added.
+        keepers: node -> its `Keeper`; those of other nodes are added.
     """
 
     def __init__(self, path: str, keepers: dict[str, Any]) -> None:
@@ -125,7 +121,7 @@ class Homes:
         self._known: dict[int, tuple[int | None, str]] = {}
 
     def find(self, clients: Sequence[int], accepted: Mapping[int, int]) -> NodeRoot:
-        """Where the states of clients are; the nodes are asked about those that are not known.
+        """Where the states of clients are; those that are not known are requested from the nodes.
 
         Args:
             clients: the clients.
@@ -138,30 +134,30 @@ class Homes:
             if round != accepted.get(client) or (round is not None and home not in keepers):
                 unknown[client] = accepted.get(client)
         if unknown:
-            self._ask(unknown, keepers)
+            self._locate(unknown, keepers)
         homes = {client: self._known[client][1] for client in clients if client in accepted}
         return NodeRoot(self.path, homes, keepers)
 
     def note(self, clients: Sequence[int], round: int, node: str) -> None:
-        """Remember that clients were trained on a node, and their states are there."""
+        """Record that clients were trained on a node, which has their states."""
         self._known |= dict.fromkeys(clients, (round, node))
 
     def _up(self) -> dict[str, Any]:
-        """The keepers of the nodes that are up, which are started where there is none."""
+        """The keepers of the nodes that are up; missing ones are started."""
         up = [str(node["NodeID"]) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         actor: Any = ray.remote(Keeper)
         for node in up:
-            if node not in self.keepers or state_of(self.keepers[node]) == DEAD:
+            if node not in self.keepers or actor_state(self.keepers[node]) == DEAD:
                 there = NodeAffinitySchedulingStrategy(node, soft=False)
                 self.keepers[node] = actor.options(num_cpus=0, scheduling_strategy=there).remote()
         return {node: self.keepers[node] for node in up}
 
-    def _ask(self, unknown: Mapping[int, int | None], keepers: Mapping[str, Any]) -> None:
-        """Ask all nodes about some states."""
-        asked = {node: keeper.look.remote(self.path, unknown) for node, keeper in keepers.items()}
+    def _locate(self, unknown: Mapping[int, int | None], keepers: Mapping[str, Any]) -> None:
+        """Find the nodes of some states by a request to all nodes."""
+        replies = {node: keeper.list_states.remote(self.path, unknown) for node, keeper in keepers.items()}
         holders: dict[int, dict[str, bytes]] = {}
         failed: dict[str, str] = {}
-        for node, reply in asked.items():
+        for node, reply in replies.items():
             try:
                 for client, digest in ray.get(reply, timeout=_PATIENCE).items():
                     holders.setdefault(client, {})[node] = digest
@@ -178,12 +174,13 @@ class Homes:
             if len(set(there.values())) > 1:
                 home = f"the state of client {client} differs on {len(there)} nodes; delete the wrong ones there"
             elif round is not None and not there:
-                home = f"{missing(client, round)} (on none of {len(asked)} nodes that are up, in {self.path}{silent})"
+                place = f"on none of {len(replies)} nodes that are up, in {self.path}{silent}"
+                home = str(StoreError.missing(client, round, place))
             self._known[client] = (round, home)
 
 
 class NodeReader:
-    """The store of a worker in the server's process: it only reads.
+    """The store of a worker in the server's process, which only reads.
 
     Args:
         homes: where the states are.
@@ -196,10 +193,7 @@ class NodeReader:
     def load(self, client: int, round: int) -> ClientState:
         """The state a client had after a round."""
         root = self.homes.find([client], {client: round})
-        home = root.homes[client]
-        if " " in home:
-            raise StoreError(home)
-        return fetched(root, home, client, round, self.disk)
+        return fetch_state(root, root.homes[client], client, round, self.disk)
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
         """Refused: states are written where clients are trained."""
@@ -207,7 +201,7 @@ class NodeReader:
 
 
 def own_folder(path: str) -> Path:
-    """The folder on this node, with the variables of its environment filled in."""
+    """The folder on this node, with environment variables expanded."""
     missing = [name for name in re.findall(r"\$\{?(\w+)", path) if name not in os.environ]
     if missing:
         raise ValueError(
@@ -217,16 +211,18 @@ def own_folder(path: str) -> Path:
     return Path(os.path.expandvars(path)).expanduser()
 
 
-def fetched(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore) -> ClientState:
+def fetch_state(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore) -> ClientState:
     """A state from the node that has it.
 
     Args:
-        root: where states are.
-        home: the node.
-        client: whose.
-        round: after which round.
+        root: where the states are.
+        home: the node, or why no node has it: see `NodeRoot`.
+        client: the client.
+        round: the round after which it had the state.
         disk: a store that can decode it.
     """
+    if " " in home:
+        raise StoreError(home)
     lost = f"the state of client {client} after round {round + 1} was on node {home[:12]}, which is lost"
     if home not in root.keepers:
         raise StoreError(lost)
@@ -235,22 +231,15 @@ def fetched(root: NodeRoot, home: str, client: int, round: int, disk: DiskStore)
     except GetTimeoutError as error:
         raise StoreError(lost) from error
     except (OSError, ValueError) as error:  # of its disk or its environment; Ray's error is one of this kind, too
-        raise StoreError(
-            f"the state of client {client} after round {round + 1} cannot be read: node {home[:12]}: {_reason(error)}"
-        ) from error
+        raise StoreError.of(client, round, "read", f"node {home[:12]}", _reason(error)) from error
     except RayError as error:
         raise StoreError(lost) from error
     if data is None:
-        raise StoreError(f"{missing(client, round)} (node {home[:12]}, {root.path})")
-    try:
-        return wire.from_bytes(ClientState, disk.algorithm, data, disk.size)
-    except wire.WireError as error:
-        raise StoreError(
-            f"the state of client {client} after round {round + 1} cannot be used: node {home[:12]}: {error}"
-        ) from error
+        raise StoreError.missing(client, round, f"node {home[:12]}, {root.path}")
+    return disk.decode(data, client, round, f"node {home[:12]}")
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, in one line; of one that was raised on a node, what was raised there."""
+    """An error's message in one line; of an error that Ray passed on, that of its cause."""
     cause = getattr(error, "cause", None) or error
     return getattr(cause, "strerror", None) or first_line(cause)

@@ -23,7 +23,7 @@ from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import MODULE, plug_in
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.worker import Worker
-from undrift.engine.worker.worker_plan import check_shares, choose
+from undrift.engine.worker.worker_plan import check_shares, choose_workers
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -204,7 +204,7 @@ def fitting_pool(job: Job, cohort: int | None = None, address: str | None = None
         address: a cluster's address; None starts Ray on this machine.
     """
     processors, there = resources(address)
-    plan, _ = choose(job, job.task.population if cohort is None else cohort, int(processors), gpus=there)
+    plan, _ = choose_workers(job, job.task.population if cohort is None else cohort, int(processors), gpus=there)
     return Pool(plan.workers, address=address, gpus=plan.gpus)
 
 

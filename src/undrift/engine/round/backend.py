@@ -59,7 +59,7 @@ class InProcess:
     def __init__(self, store: Store | None = None, root: str | Path | None = None) -> None:
         if store is not None and root is not None:
             raise ValueError("InProcess: give store= or root=, not both")
-        self.store, self.root = store, None if root is None else root_of("InProcess", root, shared=False)
+        self.store, self.root = store, None if root is None else state_root("InProcess", root, shared=False)
         self._job: Job | None = None
         self._worker: Worker | None = None
 
@@ -70,7 +70,7 @@ class InProcess:
                 f"depth={job.depth}: InProcess keeps states for earlier rounds on disk only; "
                 "give it a folder, InProcess(root=...), or leave depth at 0"
             )
-        self._job = fresh("InProcess", self._job, job)
+        self._job = accept_job("InProcess", self._job, job)
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients one after the other."""
@@ -90,7 +90,7 @@ class InProcess:
     def worker(self) -> Worker:
         """The only worker, created on first use."""
         if self._worker is None:
-            job = opened("InProcess", self._job)
+            job = require_job("InProcess", self._job)
             self._worker = Worker(job, self.store) if self.root is None else Worker.on_disk(job, self.root)
         return self._worker
 
@@ -111,7 +111,9 @@ class DiskBackend:
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.name = type(self).__name__
-        self.root = None if root is None else root_of(self.name, root) if self.urls else folder(self.name, root)
+        self.root = (
+            None if root is None else state_root(self.name, root) if self.urls else absolute_folder(self.name, root)
+        )
         self.closed = False
         self._job: Job | None = None
         self._worker: Worker | None = None
@@ -119,14 +121,14 @@ class DiskBackend:
 
     def open(self, job: Job) -> None:
         """Accept the job; workers are started on first use."""
-        self._job = fresh(self.name, self._job, job)
+        self._job = accept_job(self.name, self._job, job)
 
     @property
     def job(self) -> Job:
         """The job of the simulation."""
         if self.closed:
             raise RuntimeError(f"{self.name} is closed; create a new one for a new Simulation")
-        return opened(self.name, self._job)
+        return require_job(self.name, self._job)
 
     @property
     def home(self) -> Path | str:
@@ -152,7 +154,7 @@ class DiskBackend:
     def worker(self) -> Worker:
         """A worker in this process that reads the same states."""
         if self._worker is None:
-            self._worker = Worker.on_disk(opened(self.name, self._job), self.home)
+            self._worker = Worker.on_disk(require_job(self.name, self._job), self.home)
         return self._worker
 
     def scores(self, state: ServerState, clients: Sequence[int], score: Score) -> dict[int, float]:
@@ -167,7 +169,7 @@ class DiskBackend:
             self._temporary = self._worker = None
 
 
-def folder(name: str, root: str | Path) -> Path:
+def absolute_folder(name: str, root: str | Path) -> Path:
     """A given folder as an absolute path: workers may run in another working directory."""
     if not isinstance(root, str | Path):
         raise TypeError(
@@ -178,7 +180,7 @@ def folder(name: str, root: str | Path) -> Path:
     return Path(root).resolve()
 
 
-def root_of(name: str, root: str | Path, *, shared: bool = True) -> Path | str:
+def state_root(name: str, root: str | Path, *, shared: bool = True) -> Path | str:
     """A given folder as an absolute path, or a URL that can work.
 
     Args:
@@ -187,24 +189,24 @@ def root_of(name: str, root: str | Path, *, shared: bool = True) -> Path | str:
         shared: whether other processes must see what this one writes.
     """
     if not isinstance(root, str) or not is_url(root):
-        return folder(name, root)
+        return absolute_folder(name, root)
     within = local_folder(root)
     if within is not None:
-        return folder(name, within)
+        return absolute_folder(name, within)
     try:
         return check_url(root, shared=shared)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
-def fresh(name: str, old: Job | None, new: Job) -> Job:
+def accept_job(name: str, old: Job | None, new: Job) -> Job:
     """The new job of a backend; raises if it already has one."""
     if old is not None:
         raise RuntimeError(f"this {name} already belongs to another Simulation; give each Simulation its own backend")
     return new
 
 
-def opened(name: str, job: Job | None) -> Job:
+def require_job(name: str, job: Job | None) -> Job:
     """The job of a backend; raises if it has none."""
     if job is None:
         raise RuntimeError(f"{name} has no job yet: give it to a Simulation, Simulation(..., backend={name}(...))")

@@ -1,7 +1,7 @@
 """Clients' states in an object store, named by a URL that fsspec understands: s3://bucket/run, gs://bucket/run.
 
-No folder need be shared: every worker reads and writes the store itself. A state has its checksum inside and is never
-changed after its round, so that a write that was cut short is noticed and the state before it is still there.
+No folder need be shared: every worker reads and writes the store itself. A state contains its checksum and is never
+changed after its round: an incomplete write is detected, and the state before it is still there.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,14 @@ from typing import Any
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import ClientState
 from undrift.core.server import wire
-from undrift.engine.stores.store import DiskStore, Store, StoreError, is_round, missing, needed, state_path
+from undrift.engine.stores.store import (
+    DiskStore,
+    Store,
+    StoreError,
+    is_round,
+    rounds_to_keep,
+    state_path,
+)
 from undrift.util.steps import tell
 from undrift.util.storage.files import make_private, write
 
@@ -66,25 +73,20 @@ class ObjectStore:
     def __init__(self, url: str, algorithm: Algorithm, size: int, *, depth: int = 0) -> None:
         self.url, self.algorithm, self.size, self.depth = url.rstrip("/"), algorithm, size, depth
         self._files, self._path = _open(self.url)
+        self._codec = DiskStore(Path(), algorithm, size)
 
     def load(self, client: int, round: int) -> ClientState:
         """The state a client had after a round."""
-        try:
-            return wire.from_bytes(ClientState, self.algorithm, self.read(client, round), self.size)
-        except wire.WireError as error:
-            place = f"{self.url}/{state_path(client, round)}"
-            raise StoreError(
-                f"the state of client {client} after round {round + 1} cannot be used: {place}: {error}"
-            ) from error
+        return self._codec.decode(self.read(client, round), client, round, f"{self.url}/{state_path(client, round)}")
 
     def read(self, client: int, round: int) -> bytes:
         """The same as bytes."""
         try:
             data: bytes = self._files.cat_file(f"{self._path}/{state_path(client, round)}")
         except FileNotFoundError:
-            raise StoreError(f"{missing(client, round)} ({self.url}/{state_path(client, round)})") from None
+            raise StoreError.missing(client, round, f"{self.url}/{state_path(client, round)}") from None
         except Exception as error:  # every library has errors of its own
-            raise StoreError(_failed("read", client, round, self.url, error)) from error
+            raise StoreError.of(client, round, "read", self.url, _reason(error)) from error
         return data
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
@@ -94,15 +96,15 @@ class ObjectStore:
             self._files.makedirs(folder, exist_ok=True)
             self._files.pipe_file(f"{folder}/{name}", wire.to_bytes(state))
         except Exception as error:
-            raise StoreError(_failed("written", client, round, self.url, error)) from error
+            raise StoreError.of(client, round, "written", self.url, _reason(error)) from error
         try:
             self._files.invalidate_cache(folder)
             present = {str(path).rstrip("/").rsplit("/", 1)[-1] for path in self._files.ls(folder, detail=False)}
-            kept = needed([int(name) for name in present if is_round(name)], round, accepted, self.depth)
+            kept = rounds_to_keep([int(name) for name in present if is_round(name)], round, accepted, self.depth)
             for old in present:
                 if is_round(old) and int(old) not in kept:
                     self._files.rm_file(f"{folder}/{old}")
-        except Exception as error:  # what is too much does no harm, and the next visit tries again
+        except Exception as error:  # the next visit of the client tries again
             tell("old states of client %d were not deleted: %s", client, error)
 
 
@@ -158,8 +160,6 @@ def _open(url: str) -> tuple[Any, str]:
     return files, str(path).rstrip("/")
 
 
-def _failed(what: str, client: int, round: int, url: str, error: Exception) -> str:
-    """The message for a store that does not answer as it should."""
-    reason = (str(error).splitlines() or [""])[0][:200]
-    kind = type(error).__name__
-    return f"the state of client {client} after round {round + 1} cannot be {what}: {url}: {kind}: {reason}"
+def _reason(error: Exception) -> str:
+    """An error of the store's library in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

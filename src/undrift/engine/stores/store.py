@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import ClientState
@@ -18,7 +18,28 @@ from undrift.util.storage.files import make_private, replacing, write
 
 
 class StoreError(RuntimeError):
-    """A client's state is missing or damaged; the message says whose and what to do."""
+    """A client's state is missing or damaged; the message names the client and what to do."""
+
+    @classmethod
+    def missing(cls, client: int, round: int, place: object = "") -> Self:
+        """The error for a state that is not in its place, if that is given."""
+        where = f" ({place})" if place else ""
+        return cls(
+            f"no state of client {client} after round {round + 1}; resume with the clients' states of this run{where}"
+        )
+
+    @classmethod
+    def of(cls, client: int, round: int, action: str, place: object, reason: object) -> Self:
+        """The error for a state that cannot be read, written or used.
+
+        Args:
+            client: the client.
+            round: the round after which it had the state.
+            action: "read", "written" or "used".
+            place: the file, URL or node of the state.
+            reason: why it cannot.
+        """
+        return cls(f"the state of client {client} after round {round + 1} cannot be {action}: {place}: {reason}")
 
 
 class Store(Protocol):
@@ -42,7 +63,7 @@ class MemoryStore:
         try:
             return self.states[client][round]
         except KeyError:
-            raise StoreError(missing(client, round)) from None
+            raise StoreError.missing(client, round) from None
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
         """Store a new state and keep that of the last accepted round."""
@@ -70,17 +91,26 @@ class DiskStore:
         """The state a client had after a round."""
         path = self._path(client, round)
         try:
-            return wire.from_bytes(ClientState, self.algorithm, path.read_bytes(), self.size)
+            data = path.read_bytes()
         except FileNotFoundError:
-            raise StoreError(f"{missing(client, round)} ({path})") from None
+            raise StoreError.missing(client, round, path) from None
         except OSError as error:
-            raise StoreError(
-                f"the state of client {client} after round {round + 1} cannot be read: {path}: {error.strerror}"
-            ) from error
+            raise StoreError.of(client, round, "read", path, error.strerror) from error
+        return self.decode(data, client, round, path)
+
+    def decode(self, data: bytes, client: int, round: int, place: object) -> ClientState:
+        """A state from its bytes.
+
+        Args:
+            data: the bytes.
+            client: the client.
+            round: the round after which it had the state.
+            place: the file, URL or node of the state, for errors.
+        """
+        try:
+            return wire.from_bytes(ClientState, self.algorithm, data, self.size)
         except wire.WireError as error:
-            raise StoreError(
-                f"the state of client {client} after round {round + 1} cannot be used: {path}: {error}"
-            ) from error
+            raise StoreError.of(client, round, "used", place, error) from error
 
     def save(self, client: int, round: int, state: ClientState, accepted: int | None) -> None:
         """Write a new state, then delete those that no checkpoint refers to any more."""
@@ -88,10 +118,10 @@ class DiskStore:
         make_private(path.parent)
         write(path, wire.to_bytes(state), sync=self.sync, follow=False)
         present = {entry.name: entry.path for entry in os.scandir(path.parent)}
-        kept = needed([int(name) for name in present if is_round(name)], round, accepted, self.depth)
+        kept = rounds_to_keep([int(name) for name in present if is_round(name)], round, accepted, self.depth)
         for name, old in present.items():
             if not is_round(name) or int(name) not in kept:
-                with suppress(FileNotFoundError):  # a worker that was thought lost may have been here, too
+                with suppress(FileNotFoundError):  # a worker that was given up as lost may delete it, too
                     os.unlink(old)
 
     def _path(self, client: int, round: int) -> Path:
@@ -122,7 +152,7 @@ def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
                     write(copy, state.read_bytes(), sync=False)
 
 
-def needed(rounds: Iterable[int], round: int, accepted: int | None, depth: int) -> set[int]:
+def rounds_to_keep(rounds: Iterable[int], round: int, accepted: int | None, depth: int) -> set[int]:
     """The rounds whose states are kept: the new one, and accepted ones that a server up to `depth` rounds back needs.
 
     States between the last accepted round and this one were not accepted; later ones were written before the server
@@ -141,13 +171,8 @@ def needed(rounds: Iterable[int], round: int, accepted: int | None, depth: int) 
 
 
 def state_path(client: int, round: int) -> str:
-    """Where a state is below the root; clients have a folder each, grouped by thousands."""
+    """The path of a state below the root: every client has a folder, in groups of a thousand."""
     return f"{client // 1000}/{client}/{round}"
-
-
-def missing(client: int, round: int) -> str:
-    """The message for a missing state."""
-    return f"no state of client {client} after round {round + 1}; resume with the clients' states of this run"
 
 
 def is_round(name: str) -> bool:

@@ -156,7 +156,7 @@ def resolve(device: str = "auto") -> str:
         ) from None
     count = _count(kind)
     if not count:
-        raise ValueError(f"device {device}: {_missing(kind)}; use device cpu, or auto for the best one there is")
+        raise ValueError(f"device {device}: {_why_missing(kind)}; use device cpu, or auto for the best one there is")
     if number and int(number) >= count:
         there = "one, number 0" if count == 1 else f"{count}, numbers 0 to {count - 1}"
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") if kind == "cuda" else None
@@ -314,7 +314,7 @@ def _module(kind: str) -> Any:
     return getattr(torch, kind, None)
 
 
-def _missing(kind: str) -> str:
+def _why_missing(kind: str) -> str:
     """Why there is no device of a kind."""
     if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is built without CUDA: install a build for your GPU from pytorch.org"

@@ -10,23 +10,23 @@ from itertools import chain, islice
 from math import nan
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 from torch import Generator, nn
 
 from undrift.core.client.group import Member, train_group
 from undrift.core.client.visit import ClientError, starting_loss, train, tuning_method
-from undrift.core.model.flat_model import Bound, Vector, bind
+from undrift.core.model.flat_model import Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.precision import autocast
 from undrift.core.model.random import generator, seeded
-from undrift.core.records.place import Place, home
+from undrift.core.records.place import home
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
 from undrift.core.server.gate import Gate
 from undrift.core.server.step import reset_parts, send
-from undrift.core.tasks.task import CountsLabels, Placed, ReadsOnce, Task
+from undrift.core.tasks.task import CountsLabels, Placed, ReadsOnce
 from undrift.engine.stores.object_store import open_store
 from undrift.engine.stores.store import MemoryStore, Store, StoreError
 from undrift.engine.worker.job import Job, Score
@@ -34,87 +34,8 @@ from undrift.engine.worker.partial_sum import Partial, TrainedClient
 from undrift.util.steps import tell, warn
 
 
-class Host(Protocol):
-    """What a group needs of its worker."""
-
-    job: Job
-    model: Bound
-    task: Task
-    place: Place
-    store: Store
-
-    def fail(self, client: int, error: Exception, gate: Gate) -> None:
-        """Reject a client whose training failed."""
-
-
-def together(
-    worker: Host, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
-) -> Iterator[TrainedClient]:
-    """Train clients in groups, those with most steps first; one that fails is rejected at the gate.
-
-    Args:
-        worker: whose model and data are used.
-        broadcast: what the server sent, at the worker's place.
-        clients: the clients to train.
-        accepted: for each client with state, the last round in which its upload was accepted.
-        gate: rejects clients without work, and those whose training fails.
-    """
-    job, size, done = worker.job, worker.job.local.together, 0
-    for group in _groups(worker, clients, gate):
-        tell("round %d, clients %d to %d of %d", broadcast.round + 1, done + 1, done + len(group), len(clients))
-        started, done = perf_counter(), done + len(group)
-        members = []
-        for client, steps in group:
-            try:
-                members.append(_member(worker, broadcast.round, client, steps, accepted.get(client)))
-            except StoreError as error:
-                worker.fail(client, error, gate)
-        assert len(members) <= size
-        with autocast("fp32", worker.place.device):
-            found = train_group(job.algorithm, worker.model, worker.task, members, broadcast, job.local)
-        seconds = (perf_counter() - started) / max(len(members), 1)
-        for member, result in zip(members, found, strict=True):
-            if isinstance(result, ClientError):
-                worker.fail(member.client, result, gate)
-                continue
-            upload, kept = result
-            try:
-                if kept.parts or kept.buffers is not None:
-                    worker.store.save(member.client, broadcast.round, home(kept), accepted.get(member.client))
-            except StoreError as error:
-                worker.fail(member.client, error, gate)
-                continue
-            yield TrainedClient(upload, seconds, member.reported)
-
-
-def _groups(worker: Host, clients: Sequence[int], gate: Gate) -> list[list[tuple[int, int]]]:
-    """The clients that have work and their steps, in groups with similar numbers of steps."""
-    job = worker.job
-    counted = [(client, gate.steps(client, int(job.task.examples(client)))) for client in clients]
-    busy = sorted((pair for pair in counted if pair[1]), key=lambda pair: -pair[1])
-    return [busy[i : i + job.local.together] for i in range(0, len(busy), job.local.together)]
-
-
-def _member(worker: Host, round: int, client: int, steps: int, accepted: int | None) -> Member:
-    """A client with its state and its own random generators."""
-    job, task = worker.job, worker.task
-
-    def epoch(order: Generator) -> Iterator[Any]:
-        return worker.place.ahead(task.batches(client, job.local.batch_size, order))
-
-    return Member(
-        client,
-        int(job.task.examples(client)),
-        steps,
-        None if accepted is None else worker.place.to(worker.store.load(client, accepted)),
-        partial(generator, job.seed, round, client),
-        epoch,
-        partial(job.task.label_counts, client) if isinstance(job.task, CountsLabels) else None,
-    )
-
-
 class Worker:
-    """Trains clients one after the other on one resident model.
+    """Trains clients on one resident model, one after the other or in groups.
 
     Args:
         job: what all workers share.
@@ -153,73 +74,123 @@ class Worker:
             cohort: how many clients take part in the round in all.
         """
         job = self.job
-        self._ready()
+        self._reset_modes()
         gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
         partial, sent = Partial(gate.total()), self.place.to(broadcast)
-        each = together(self, sent, clients, accepted, gate) if job.local.together > 1 else None
-        for trained in self._each(sent, clients, accepted, gate) if each is None else each:
+        train = self._train_groups if job.local.together > 1 else self._train_each
+        for trained in train(sent, clients, accepted, gate):
             partial.admit(trained, gate, self.place)
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         partial.total.home()
         return partial
 
-    def _each(
+    def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
+        """The upload of one client, or None if it was rejected: see `train_client`."""
+        trained = self.train_client(client, broadcast, accepted, gate)
+        return None if trained is None else trained.upload
+
+    def train_client(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> TrainedClient | None:
+        """Train one client from the state of its last accepted round; its upload is on the host.
+
+        Its new state is provisional. A client whose training fails, or whose state is missing or damaged, is rejected
+        at the gate with the reason.
+
+        Args:
+            client: the client.
+            broadcast: what the server sent.
+            accepted: the last round in which its upload was accepted; None if there is none.
+            gate: rejects it if it has no work or fails.
+        """
+        self._reset_modes()
+        sent = self.place.to(broadcast)
+        if self.job.local.together > 1:
+            known = {} if accepted is None else {client: accepted}
+            trained = next(self._train_groups(sent, [client], known, gate), None)
+        else:
+            trained = self._train_one(client, sent, accepted, gate, None)
+        return None if trained is None else replace(trained, upload=home(trained.upload))
+
+    def _train_each(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
     ) -> Iterator[TrainedClient]:
         """Train clients one after the other; an upload is valid until the next one."""
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
-            started, reported = perf_counter(), dict[str, float]()
-            upload = self._visit(client, broadcast, accepted.get(client), gate, self._scratch, reported)
-            if upload is not None:
-                yield TrainedClient(upload, perf_counter() - started, reported)
+            trained = self._train_one(client, broadcast, accepted.get(client), gate, self._scratch)
+            if trained is not None:
+                yield trained
 
-    def visit(
-        self,
-        client: int,
-        broadcast: Broadcast,
-        accepted: int | None,
-        gate: Gate,
-        out: Vector | None = None,
-        reported: dict[str, float] | None = None,
-    ) -> Upload | None:
-        """Train one client from the state of its last accepted round; its new state is provisional.
-
-        A client whose training fails, or whose state is missing or damaged, is rejected at the gate with the reason.
-        The upload is on the host.
-        """
-        self._ready()
-        sent = self.place.to(broadcast)
-        if self.job.local.together > 1:
-            known = {} if accepted is None else {client: accepted}
-            for result in together(self, sent, [client], known, gate):
-                (reported if reported is not None else {}).update(result.reported)
-                return home(result.upload)
-            return None
-        return home(self._visit(client, sent, accepted, gate, out, reported))
-
-    def _visit(
-        self,
-        client: int,
-        broadcast: Broadcast,
-        accepted: int | None,
-        gate: Gate,
-        out: Vector | None,
-        reported: dict[str, float] | None,
-    ) -> Upload | None:
-        """The same with everything at the worker's place."""
+    def _train_one(
+        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None
+    ) -> TrainedClient | None:
+        """Train one client with everything at the worker's place; its displacement is written to `out` if given."""
+        started, reported = perf_counter(), dict[str, float]()
         examples = int(self.job.task.examples(client))  # NumPy's, too
         if not gate.steps(client, examples):
             return None
         try:
-            state = None if accepted is None else self.place.to(self.store.load(client, accepted))
+            state = self._load(client, accepted)
             upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
-            if kept.parts or kept.buffers is not None:
-                self.store.save(client, broadcast.round, home(kept), accepted)
+            self._save(client, broadcast.round, kept, accepted)
         except (ClientError, StoreError) as error:
             self.fail(client, error, gate)
             return None
-        return upload
+        return TrainedClient(upload, perf_counter() - started, reported)
+
+    def _train_groups(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+    ) -> Iterator[TrainedClient]:
+        """Train clients in groups of similar numbers of steps, those with most steps first."""
+        job, size, done = self.job, self.job.local.together, 0
+        counted = [(client, gate.steps(client, int(job.task.examples(client)))) for client in clients]
+        busy = sorted((pair for pair in counted if pair[1]), key=lambda pair: -pair[1])
+        for group in (busy[i : i + size] for i in range(0, len(busy), size)):
+            tell("round %d, clients %d to %d of %d", broadcast.round + 1, done + 1, done + len(group), len(clients))
+            started, done = perf_counter(), done + len(group)
+            members = []
+            for client, steps in group:
+                try:
+                    members.append(self._member(broadcast.round, client, steps, accepted.get(client)))
+                except StoreError as error:
+                    self.fail(client, error, gate)
+            with autocast("fp32", self.place.device):
+                found = train_group(job.algorithm, self.model, self.task, members, broadcast, job.local)
+            seconds = (perf_counter() - started) / max(len(members), 1)
+            for member, result in zip(members, found, strict=True):
+                try:
+                    if isinstance(result, ClientError):
+                        raise result
+                    upload, kept = result
+                    self._save(member.client, broadcast.round, kept, accepted.get(member.client))
+                except (ClientError, StoreError) as error:
+                    self.fail(member.client, error, gate)
+                else:
+                    yield TrainedClient(upload, seconds, member.reported)
+
+    def _member(self, round: int, client: int, steps: int, accepted: int | None) -> Member:
+        """A client of a group, with its state and its own random generators."""
+        return Member(
+            client,
+            int(self.job.task.examples(client)),
+            steps,
+            self._load(client, accepted),
+            partial(generator, self.job.seed, round, client),
+            partial(self._batches, client),
+            None if self._label_counts is None else partial(self._label_counts, client),
+        )
+
+    def _load(self, client: int, accepted: int | None) -> ClientState | None:
+        """A client's state of its last accepted round, at the worker's place; None if it has none."""
+        return None if accepted is None else self.place.to(self.store.load(client, accepted))
+
+    def _save(self, client: int, round: int, kept: ClientState, accepted: int | None) -> None:
+        """Store a client's new state, if it has one."""
+        if kept.parts or kept.buffers is not None:
+            self.store.save(client, round, home(kept), accepted)
+
+    def _batches(self, client: int, order: Generator) -> Iterator[Any]:
+        """One pass over a client's data, at the worker's place."""
+        return self.place.ahead(self.task.batches(client, self.job.local.batch_size, order))
 
     def fail(self, client: int, error: Exception, gate: Gate) -> None:
         """Reject a client whose training failed, and keep the first error of the call.
@@ -249,13 +220,12 @@ class Worker:
         for client in clients:
             random = partial(generator, job.seed, broadcast.round, client)
             try:
-                state = self.place.to(self.store.load(client, accepted[client])) if client in accepted else None
-                batched = self.place.ahead(self.task.batches(client, job.local.batch_size, random("selection")))
+                state = self._load(client, accepted.get(client))
                 found[client] = starting_loss(
                     job.algorithm,
                     self.model,
                     partial(self.task.loss, self.model.module),
-                    islice(batched, batches),
+                    islice(self._batches(client, random("selection")), batches),
                     broadcast,
                     state,
                     client=client,
@@ -292,11 +262,11 @@ class Worker:
         return found
 
     def personal(self, client: int, state: ServerState) -> nn.Module:
-        """The worker's model, set to what a client is evaluated with after a round, tuned if the method says so.
+        """The model that a client is evaluated with after a round, tuned if the method tunes it.
 
-        It is in evaluation mode, and valid until the worker is used again.
+        It is the worker's own, in evaluation mode, and valid until the worker is used again.
         """
-        self._ready()
+        self._reset_modes()
         job, algorithm = self.job, self.job.algorithm
         accepted = state.accepted.get(client)
         kept = None if accepted is None else self.store.load(client, accepted)
@@ -311,8 +281,8 @@ class Worker:
             self.model.load(w, *statistics)
         return self.model.module.eval()
 
-    def _ready(self) -> None:
-        """Put the model into its modes of training, whatever was done to a personal model since."""
+    def _reset_modes(self) -> None:
+        """Put the model back into its modes of training, after a personal model was evaluated."""
         for part, training in self._modes:
             part.training = training
         for parameter in self.model.parameters:
@@ -331,11 +301,7 @@ class Worker:
         """Train one client with its own random generators."""
         random = partial(generator, job.seed, broadcast.round, client)
         order = random("batches")
-        local = job.local
-
-        def batches(order: Generator) -> Iterator[Any]:
-            return self.place.ahead(self.task.batches(client, local.batch_size, order))
-
+        local, batches = job.local, partial(self._batches, client)
         steps = local.step_count(examples, client, broadcast.round, job.seed)
         with seeded(self.place.device, random("model").initial_seed()), autocast("fp32", self.place.device):
             return train(

@@ -185,7 +185,7 @@ def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf
     return Probe(job.device, client, taken, seconds * whole / taken, peak.bytes, seconds)
 
 
-def choose(
+def choose_workers(
     job: Job, cohort: int, processors: int, *, workers: int | None = None, gpus: int | None = None
 ) -> tuple[Plan, Probe]:
     """The number of workers for a job, from one visit that is measured here.

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
 from undrift.engine.worker.device import WorkerPlace, check_name, kind_of, resolve, title
 from undrift.engine.worker.job import Job
-from undrift.engine.worker.worker_plan import Plan, Probe, choose
+from undrift.engine.worker.worker_plan import Plan, Probe, choose_workers
 from undrift.runs.settings.schema import ConfigError, Strict
 from undrift.util.storage.files import write
 
@@ -118,7 +118,7 @@ def plan_workers(engine: EngineConfig, job: Job, cohort: int) -> tuple[Plan, Pro
 
         found, gpus = resources(engine.address)
         count = int(found)
-    plan, probe = choose(job, cohort, count, workers=given, gpus=gpus)
+    plan, probe = choose_workers(job, cohort, count, workers=given, gpus=gpus)
     if engine.gpus is not None:
         plan = Plan(plan.device, plan.workers, engine.gpus, plan.reason)
     return plan, probe

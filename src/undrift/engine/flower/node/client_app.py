@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, TypeAlias
 
 import torch
@@ -239,21 +238,14 @@ def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[di
     job, (client,) = worker.job, order.clients
     gate = Gate(job.algorithm, job.local, broadcast, order.clients, job.bound, cohort=order.cohort, seed=job.seed)
     partial = Partial(gate.total(), rejections=gate.rejections)
-    started, reported = perf_counter(), dict[str, float]()
-    upload = worker.visit(client, broadcast, order.accepted.get(client), gate, reported=reported)
+    trained = worker.train_client(client, broadcast, order.accepted.get(client), gate)
     worker.failure = None  # the reason is in the rejection
-    if upload is not None:
-        partial.visits.append(
-            Visit(
-                client,
-                upload.examples,
-                upload.loss,
-                perf_counter() - started,
-                gradients=upload.gradients,
-                reports=reported,
-            )
-        )
-    return {} if upload is None else wire.flatten(upload), partial.flatten()[1]
+    if trained is None:
+        return {}, partial.flatten()[1]
+    upload = trained.upload
+    visit = Visit(client, upload.examples, upload.loss, trained.seconds, 0.0, 0.0, upload.gradients, trained.reported)
+    partial.visits.append(visit)
+    return wire.flatten(upload), partial.flatten()[1]
 
 
 def check_method(order: Order, algorithm: Algorithm) -> None:

@@ -106,16 +106,16 @@ def pull(grid: Grid, key: str, sent: Message) -> Reply | None:
         pulled = list(grid.pull_messages([key]))
     except Exception as error:
         # A malformed body raises here, after the grid has discarded it; a lost connection may come back.
-        if passing(error):
+        if is_transient(error):
             return None
         return Reply(sent, None, f"unreadable reply: {one_line(repr(error))}", malformed=True)
     for message in pulled:
         if message.metadata.reply_to_message_id == key:
-            return settle(sent, message)
+            return read_reply(sent, message)
     return None
 
 
-def settle(sent: Message, message: Message) -> Reply:
+def read_reply(sent: Message, message: Message) -> Reply:
     """A reply that arrived; if it is an error, with the reason."""
     if message.has_error():
         return Reply(sent, None, f"error {message.error.code}: {one_line(message.error.reason)}")
@@ -129,12 +129,12 @@ def pause(poll: float, waited: float) -> float:
     return min(poll, max(poll / 100, waited / 10))
 
 
-def present(grid: Grid) -> dict[int, NodeInfo] | None:
+def connected_nodes(grid: Grid) -> dict[int, NodeInfo] | None:
     """The connected nodes by ID; None if the grid cannot list them at the moment."""
     try:
         return {int(node.node_id): node for node in grid.get_nodes()}
     except Exception as error:
-        if not passing(error):
+        if not is_transient(error):
             raise
         _log.warning("the nodes cannot be listed at the moment: %s", one_line(repr(error)))
         return None
@@ -151,7 +151,7 @@ def push(grid: Grid, message: Message) -> tuple[str | None, str]:
     return None, "not sent: the grid refused the message"
 
 
-def passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether an error comes from the connection, so that a retry may succeed."""
     home = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return isinstance(error, OSError) or bool(home & {"httpx", "httpcore"})

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import one_line, question, read_claim
 from undrift.engine.flower.server.hosts import Hosts
-from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, pause, present, pull, push
+from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, connected_nodes, pause, pull, push
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
@@ -26,7 +26,7 @@ Clients: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 def wait_for_nodes(grid: Grid, wanted: int, seconds: float, poll: float = 1.0) -> list[int]:
     """The nodes of a grid, once there are at least `wanted`."""
     began = monotonic()
-    while len(nodes := sorted(present(grid) or ())) < wanted:
+    while len(nodes := sorted(connected_nodes(grid) or ())) < wanted:
         waited = monotonic() - began
         if waited >= seconds:
             raise TooFewNodes(
@@ -119,7 +119,7 @@ class Roster:
 
     def refresh(self, grid: Grid, poll: float = 1.0) -> None:
         """Remove nodes that left, query new ones, and read the answers that arrived; never waits."""
-        there = present(grid)
+        there = connected_nodes(grid)
         if there is None:
             return
         before = dict(self._session)

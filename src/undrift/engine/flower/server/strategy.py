@@ -33,7 +33,7 @@ from undrift.core.server import step as server
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.orders import Orders
-from undrift.engine.flower.server.receive import LATE, Reply, TooFewNodes, receive, settle
+from undrift.engine.flower.server.receive import LATE, Reply, TooFewNodes, read_reply, receive
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
@@ -189,7 +189,7 @@ class UndriftStrategy(Strategy):
             if question is None:
                 _log.warning("ignored a reply that answers no message of this round, or answers one twice")
             else:
-                self._tally.take(settle(question, message))
+                self._tally.take(read_reply(question, message))
         for question in sent.values():
             self._tally.take(Reply(question, None, LATE))
         return self._close()
