@@ -9,21 +9,21 @@ from undrift.engine.worker.partial_sum import Visit
 @pytest.mark.quick
 def test_expected_seconds_by_hand() -> None:
     cost = VisitCost()
-    assert cost.expected(0, 9) == 10.0  # nothing is measured yet: examples and one
+    assert cost.estimate(0, 9) == 10.0  # nothing is measured yet: examples and one
     cost.note([Visit(0, 10, 0.0, 2.0), Visit(1, 30, 0.0, 4.0)])
-    assert cost.expected(0, 10) == 2.0
-    assert cost.expected(7, 20) == pytest.approx(3.0)  # on the line: 1 s, and 0.1 s for each example
+    assert cost.estimate(0, 10) == 2.0
+    assert cost.estimate(7, 20) == pytest.approx(3.0)  # on the line: 1 s, and 0.1 s for each example
     cost.note([Visit(0, 10, 0.0, 4.0)])
-    assert cost.expected(0, 10) == 3.0
+    assert cost.estimate(0, 10) == 3.0
 
 
 def test_a_line_never_falls_below_zero() -> None:
     equal, falling, steep = VisitCost(), VisitCost(), VisitCost()
     equal.note([Visit(0, 5, 0.0, 1.0), Visit(1, 5, 0.0, 3.0)])
     falling.note([Visit(0, 5, 0.0, 3.0), Visit(1, 10, 0.0, 1.0)])
-    assert equal.expected(9, 50) == falling.expected(9, 50) == 2.0
+    assert equal.estimate(9, 50) == falling.estimate(9, 50) == 2.0
     steep.note([Visit(0, 10, 0.0, 1.0), Visit(1, 20, 0.0, 4.0)])
-    assert steep.expected(9, 0) == 0.0 and steep.expected(9, 10) == pytest.approx(1.8)
+    assert steep.estimate(9, 0) == 0.0 and steep.estimate(9, 10) == pytest.approx(1.8)
 
 
 def test_chunks_have_equal_cost_and_everybody_once() -> None:

@@ -132,7 +132,7 @@ class Round:
 
     def moved(self, tally: Tally) -> float:
         """How far the model moves if the round ends with the honest node's reply besides."""
-        sent = next(m for m in tally.asked if tally.about(m) == REST)
+        sent = next(m for m in tally.messages if tally.clients_of(m) == REST)
         tally.take(Reply(sent, SimpleNamespace(content=copied(self.rest))))  # type: ignore[arg-type]
         assert {*REST} <= {*tally.total.clients}, "honest clients must stay in"
         after = self.bounded.close(self.state, self.broadcast, tally.total)

@@ -1,6 +1,6 @@
 """A deployment is a run: on the server it has a folder like any other's and resumes there, bit for bit.
 
-In addition to the files of `experiment.folder` it has
+In addition to the files of `undrift.runs.folder` it has
 
 deployment.json  the name under which nodes store their clients' states, and the options of the strategy
 status.json      what the process is doing, rewritten every few seconds: see `undrift status`
@@ -59,7 +59,7 @@ class LineFormatter(logging.Formatter):
     """One line per message, with the time in UTC and the level; control characters and tracebacks are left out."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; without a traceback, because the message says what happened."""
+        """The line of a message."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         text = f"{moment} {record.levelname} {record.getMessage()}"
         return "".join(character if character.isprintable() else " " for character in text).rstrip()
@@ -138,7 +138,7 @@ def deploy(
 ) -> Outcome:
     """Train on Flower nodes with everything kept in a run's folder; call it in a ServerApp.
 
-    If the folder has this run already, it resumes after its last round, to the same bits as without a stop, or returns
+    If the folder has this run already, it resumes after its last round, bit for bit as without a stop, or returns
     its result if it has ended. So after any crash the same `flwr run` is given again.
 
     Args:
@@ -149,7 +149,7 @@ def deploy(
         local: the settings all clients share.
         folder: the run's folder on the server; one process at a time can have it.
         rounds: rounds in all, over all starts.
-        population: how many clients there are in all; a task says it itself.
+        population: how many clients there are in all; None with a task, which has their number.
         cohort: how many clients take part in a round; None takes all.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
@@ -318,7 +318,7 @@ class _ParentGone(BaseException):
 
 @contextmanager
 def _watch_parent() -> Iterator[None]:
-    """End the run with an error that says so if the process that started this one has died.
+    """End the run with an error that names the cause if the process that started this one has died.
 
     Flower's ServerApp interrupts itself when its SuperExec is gone, and would report that the user stopped it.
     """
@@ -328,7 +328,7 @@ def _watch_parent() -> Iterator[None]:
     parent = os.getppid()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def interrupted(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         if os.getppid() != parent:
             raise _ParentGone
         then = before[signal.Signals(number)]
@@ -338,7 +338,7 @@ def _watch_parent() -> Iterator[None]:
             raise SystemExit(128 + number)
 
     for number in before:
-        signal.signal(number, interrupted)
+        signal.signal(number, handle)
     try:
         yield
     except _ParentGone:

@@ -40,15 +40,15 @@ class ServerTask:
         return deepcopy(self.module)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
-        """There are no batches here."""
+        """Refused: the server has no batches."""
         _refuse()
 
     def examples(self, client: int) -> int:
-        """None here."""
+        """0: the clients' data are on the nodes."""
         return 0
 
     def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
-        """There are none here."""
+        """Refused: the server has no batches."""
         _refuse()
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -57,11 +57,11 @@ class ServerTask:
 
 
 def server_task(model: nn.Module | Task, population: int | None, test: Evaluate | None) -> ServerTask:
-    """What the server has of a task.
+    """The server's half of a task.
 
     Args:
         model: the model, or the task.
-        population: how many clients there are; None asks the task.
+        population: how many clients there are; None takes the number of the task.
         test: a function of the model; None takes the task's own test.
     """
     own = None if isinstance(model, nn.Module) else model
@@ -83,7 +83,7 @@ def server_task(model: nn.Module | Task, population: int | None, test: Evaluate 
 
 
 def task_record(task: Task, text: str) -> dict[str, Any]:
-    """What is written down of a task: the model's names, shapes and dtypes; the checkpoints have its weights.
+    """The record of a task in the run's folder: a hash of the model's names, shapes and dtypes.
 
     Args:
         task: the task.

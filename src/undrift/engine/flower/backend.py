@@ -32,12 +32,12 @@ from undrift.engine.worker.worker_plan import check_shares
 _RUN = "simulation"  # a run's name matters only on real nodes: here the state folder is given
 _START = 600.0  # seconds Flower's workers may take to start and import torch on a busy machine
 _POLL = 0.02  # longest pause between two polls for replies
-_LOOK = 0.5  # seconds between two checks whether the other thread is alive
+_CHECK = 0.5  # seconds between two checks whether the other thread is alive
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """A round to run, or losses to ask for, and the future for the result."""
+    """A round to run, or losses to request, and the future for the result."""
 
     broadcast: Broadcast
     clients: list[int]
@@ -83,17 +83,17 @@ class FlowerBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Send the orders of a round to the nodes and sum the replies."""
-        result: Partial = self._ask(broadcast, clients, accepted, self._round)
+        result: Partial = self._request(broadcast, clients, accepted, self._round)
         return result
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
     ) -> dict[int, float]:
-        """Ask the nodes for the losses of their clients."""
-        result: dict[int, float] = self._ask(broadcast, clients, accepted, self._losses, batches)
+        """Request the losses of clients from their nodes."""
+        result: dict[int, float] = self._request(broadcast, clients, accepted, self._losses, batches)
         return result
 
-    def _ask(
+    def _request(
         self,
         broadcast: Broadcast,
         clients: Sequence[int],
@@ -101,7 +101,7 @@ class FlowerBackend(DiskBackend):
         answer: "Callable[[Grid, Roster, _Request], Any]",
         batches: int | None = None,
     ) -> Any:
-        """Have a request answered by the thread that talks to the nodes."""
+        """Pass a request to the thread that exchanges messages with the nodes, and wait for its result."""
         if self.closed or (self._stopped.is_set() and self._error is None):
             raise RuntimeError("FlowerBackend is closed; create a new one for a new Simulation")
         if not self._threads:
@@ -111,7 +111,7 @@ class FlowerBackend(DiskBackend):
         self._requests.put(request)
         thread = self._threads[0]
         while not request.result.done() and thread.is_alive():
-            wait([request.result], timeout=_LOOK)
+            wait([request.result], timeout=_CHECK)
         if self._error is not None or not request.result.done():
             raise RuntimeError(f"Flower's simulation has ended: {self._error!r}") from self._error
         return request.result.result()
@@ -177,7 +177,7 @@ class FlowerBackend(DiskBackend):
         """The next request; None if there will be none, also if the program ends without `close`."""
         while not getattr(pool, "_shutdown", False):  # true once Python waits for Flower's threads to end
             try:
-                return self._requests.get(timeout=_LOOK)
+                return self._requests.get(timeout=_CHECK)
             except Empty:
                 continue
         return None
@@ -188,7 +188,7 @@ class FlowerBackend(DiskBackend):
         groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
         tally = orders.write(request.broadcast, groups, request.accepted, self.deadline)
-        for reply in receive(grid, tally.asked, self.deadline, poll=_POLL, enough=self._stopped.is_set):
+        for reply in receive(grid, tally.messages, self.deadline, poll=_POLL, enough=self._stopped.is_set):
             if reply.message is None and reply.why != LATE:
                 raise RuntimeError(f"a worker of Flower's simulation failed in round {round}: {reply.why}")
             tally.take(reply)
@@ -197,13 +197,13 @@ class FlowerBackend(DiskBackend):
         return tally.partial()
 
     def _losses(self, grid: Grid, roster: Roster, request: _Request) -> dict[int, float]:
-        """Ask for the losses of clients and collect them."""
+        """Request the losses of clients and collect them."""
         job, found = self.job, dict[int, float]()
         groups, _ = roster.find(grid, request.clients, len(request.clients), None, _START, _POLL)
         orders = Orders(_RUN, job.algorithm, job.local, job.seed, job.bound)
-        asked = orders.ask(request.broadcast, groups, request.accepted, request.batches, self.deadline)
-        members = dict(zip(map(id, asked), groups.values(), strict=True))
-        for reply in receive(grid, asked, self.deadline, poll=_POLL, enough=self._stopped.is_set):
+        messages = orders.ask(request.broadcast, groups, request.accepted, request.batches, self.deadline)
+        members = dict(zip(map(id, messages), groups.values(), strict=True))
+        for reply in receive(grid, messages, self.deadline, poll=_POLL, enough=self._stopped.is_set):
             if reply.message is None:
                 raise RuntimeError(f"candidates of round {request.broadcast.round + 1} did not answer: {reply.why}")
             clients = members[id(reply.sent)]

@@ -57,11 +57,11 @@ class VisitCost:
         while len(self._own) > _MEMORY:
             del self._own[next(iter(self._own))]  # the client that has not been seen for longest
 
-    def expected(self, client: int, examples: int) -> float:
-        """The seconds a visit is expected to take; before the first visit, in another unit, examples and one.
+    def estimate(self, client: int, examples: int) -> float:
+        """The seconds a visit is expected to take; before the first visit of all, its number of examples plus one.
 
         Args:
-            client: whose visit.
+            client: the client.
             examples: how many training examples it has.
         """
         own = self._own.get(client)
@@ -87,7 +87,7 @@ def balance(costs: Mapping[int, float], count: int, most: int | None = None) -> 
 
     Args:
         costs: client -> its expected cost.
-        count: how many chunks; with `most` clients in each there must be room for all.
+        count: how many chunks; with `most` clients in each they must suffice for all.
         most: the most clients in a chunk; None sets no limit.
 
     Example:
@@ -256,7 +256,7 @@ class RayBackend(DiskBackend):
         ).replies()
 
     def _check_root(self) -> None:
-        """Raise if clients have states, and workers on several machines would keep them in folders of their own."""
+        """Raise if clients have states that workers on several machines would store in a temporary folder each."""
         job, nodes = self.job, 0 if self.pool.here else count_nodes()
         keeps = job.algorithm.keeps_buffers(job.local) or not job.algorithm.stateless
         if keeps and nodes > 1 and self.root is None and self._own_disks is None:
@@ -271,7 +271,7 @@ class RayBackend(DiskBackend):
         task, workers = self.job.task, len(self.pool.actors)
         wanted = -(-len(clients) // self.chunk) if self.chunk else min(-(-len(clients) // 64), 4 * workers)
         count = max(min(workers, len(clients)), wanted)
-        costs = {client: self._cost.expected(client, int(task.examples(client))) for client in clients}
+        costs = {client: self._cost.estimate(client, int(task.examples(client))) for client in clients}
         return balance(costs, count, self.chunk)
 
 
@@ -293,9 +293,9 @@ def group_by_node(clients: Sequence[int], homes: Mapping[int, str]) -> list[list
 
 
 def prefer_home(pool: Pool, homes: Mapping[int, str]) -> Take:
-    """The rule by which workers take chunks: those whose states are on their node, then those without a state.
+    """The rule that gives a worker the chunks whose states are on its node first, then those without a state.
 
-    A chunk whose node has no worker that is ready is taken by any.
+    A chunk whose node has no ready worker may go to any worker.
 
     Args:
         pool: the workers.
@@ -303,11 +303,11 @@ def prefer_home(pool: Pool, homes: Mapping[int, str]) -> Take:
     """
 
     def take(number: int, waiting: Sequence[list[int]]) -> int | None:
-        here, manned = pool.nodes.get(number), {pool.nodes.get(n) for n in pool.crew.ready()}
+        here, staffed = pool.nodes.get(number), {pool.nodes.get(n) for n in pool.crew.ready()}
         ranks = []
         for position, chunk in enumerate(waiting):
             home = homes.get(chunk[0], "")
-            if home == here or home == "" or home not in manned:
+            if home == here or home == "" or home not in staffed:
                 ranks.append(((home != here) + (home == ""), position))
         return min(ranks)[1] if ranks else None
 

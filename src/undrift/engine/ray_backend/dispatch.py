@@ -1,7 +1,7 @@
 """Gives chunks of clients to Ray workers; those of a worker that is lost go to the others at once.
 
-A worker is alive, or it is being started, started again, or dead. What it was given last is handed on as soon as Ray
-says that it is gone; it gets work again once it has answered a ping. Nobody waits for it while others can work.
+A worker is alive, starting, restarting or dead. Its chunk goes to another worker as soon as Ray reports that it is
+lost; it gets work again once it has answered a ping. No chunk waits for it while other workers are free.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,13 @@ Take = Callable[[int, Sequence[Chunk]], int | None]
 
 _LOST = (RayActorError, ObjectLostError, OutOfMemoryError, WorkerCrashedError, NodeDiedError)
 """Ray's errors of a worker that is gone: another one can do its work."""
-_LOOK = 1.0  # seconds between two looks at the workers while no reply arrives
-_PATIENT = 60.0  # seconds without a worker, as at the start, of which nothing is said
+_CHECK = 1.0  # seconds between two checks of the workers while no reply arrives
+_PATIENT = 60.0  # seconds without a worker, as at the start, before a warning
 ALIVE, DEAD = 2, 4  # Ray's numbers of the states of an actor
 
 
 class WorkerError(RayActorError):
-    """Ray workers died and some clients could not be trained; the message says which, and what to do."""
+    """Ray workers died and some clients could not be trained; the message names them and what to do."""
 
     def __init__(self, why: str) -> None:
         super().__init__(error_msg=why)
@@ -55,7 +55,7 @@ class Crew:
         self._pinged = monotonic()
 
     def ready(self) -> list[int]:
-        """The workers that are not lost, after a look at those that are."""
+        """The workers that can take work; lost ones that have answered their ping are among them again."""
         for number, ping in list(self._lost.items()):
             if ping is not None and ray.wait([ping], timeout=0)[0]:
                 try:
@@ -65,21 +65,21 @@ class Crew:
                 else:
                     del self._lost[number]
                     tell("a Ray worker is back")
-        if self._lost and monotonic() - self._pinged > _LOOK:
+        if self._lost and monotonic() - self._pinged > _CHECK:
             for number in [number for number, ping in self._lost.items() if ping is None and not self.dead(number)]:
                 self.lose(number)
         return [number for number in range(len(self.actors)) if number not in self._lost]
 
     def lose(self, number: int) -> None:
-        """Give a worker no work until it has answered."""
+        """Give a worker no work until it has answered a ping."""
         self._lost[number], self._pinged = self.actors[number].pid.remote(), monotonic()
 
     def pings(self) -> list[Any]:
-        """What lost workers have still to answer."""
+        """The pings that lost workers have not answered."""
         return [ping for ping in self._lost.values() if ping is not None]
 
     def alive(self, number: int) -> bool:
-        """Whether a worker runs, as far as is known here; this asks nobody."""
+        """Whether a worker runs, as far as this process knows without a request to Ray."""
         return number not in self._lost and actor_state(self.actors[number]) in (None, ALIVE)
 
     def dead(self, number: int) -> bool:
@@ -88,14 +88,14 @@ class Crew:
 
 
 def actor_state(actor: Any) -> int | None:
-    """Ray's last news of an actor; None if there are none. This asks nobody."""
+    """The last state of an actor that Ray reported to this process, without a new request; None if none was."""
     local = getattr(actor, "_get_local_state", None)
     state: int | None = None if local is None else local()
     return state
 
 
 class Dispatch:
-    """One request to the workers of a pool: chunks that wait, chunks that are worked on.
+    """One request to the workers of a pool: its waiting and its running chunks.
 
     Args:
         crew: the workers.
@@ -131,7 +131,7 @@ class Dispatch:
             spare = self._send()
             reply = self._next()
             if reply is None:
-                self._look(spare)
+                self._rescue(spare)
                 continue
             number, chunk, tries = self.running.pop(reply)
             try:
@@ -169,13 +169,13 @@ class Dispatch:
         """The next reply; None if there is none for a while, or if a lost worker has answered."""
         expected = [*self.running, *self.crew.pings()]
         if not expected:
-            sleep(_LOOK)
+            sleep(_CHECK)
             return None
-        done, _ = ray.wait(expected, num_returns=1, timeout=_LOOK)
+        done, _ = ray.wait(expected, num_returns=1, timeout=_CHECK)
         return next((reference for reference in done if reference in self.running), None)
 
-    def _look(self, spare: Sequence[int]) -> None:
-        """Take work from workers that do not run if others have nothing to do; raise if nobody runs for too long."""
+    def _rescue(self, spare: Sequence[int]) -> None:
+        """Move chunks from workers that do not run to idle ones; raise if no worker runs for too long."""
         crew = self.crew
         stuck = [reference for reference, (number, _, _) in self.running.items() if not crew.alive(number)]
         for reference, _ in zip(stuck, [number for number in spare if crew.alive(number)], strict=False):
@@ -201,7 +201,7 @@ class Dispatch:
 
 
 def _died_often(chunk: Chunk, times: int, error: Exception, work: str) -> str:
-    """The message for clients that seem to end their worker."""
+    """The message for a chunk whose workers died again and again."""
     return (
         f"clients {_names(chunk)}: their Ray worker died {times} times ({first_line(error)}). One of them may need too "
         f"much memory or crash the process when it is {work}: do that in one process, without backend=, to see why, "
@@ -210,7 +210,7 @@ def _died_often(chunk: Chunk, times: int, error: Exception, work: str) -> str:
 
 
 def _no_worker_left(clients: Chunk, workers: int, wait: float | None, work: str) -> str:
-    """The message for a round that nobody can finish."""
+    """The message for a round without workers."""
     how = "will be started again" if wait is None else f"was running for {wait:g} s"
     return (
         f"none of {workers} Ray workers {how}; clients {_names(clients)} of this round are not {work}. See "

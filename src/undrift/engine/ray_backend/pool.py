@@ -27,7 +27,7 @@ from undrift.engine.worker.worker_plan import check_shares, choose_workers
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-_LOCATE = 10.0  # seconds for workers to say where they are
+_LOCATE = 10.0  # seconds for workers to report their nodes
 _RESTART = 300.0  # seconds a worker may take to restart and import torch on a busy machine
 
 
@@ -124,7 +124,7 @@ class Pool:
         gpus: each worker's share of a GPU: 1 gives every worker its own, 0.25 puts four on each; 0 uses none. Ray
             counts the GPUs that `CUDA_VISIBLE_DEVICES` shows and pins every worker to one of them.
 
-    `here` is whether all workers share this machine's memory; `nodes` has the node of each worker once it is asked for.
+    `here` is whether all workers share this machine's memory; `nodes` has the node of each worker after `locate`.
     """
 
     def __init__(self, workers: int = 2, threads: int = 1, address: str | None = None, gpus: float = 0.0) -> None:
@@ -161,10 +161,10 @@ class Pool:
         return list(ray.get([actor.gpus.remote() for actor in self.actors]))
 
     def locate(self) -> None:
-        """Ask the workers on which nodes they are; one that does not answer in time keeps its last entry in `nodes`."""
-        asked = {number: self.actors[number].node.remote() for number in self.crew.ready()}
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_LOCATE)
-        for number, reply in asked.items():
+        """Update `nodes`; a worker that does not answer in time keeps its last entry."""
+        replies = {number: self.actors[number].node.remote() for number in self.crew.ready()}
+        ray.wait(list(replies.values()), num_returns=len(replies), timeout=_LOCATE)
+        for number, reply in replies.items():
             with suppress(RayError):
                 self.nodes[number] = ray.get(reply, timeout=0)
 
@@ -196,7 +196,7 @@ def temporary_ray() -> Iterator[None]:
 
 
 def fitting_pool(job: Job, cohort: int | None = None, address: str | None = None) -> Pool:
-    """A pool with as many workers as a measured visit says: see `plan_workers`.
+    """A pool whose number of workers follows from a measured visit: see `plan_workers`.
 
     Args:
         job: the method, the task and the device.

@@ -1,4 +1,4 @@
-"""How this process gets its Ray: the one that runs, a cluster by its address, or one that is started here."""
+"""Connects this process to Ray: the instance that it runs already, a cluster by its address, or a new one."""
 
 import signal
 import socket
@@ -38,7 +38,7 @@ def check_same_cluster(address: str | None, joined: str) -> None:
     """Raise if an address is that of another cluster than the one that this process has joined.
 
     Args:
-        address: what was asked for; None and "auto" take any, "local" one of this machine.
+        address: the given address; None and "auto" accept any cluster, "local" one of this machine.
         joined: the address of the cluster that this process has joined.
 
     Example:
@@ -56,7 +56,7 @@ def check_same_cluster(address: str | None, joined: str) -> None:
 
 
 def check_address(address: str | None) -> None:
-    """Raise if nobody listens at a cluster's address.
+    """Raise if no server listens at a cluster's address.
 
     Args:
         address: "host:port"; what Ray resolves itself, as "auto" or "ray://host:port", is left to it.
@@ -77,25 +77,25 @@ def count_nodes() -> int:
     return sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
 
 
-def put(what: str, value: Any) -> Any:
+def put(name: str, value: Any) -> Any:
     """A reference to something in Ray's object store.
 
     Args:
-        what: it is, for errors.
-        value: what the workers shall get.
+        name: the name of the value in errors, such as "the task".
+        value: the value that the workers get.
     """
     try:
         return ray.put(value)
     except (ObjectStoreFullError, OutOfDiskError) as error:
         raise MemoryError(
-            f"RayBackend: {what} does not fit into Ray's object store: {first_line(error)}; start Ray with a larger "
+            f"RayBackend: {name} does not fit into Ray's object store: {first_line(error)}; start Ray with a larger "
             "one before the backend, ray.init(object_store_memory=8 * 10**9), or free space in /dev/shm and /tmp"
         ) from error
     except Exception as error:
         if not isinstance(error, TypeError | AttributeError) and type(error).__name__ != "PicklingError":
             raise
         raise TypeError(
-            f"RayBackend: {what} cannot be sent to the workers: {first_line(error.__context__ or error)}; it is "
+            f"RayBackend: {name} cannot be sent to the workers: {first_line(error.__context__ or error)}; it is "
             "pickled: open files, locks and connections belong where they are first used, or are left out in "
             "__getstate__"
         ) from error
@@ -129,7 +129,7 @@ def _unreachable(address: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""What an error says, in short; that of Ray has many lines.
+    r"""The first line of an error's message; that of Ray has many lines.
 
     Args:
         error: what was raised.

@@ -104,7 +104,7 @@ def check_clients(task: Task, clients: object, *, once: bool = True) -> list[int
     """The numbers of clients as a list, each of which the task has; none comes twice.
 
     Args:
-        task: says how many there are.
+        task: has the number of clients.
         clients: a sequence, an array or a tensor of numbers.
         once: raise if one is named twice.
     """

@@ -66,7 +66,7 @@ class QuarantineList:
     """The rejections of a run, and who is in quarantine because of them. Rounds are counted from 0 here.
 
     Args:
-        rule: when a client is left out; None leaves out nobody.
+        rule: when a client is left out; None has no quarantine.
     """
 
     rule: Quarantine | None = None

@@ -87,7 +87,7 @@ class Partial:
             self.visits.append(Visit(client, *counted, *gate.measured[client], upload.gradients, trained.reported))
 
     def stated(self) -> dict[int, Stated]:
-        """What it says about the clients whose uploads are in the sum."""
+        """The numbers that are stated for the clients whose uploads are in the sum."""
         return {visit.client: Stated(visit.examples, visit.weight) for visit in self.visits}
 
     def flatten(self, packed: bool = True) -> tuple[dict[str, Tensor], str]:

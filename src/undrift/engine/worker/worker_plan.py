@@ -148,7 +148,7 @@ def _gb(count: int | None) -> str:
     return f"{(count or 0) / 1e9:.1f}"
 
 
-_LOOK = 1000  # clients among which the largest is sought
+_SEARCHED = 1000  # clients among which the largest is sought
 _STEPS = 8  # local steps that are measured at most
 
 
@@ -163,7 +163,7 @@ def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf
         clock: gives the seconds; that of the processor's time is not disturbed by other programs.
     """
     task, local = job.task, job.local
-    client = max(range(min(task.population, _LOOK)), key=task.examples)
+    client = max(range(min(task.population, _SEARCHED)), key=task.examples)
     whole = max(local.step_count(task.examples(client), client, 0, job.seed), 1)
     taken = min(whole, steps)
     short = replace(job, local=replace(local, steps=taken, deadline=None, speed=None), depth=0)

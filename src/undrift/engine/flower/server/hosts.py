@@ -31,14 +31,14 @@ _MOST = 1 << 24  # clients in a list
 
 
 class HostsError(ValueError):
-    """The operator's list of hosts cannot be used; the message says where and why."""
+    """The operator's list of hosts cannot be used; the message names the entry and the reason."""
 
 
 class HostedClients(NamedTuple):
     """One node of the list.
 
     Args:
-        name: what to call it.
+        name: its name in logs.
         clients: the clients that it may host, sorted.
     """
 
@@ -52,7 +52,7 @@ class Hosts:
     Args:
         hosts: the clients that each node may host, by node ID as `flwr supernode list` shows it, or by public key as
             the text of its file.
-        names: what to call the nodes, by the same keys.
+        names: the names of the nodes in logs, by the same keys.
     """
 
     def __init__(self, hosts: Mapping[int | str, Iterable[int]], names: Mapping[int | str, str] | None = None) -> None:
@@ -121,7 +121,7 @@ class Hosts:
             raise HostsError(f"{self._owner[last]}: client {last}; there are {population} clients, numbered from 0")
 
     def find(self, node: NodeInfo) -> HostedClients | None:
-        """What the list says about a node; None if it is not in the list."""
+        """The entry of a node; None if it is not in the list."""
         found = self._hosts.get(int(node.node_id))
         if found is None and node.public_key and (key := public_key(node.public_key)) is not None:
             found = self._hosts.get(key)

@@ -63,7 +63,7 @@ class Orders:
         seconds: float,
         config: ConfigRecord | None = None,
     ) -> list[Message]:
-        """Further messages of a round, for clients that are asked again or have a node only now.
+        """Further messages of a round, for clients that are ordered again or have a node only now.
 
         Args:
             tally: that of the round.

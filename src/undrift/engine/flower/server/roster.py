@@ -59,7 +59,7 @@ class Roster:
         self.claims: dict[int, Clients] = {}
         self._pending: dict[int, tuple[str, Message]] = {}
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
-        self._started: dict[int, str] = {}  # when the SuperLink says each node was started
+        self._started: dict[int, str] = {}  # when each node was started, by the SuperLink
         self._session: dict[int, int] = {}  # one number for each time that a node reported its clients
         self._sessions = count(1)
         self._nodes: list[int] = []
@@ -108,7 +108,7 @@ class Roster:
         return self.split(clients)
 
     def gather(self, grid: Grid, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
-        """Keep asking until the connected nodes suffice or the time is over; returns whether they suffice."""
+        """Query nodes until the connected ones suffice or the time is over; returns whether they suffice."""
         began = monotonic()
         while True:
             self.refresh(grid, poll)
@@ -127,7 +127,7 @@ class Roster:
         self._started = {node: info.last_activated_at for node, info in there.items()}
         self.claims = {node: clients for node, clients in self.claims.items() if node in same}
         self._session = {node: number for node, number in self._session.items() if node in same}
-        self._pending = {node: asked for node, asked in self._pending.items() if node in same}
+        self._pending = {node: query for node, query in self._pending.items() if node in same}
         self._retry = {node: when for node, when in self._retry.items() if node in same and when > monotonic()}
         for node in sorted(set(there).difference(self.claims, self._pending, self._retry)):
             message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
@@ -141,7 +141,7 @@ class Roster:
                 del self._pending[node]
                 self._take(there[node], reply, poll)
         if before != self._session:
-            self._settle()
+            self._assign()
 
     def split(self, clients: Sequence[int]) -> tuple[dict[int, list[int]], list[int]]:
         """Clients by node, and those without a node."""
@@ -160,7 +160,7 @@ class Roster:
         try:
             if reply.message is None:
                 raise WireError(reply.why)
-            self.claims[number] = self._allowed(node, read_claim(reply.message.content, self.population))
+            self.claims[number] = self._restrict(node, read_claim(reply.message.content, self.population))
             self._session[number] = next(self._sessions)
             self.refused.pop(number, None)
         except WireError as error:
@@ -170,13 +170,13 @@ class Roster:
             self._refuse(number, f"node {number} sent no valid list of its clients{hint}: {error}", poll)
 
     def _refuse(self, node: int, why: str, poll: float) -> None:
-        """Say what is wrong with a node, and query it again later."""
+        """Record why a node's answer cannot be used, and query it again later."""
         _log.warning("%s", why)
         self.refused[node] = why
         self._retry[node] = monotonic() + _AGAIN * poll
 
-    def _allowed(self, node: NodeInfo, clients: Clients) -> Clients:
-        """What a node may host of what it claims; the rest is rejected by name."""
+    def _restrict(self, node: NodeInfo, clients: Clients) -> Clients:
+        """The clients of a claim that the node may host by the operator's list; a warning names the others."""
         if self.hosts is None:
             return clients
         host = self.hosts.find(node)
@@ -189,7 +189,7 @@ class Roster:
             _log.warning("%s", self.conflict)
         return clients[own]
 
-    def _settle(self) -> None:
+    def _assign(self) -> None:
         """Assign every client to a node, in the order in which the nodes first answered."""
         self._home.fill(-1)
         self._nodes = list(self.claims)

@@ -161,8 +161,8 @@ class UndriftStrategy(Strategy):
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
             arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
             result.arrays = arrays
-            asked = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
-            replies = [r.message for r in receive(grid, asked, seconds, poll=self.poll) if r.message is not None]
+            messages = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
+            replies = [r.message for r in receive(grid, messages, seconds, poll=self.poll) if r.message is not None]
             metrics = self.aggregate_evaluate(round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[round] = metrics
@@ -175,7 +175,7 @@ class UndriftStrategy(Strategy):
         """The messages of the next round, one per node; `arrays` are used only before the first round."""
         if self.state is None:
             self.state = self._open(arrays)
-        return self._begin(grid, config, self.deadline or 3600.0).asked
+        return self._begin(grid, config, self.deadline or 3600.0).messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -183,7 +183,7 @@ class UndriftStrategy(Strategy):
         """End the round that `configure_train` began, with the replies that arrived."""
         if self._tally is None:
             raise RuntimeError("aggregate_train: no round has begun; call configure_train first")
-        sent = {message.metadata.message_id: message for message in self._tally.asked}
+        sent = {message.metadata.message_id: message for message in self._tally.messages}
         for message in replies:
             question = sent.pop(message.metadata.reply_to_message_id, None)
             if question is None:
@@ -254,7 +254,7 @@ class UndriftStrategy(Strategy):
             groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
         broadcast = server.send(self.algorithm, state, self._setting)
         self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
-        self._tally.leave(lost, "no node hosts it")
+        self._tally.mark_absent(lost, "no node hosts it")
         self._tally.absent |= self._out
         return self._tally
 
@@ -277,7 +277,7 @@ class UndriftStrategy(Strategy):
         """End the round: one server step, or none if too few uploads were accepted."""
         assert self.state is not None and self._tally is not None
         tally, self._tally = self._tally, None
-        kept = tally.reached(self._need)
+        kept = tally.has_uploads(self._need)
         total = tally.total if kept else tally.empty()
         reported: Reported = {}
         self.state = server.close(
@@ -338,9 +338,9 @@ class Exchange:
     def __post_init__(self) -> None:
         self._refreshed, self._absent = monotonic(), dict(self.tally.absent)
         self._pending: list[Message] | None = None  # an empty list while nodes may come back
-        for node, clients in self.roster.split(self.tally.open())[0].items():
+        for node, clients in self.roster.split(self.tally.open_clients())[0].items():
             self._ordered |= dict.fromkeys(clients, (self.roster.session(node), 1))
-        self._remember(self.tally.asked)
+        self._remember(self.tally.messages)
 
     def collect(self, need: int, grace: float | None) -> None:
         """Send the messages and count the replies, until all are there or the time is over.
@@ -349,8 +349,8 @@ class Exchange:
             need: how many uploads the round needs.
             grace: if given, the round ends so many seconds after it has them.
         """
-        enough = None if grace is None else partial(self.tally.reached, need)
-        first, tally = list(self.tally.asked), self.tally
+        enough = None if grace is None else partial(self.tally.has_uploads, need)
+        first, tally = list(self.tally.messages), self.tally
         replies = receive(
             self.grid,
             first,
@@ -359,15 +359,15 @@ class Exchange:
             enough=enough,
             grace=grace or 0.0,
             more=self.more,
-            wanted=self.wanted,
+            wanted=self.awaits,
         )
         for reply in replies:
             self._over.add(id(reply.sent))
             tally.take(reply)
 
-    def wanted(self, message: Message) -> bool:
+    def awaits(self, message: Message) -> bool:
         """Whether the reply to a message may still decide the outcome of one of its clients."""
-        missing = (client for client in self.tally.about(message) if not self.tally.settled(client))
+        missing = (client for client in self.tally.clients_of(message) if not self.tally.has_outcome(client))
         return any(self._latest[client] is message or id(self._latest[client]) not in self._over for client in missing)
 
     def more(self) -> list[Message] | None:
@@ -379,7 +379,7 @@ class Exchange:
             return self._pending
         self.roster.refresh(self.grid, self.poll)
         self._refreshed, self._absent = now, dict(self.tally.absent)
-        groups, homeless = self.roster.split(self.tally.open())
+        groups, homeless = self.roster.split(self.tally.open_clients())
         again: dict[int, list[int]] = {}
         for node, clients in groups.items():
             session = self.roster.session(node)
@@ -401,7 +401,7 @@ class Exchange:
     def _remember(self, messages: list[Message]) -> list[Message]:
         """Remember the last message about each client."""
         for message in messages:
-            self._latest |= dict.fromkeys(self.tally.about(message), message)
+            self._latest |= dict.fromkeys(self.tally.clients_of(message), message)
         return messages
 
 

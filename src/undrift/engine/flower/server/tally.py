@@ -61,7 +61,7 @@ class RoundRecord(Record):
 
 @dataclass(eq=False)
 class Tally:
-    """The replies of one round, counted as they arrive; a client's first outcome, accepted or rejected, is final.
+    """The replies of one round, summed as they arrive; a client's first outcome, accepted or rejected, is final.
 
     Args:
         algorithm: the method.
@@ -78,7 +78,7 @@ class Tally:
     broadcast: Broadcast
     clients: frozenset[int]
     seed: int = 0
-    asked: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
@@ -91,14 +91,14 @@ class Tally:
 
     def expect(self, message: Message, clients: list[int]) -> None:
         """Register a message to a node, with the clients that it is about."""
-        self.asked.append(message)
+        self.messages.append(message)
         self._members[id(message)] = clients
 
     def empty(self) -> Total:
         """A total without uploads."""
         return Total(self.algorithm, self.local, self.broadcast.round)
 
-    def reached(self, uploads: int) -> bool:
+    def has_uploads(self, uploads: int) -> bool:
         """Whether at least this many uploads were accepted."""
         return len(self.total.clients) >= uploads
 
@@ -107,31 +107,31 @@ class Tally:
         """Whether every client has an outcome."""
         return len(self._settled) == len(self.clients)
 
-    def settled(self, client: int) -> bool:
+    def has_outcome(self, client: int) -> bool:
         """Whether a client has an outcome."""
         return client in self._settled
 
-    def open(self) -> list[int]:
+    def open_clients(self) -> list[int]:
         """The clients without an outcome so far, sorted."""
         return sorted(self.clients - self._settled)
 
-    def leave(self, clients: Iterable[int], why: str) -> None:
+    def mark_absent(self, clients: Iterable[int], why: str) -> None:
         """Record clients that sent no reply so far, with the reason."""
         self.absent.update({client: why for client in clients if client not in self._settled})
 
-    def about(self, message: Message) -> list[int]:
+    def clients_of(self, message: Message) -> list[int]:
         """The clients that a message is about."""
         return self._members[id(message)]
 
     def take(self, reply: Reply) -> None:
         """Add a reply to the sum, or reject it; no reply can end the round."""
-        clients, node = self.about(reply.sent), reply.sent.metadata.dst_node_id
+        clients, node = self.clients_of(reply.sent), reply.sent.metadata.dst_node_id
         if reply.message is None and not reply.malformed:
-            return self.leave(clients, f"node {node}: {reply.why}")
+            return self.mark_absent(clients, f"node {node}: {reply.why}")
         if twice := self._settled.intersection(clients):
             why = f"its reply came after client {min(twice)} had been settled by another"
             _log.warning("round %d, ignored a reply of node %d: %s", self.broadcast.round + 1, node, why)
-            return self.leave(clients, f"node {node}: {why}")
+            return self.mark_absent(clients, f"node {node}: {why}")
         count = len(self.clients)
         gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=count, seed=self.seed)
         try:
@@ -143,7 +143,7 @@ class Tally:
         heard = {visit.client for visit in part.visits}
         rejected = [r for r in part.rejections if r.client in clients and r.client not in heard]
         self._settle(part.visits, [Rejection(r.client, r.reason, one_line(r.detail)) for r in rejected])
-        return self.leave(clients, "left out of its node's reply")
+        return self.mark_absent(clients, "left out of its node's reply")
 
     def _settle(self, visits: Sequence[Visit], rejections: Sequence[Rejection]) -> None:
         """Record the outcome of clients."""
