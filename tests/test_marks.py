@@ -1,6 +1,7 @@
 """The marks `quick` and `sweep`: which cases run when."""
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,20 @@ def test_one_quick_case_of_every_kind() -> None:
     assert left(cases, "quick") == [0, 1]
 
 
-@pytest.mark.parametrize("given", ["fedsam", SAM(0.1), make("fedsam"), ("x", SAM(0.1))], ids=str)
+@dataclass(frozen=True)
+class Named:
+    """A case of a test with a table of its own."""
+
+    name: str
+
+
+NAMING = ["fedsam", "scaffold + sam(0.1)", SAM(0.1), make("fedsam"), ("x", SAM(0.1)), Named("fedsam")]
+"""Parameters that name SAM."""
+
+
+@pytest.mark.parametrize(
+    "given", ["fedsam", "scaffold + sam(0.1)", SAM(0.1), make("fedsam"), ("x", SAM(0.1)), Named("fedsam")], ids=str
+)
 def test_cases_of_changed_files_always_run(given: object) -> None:
     cases = [case(pytest.mark.sweep(every=0), given=value) for value in (given, "fedavg", 3)]
     (path,) = (path for path in selection.files(case(given=SAM(0.1))) if "blocks" in path)

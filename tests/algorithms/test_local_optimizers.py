@@ -131,7 +131,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.sweep(every=6)
+@pytest.mark.sweep(every=20)
 @pytest.mark.parametrize(("run", "optimizer"), KEPT)
 def test_equals_the_oracle_with_torch_s_optimizer(
     run: Callable[[], None], optimizer: str, monkeypatch: pytest.MonkeyPatch

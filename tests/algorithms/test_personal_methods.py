@@ -137,6 +137,7 @@ def own_models(simulation: Simulation, state: Any) -> list[Tensor]:
     return models
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_its_oracle(case: Case, task: str) -> None:

@@ -15,6 +15,7 @@ import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ import pytest
 
 import undrift
 from undrift.algorithms import ALGORITHMS, make
+from undrift.compose.grammar import parse
 
 PACKAGE = Path(undrift.__file__).resolve().parent
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,19 +113,22 @@ def files(case: pytest.Item) -> frozenset[str]:
 def _files(value: object) -> frozenset[str]:
     """Where a parameter is defined: a method by its name, an algorithm by its blocks."""
     if isinstance(value, str):
-        return _method_files(value) if value in ALGORITHMS else frozenset()
+        return _text_files(value)
     if isinstance(value, tuple | list):
         return frozenset(path for part in value for path in _files(part))
-    if not type(value).__module__.startswith("undrift."):
-        return frozenset()
+    own = {_file(type(value))} if type(value).__module__.startswith("undrift.") else set[str]()
     parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else []
-    return frozenset({_file(type(value))}).union(*map(_files, parts))
+    return frozenset(own).union(*map(_files, parts))
 
 
 @cache
-def _method_files(name: str) -> frozenset[str]:
-    """The file of a method and those of its blocks."""
-    return _files(make(name)) | {_file(inspect.unwrap(ALGORITHMS[name]))}
+def _text_files(text: str) -> frozenset[str]:
+    """The files of a method's function and of its blocks, or those of the blocks of a composition such as `a + b`."""
+    if text in ALGORITHMS:
+        return _files(make(text)) | {_file(inspect.unwrap(ALGORITHMS[text]))}
+    with suppress(ValueError, TypeError):
+        return _files(parse(text)) if " + " in text else frozenset()
+    return frozenset()
 
 
 def _file(thing: Callable[..., object]) -> str:
