@@ -185,7 +185,7 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     columns = {result_column(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
     judge = columns.pop() if len(columns) == 1 else Column(MIXED)
-    row |= {"judged_by": judge, **judge.stated}
+    row |= {"judged_by": judge, **judge.direction_entry}
     metric = GLOBAL if judge == MIXED else judge.metric
     spreads = {"best": _judged_values(own, "best"), "last": _judged_values(own, "last")}
     spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}

@@ -1,7 +1,7 @@
 """The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from time import perf_counter
 from typing import NamedTuple, Self
@@ -109,18 +109,7 @@ class Simulation:
         check_cohort(algorithm.selection, self.participation.fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
-        self.job = Job(
-            self.algorithm,
-            self.task,
-            self.local,
-            self.seed,
-            self.bound,
-            self.depth,
-            device=self.device,
-            resident=self.resident,
-            deterministic=self.deterministic,
-            keep_memory=self.keep_memory,
-        )
+        self.job = Job(**{one.name: getattr(self, one.name) for one in fields(Job)})
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
 

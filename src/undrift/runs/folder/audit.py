@@ -60,13 +60,13 @@ class Log:
         """The hash of the last event, which depends on all events."""
         return self.hashes[-1] if self.hashes else _FIRST
 
-    def named(self, *kinds: str) -> list[dict[str, Any]]:
+    def of_kinds(self, *kinds: str) -> list[dict[str, Any]]:
         """The events of some kinds, in order."""
         return [event for event in self.events.values() if event.get("event") in kinds]
 
     def current(self) -> bool:
         """Whether the last start of the run wrote its commits before its checkpoints."""
-        opened = self.named("begin", "resume")
+        opened = self.of_kinds("begin", "resume")
         return bool(opened) and opened[-1].get("log") == VERSION
 
 

@@ -131,7 +131,7 @@ def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> st
     Returns:
         A note if it is the file of an earlier end, which a crash may leave; else None.
     """
-    path, ends = folder / name, log.named("end")
+    path, ends = folder / name, log.of_kinds("end")
     if not path.exists():
         if needed:
             raise AuditError(f"{path}: missing, but {log.path.name} has it; {RESTORE}")

@@ -207,8 +207,8 @@ def check_logged(log: Log, path: Path, manifest: Mapping[str, Any], found: str |
                 f"{path}: not the state of round {round} that {log.path.name} has committed: it was replaced; {_UNDO}"
             )
         return
-    same = [event for event in log.named("commit", "best", "resume") if event.get("round") == round]
-    newest = max(map(round_of, log.named("commit", "best")), default=0)
+    same = [event for event in log.of_kinds("commit", "best", "resume") if event.get("round") == round]
+    newest = max(map(round_of, log.of_kinds("commit", "best")), default=0)
     if not same and not log.current() and round > newest:
         return
     if not same or (found is not None and all(event.get("sha256") != found for event in same)):

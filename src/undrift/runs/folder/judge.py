@@ -102,7 +102,7 @@ def run_summary(rows: Sequence[Row], judged_by: str = GLOBAL) -> dict[str, Any]:
         judged_by: the column by which the run is judged.
     """
     column = Column(judged_by)
-    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.stated}
+    summary: dict[str, Any] = {"rounds": len(rows), "judged_by": column, **column.direction_entry}
     judged = measured_rows(rows, column)
     if judged:
         top = (min if column.minimised else max)(judged, key=lambda row: row[column])

@@ -115,7 +115,7 @@ def _check_anchor(log: Log, anchor: str | None) -> None:
 
 def _check_settings(folder: Path, log: Log) -> None:
     """Raise if the settings on which the result depends are not those that the run was started with."""
-    started = log.named("start")
+    started = log.of_kinds("start")
     if started and Config.read(folder / "config.toml").identity() != started[0].get("config"):
         raise AuditError(f"{folder / 'config.toml'}: not the settings that the run was started with; {RESTORE}")
 
@@ -137,7 +137,7 @@ def _check_state(log: Log, path: Path, manifest: dict[str, Any]) -> bool:
 
 def _check_result(found: Verified, log: Log) -> None:
     """Compare the files of the result; those of a run that ended and was killed before it wrote them may be missing."""
-    ends = log.named("end")
+    ends = log.of_kinds("end")
     names = list(ends[-1].get("files", ())) if ends else []
     names = names or ["summary.json"]
     before, complete = len(found.notes), (found.folder / "summary.json").exists()

@@ -352,7 +352,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
         if output.keep_best:
             only = Checkpoints(run.path / BEST, setup.algorithm, len(first.params), config.identity(), keep=1)
             best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
-            best.resumed(state, partial(run.commit, event="best"))
+            best.resume(state, partial(run.commit, event="best"))
         idle = idle_rounds(run.metrics) if again else 0
 
         def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:

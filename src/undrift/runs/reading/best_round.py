@@ -54,7 +54,7 @@ class KeepBest:
         self.kept.rewind(done)
         self._delete_states(lambda there: there > done)
 
-    def resumed(self, state: ServerState, save: Callable[[Checkpoints, ServerState], None] | None = None) -> None:
+    def resume(self, state: ServerState, save: Callable[[Checkpoints, ServerState], None] | None = None) -> None:
         """Keep the state from which a run is resumed if it is the best so far and was not kept; warn if another one is.
 
         Args:

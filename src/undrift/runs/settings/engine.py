@@ -136,7 +136,7 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         self._stop()
 
-    def fitting(self, plan: Plan, address: str | None) -> Any:
+    def pool_for(self, plan: Plan, address: str | None) -> Any:
         """The pool for a plan: the one there is, unless its workers are too many for the memory of this run.
 
         Args:

@@ -48,7 +48,7 @@ class Column(str):
         return Column, (str(self), self.direction)
 
     @property
-    def stated(self) -> dict[str, str]:
+    def direction_entry(self) -> dict[str, str]:
         """Its direction as an entry of summaries; without one where more is better and the name implies it."""
         return {} if self.direction == direction_of(self) == "max" else {"direction": self.direction}
 

@@ -46,7 +46,7 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
             from undrift.engine.ray_backend.backend import RayBackend
 
             held = setup.pool or stack.enter_context(Workers())
-            backend = RayBackend(held.fitting(plan, config.engine.address), root=root)
+            backend = RayBackend(held.pool_for(plan, config.engine.address), root=root)
         else:
             from undrift.engine.flower.backend import FlowerBackend
 
