@@ -10,7 +10,7 @@ from pathlib import Path
 from socket import AF_INET6, socket
 from time import time
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -232,6 +232,9 @@ def test_the_endpoint(tmp_path: Path) -> None:
             with urlopen(f"{base}/metrics") as reply:
                 assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
                 parsed(reply.read().decode())
+            with urlopen(Request(f"{base}/metrics", headers={"Accept": "application/openmetrics-text"})) as reply:
+                assert reply.headers["Content-Type"].startswith("application/openmetrics-text")
+                assert reply.read().endswith(b"# EOF\n")
             with urlopen(f"{base}/healthz") as reply:
                 assert reply.read() == b"run: running\n"
             with pytest.raises(HTTPError) as missing:

@@ -142,7 +142,7 @@ def test_a_kept_round_is_drawn_instead_of_the_last(runs: list[Path], tmp_path: P
     assert [path.name for path in paths] == [f"variance-perturbation-round-1.{end}" for end in ("png", "pdf")]
     first = json.loads(lens_file(runs[0], 1).read_text())
     assert first["round"] == 1 and "spectrum" in first
-    material = single._at(collect(runs), 1)
+    material = single._at_round(collect(runs), 1)
     assert [run.lens["round"] for run in material.runs] == [1, 1]
     with pytest.raises(RunError, match="round 7 was not kept"):
         draw_kind("variance", runs, tmp_path, clients=4, round=7)
@@ -161,10 +161,10 @@ def test_settings_in_one_frame(runs: list[Path], tmp_path: Path) -> None:
     assert len(drawn("variance", both, tmp_path / "apart")) == 2
     paths = draw_kind("variance", both, tmp_path / "one", clients=4, together=True)
     assert [path.name for path in paths] == ["variance-perturbation.png", "variance-perturbation.pdf"]
-    one = single._in_one(collect(both))
+    one = single._join_settings(collect(both))
     assert one.settings == [""] and [group.style for group in one.groups] == [0, 1]
     assert one.labels == ["partition dirichlet(1)", "partition iid"]
-    three = single._in_one(collect([*runs, other]))
+    three = single._join_settings(collect([*runs, other]))
     assert three.labels[0] == "fedsam, partition dirichlet(1)" and len(three.labels) == 3
     assert [path.stem for path in draw_kind("drift", both, tmp_path / "one", together=True)][::2] == [
         "curve-drift-rounds",

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from undrift.util.display import progress
 from undrift.util.display.progress import Progress
+from undrift.util.steps import tell, warn
 
 
 @pytest.mark.quick
@@ -51,3 +52,12 @@ def test_a_notebook_has_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
             bar.update(done, "loss <1>")
     assert seen[0].startswith("display 0 of 100 rounds") and len(seen) < 10
     assert seen[-1].startswith('<progress value="100" max="100">') and "loss &lt;1&gt;" in seen[-1]
+
+
+def test_a_warning_is_shown_and_handed_to_the_log_of_a_program(caplog: pytest.LogCaptureFixture) -> None:
+    text = StringIO()
+    with Progress(2, console=Console(file=text)):
+        warn("worker %d was lost", 3)
+        tell("round 1, client 1 of 2")
+    assert "worker 3 was lost" in text.getvalue() and "round 1, client 1 of 2" in text.getvalue()
+    assert [record.getMessage() for record in caplog.records] == ["worker 3 was lost"]

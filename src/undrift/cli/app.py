@@ -61,13 +61,13 @@ class _Group(TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()
             else:
-                typer.echo(_line(error), err=True)
+                typer.echo(_usage_line(error), err=True)
             sys.exit(error.exit_code)
         except click.Abort:
             typer.echo("aborted", err=True)
             sys.exit(1)
         except OSError as error:
-            if not _of_output(error):
+            if not _is_output_error(error):
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left at its end
             if error.errno == errno.EPIPE:  # its reader has left, as head does
@@ -82,14 +82,14 @@ def _replace_signs() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _of_output(error: OSError) -> bool:
+def _is_output_error(error: OSError) -> bool:
     """Whether an error was raised by printing."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
     return error.filename is None and (package in ("click", "rich", "typer") or frame.f_globals is globals())
 
 
-def _line(error: click.ClickException) -> str:
+def _usage_line(error: click.ClickException) -> str:
     """What is wrong with the arguments, and where to read what works, in one line."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "undrift"
@@ -147,9 +147,9 @@ def report_errors(command: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError | ValueError | ImportError) and not _own(error):
+        if not isinstance(error, OSError | ValueError | ImportError) and not _is_own(error):
             raise
-        if isinstance(error, OSError) and _of_output(error):
+        if isinstance(error, OSError) and _is_output_error(error):
             raise
         typer.echo(f"undrift {command}: {printable(str(error))}", err=True)
         raise typer.Exit(2) from error
@@ -164,12 +164,12 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text.strip())
 
 
-def _own(error: BaseException) -> bool:
+def _is_own(error: BaseException) -> bool:
     """Whether an error is the package's own, and not that of code which a client ran."""
     kind = type(error)
     if not kind.__module__.startswith("undrift."):
         return False
-    return kind.__name__ != "ClientError" or (error.__cause__ is not None and _own(error.__cause__))
+    return kind.__name__ != "ClientError" or (error.__cause__ is not None and _is_own(error.__cause__))
 
 
 def print_failures(command: str, failures: Iterable[Mapping[str, Any]]) -> None:

@@ -67,7 +67,7 @@ def measure(
         "filter": filter,
     }
     measurements: Measurements = {"round": scene.state.round, "clients": scene.clients, "asked": asked}
-    measurements = _before(path, measurements) or measurements | {"seconds": {}, "skipped": {}}
+    measurements = _earlier_measurements(path, measurements) or measurements | {"seconds": {}, "skipped": {}}
     for part in parts or measures:
         begun = perf_counter()
         skipped = {name: why for name, why in measurements["skipped"].items() if not skipped_of(part, name)}
@@ -99,7 +99,7 @@ def skipped_of(part: str, name: str) -> bool:
     return name == part or name.startswith(f"{part}/") or (part, name) == ("embedding", "tsne_features")
 
 
-def _before(path: Path, request: Measurements) -> Measurements | None:
+def _earlier_measurements(path: Path, request: Measurements) -> Measurements | None:
     """The file's measurements, if they are of the same state with the same arguments."""
     try:
         earlier: Measurements = json.loads(path.read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def collect(paths: Sequence[Path]) -> Material:
     compared = {
         path: Comparison.read(path / "compare.toml", check=False) for path in given if (path / "compare.toml").is_file()
     }
-    found = list(dict.fromkeys(run for path in given if path not in compared for run in _below(path)))
+    found = list(dict.fromkeys(run for path in given if path not in compared for run in _run_folders(path)))
     chosen, alone = _choose_comparisons(found, compared)
     compared |= {path: Comparison.read(path / "compare.toml", check=False) for path in chosen}
     many = len(compared) + bool(alone) > 1
@@ -48,7 +48,7 @@ def collect(paths: Sequence[Path]) -> Material:
         for run in _trials(path, it, _comparison_title(path, it) if many else "", notes)
         if path not in chosen or run.folder in chosen[path]
     ]
-    single = _alone(alone, _SINGLE if many else "", notes)
+    single = _single_runs(alone, _SINGLE if many else "", notes)
     runs = [run for run in [*runs, *single] if _readable(run, notes)]
     notes += [f"{run.name} has no round yet and is left out" for run in runs if not run.rows]
     notes += [
@@ -56,7 +56,7 @@ def collect(paths: Sequence[Path]) -> Material:
         for run in runs
         if 0 < len(run.rows) < run.config.rounds
     ]
-    notes += [note for run in runs if run.rows for note in _other_rounds(run)]
+    notes += [note for run in runs if run.rows for note in _round_notes(run)]
     groups = _groups([run for run in runs if run.rows])
     if not groups:
         why = "; ".join(["no run with a round in it", *notes])
@@ -100,7 +100,7 @@ def _comparison_title(path: Path, comparison: Comparison) -> str:
     return path.name if comparison.name == Comparison.model_fields["name"].default else comparison.name
 
 
-def _below(path: Path) -> list[Path]:
+def _run_folders(path: Path) -> list[Path]:
     """The folders of runs at or below a path."""
     folders = list(find_runs(path))
     if not folders:
@@ -133,7 +133,7 @@ def _settings(folder: Path, name: str, notes: list[str]) -> Config | None:
     try:
         return Config.read(folder / "config.toml")
     except ConfigError as error:
-        notes.append(f"{name} is damaged and left out: {_within(error, folder)}")
+        notes.append(f"{name} is damaged and left out: {_shorten_paths(error, folder)}")
         return None
 
 
@@ -142,11 +142,11 @@ def _readable(run: LoadedRun, notes: list[str]) -> bool:
     try:
         return bool(run.judged_by) and run.rows is not None
     except ValueError as error:
-        notes.append(f"{run.name} is damaged and left out: {_within(error, run.folder)}")
+        notes.append(f"{run.name} is damaged and left out: {_shorten_paths(error, run.folder)}")
         return False
 
 
-def _within(error: Exception, folder: Path) -> str:
+def _shorten_paths(error: Exception, folder: Path) -> str:
     """An error's text with paths below the run's folder."""
     return str(error).replace(f"{folder}/", "").replace(str(folder), from_here(folder))
 
@@ -165,7 +165,7 @@ def _trials(path: Path, comparison: Comparison, prefix: str, notes: list[str]) -
     return runs
 
 
-def _alone(folders: Sequence[Path], prefix: str, notes: list[str]) -> list[LoadedRun]:
+def _single_runs(folders: Sequence[Path], prefix: str, notes: list[str]) -> list[LoadedRun]:
     """Runs given one by one: a setting is whatever they differ in except the method and the seed."""
     root, runs = Path(commonpath([folder.parent for folder in folders])) if folders else Path(), []
     names = {folder: folder.relative_to(root).as_posix() for folder in folders}
@@ -204,7 +204,7 @@ def _failures(path: Path) -> list[str]:
         return []
 
 
-def _other_rounds(run: LoadedRun) -> list[str]:
+def _round_notes(run: LoadedRun) -> list[str]:
     """What a report shows, or leaves out, of other rounds than the last."""
     done, seen = len(run.rows), (run.lens or {}).get("round")
     notes = [f"{run.name} has {run.later} rounds, of which the first {done} are shown"] if run.later else []

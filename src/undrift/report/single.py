@@ -42,21 +42,21 @@ def draw_kind(
     if kind not in KINDS:
         raise ReportError(f"no figure is named {kind!r}; {suggest(kind, KINDS)}")
     wanted = KINDS[kind]
-    _fits(kind, round, together)
-    for run in _at(collect(runs), round).runs if wanted.part else ():
-        _look(run, wanted, clients, seed)
-    material = _at(collect(runs), round)
-    material = _in_one(material) if together else material
+    _check_options(kind, round, together)
+    for run in _at_round(collect(runs), round).runs if wanted.part else ():
+        _measure_missing(run, wanted, clients, seed)
+    material = _at_round(collect(runs), round)
+    material = _join_settings(material) if together else material
     drawn = [figure for part in sections(material) for figure in part.figures if figure.name.startswith(wanted.names)]
     if not drawn:
-        raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_why(kind, material)}")
+        raise ReportError(f"{', '.join(map(str, runs))}: nothing to draw for {kind}: {_reason(kind, material)}")
     if round is not None:
         when = "after the best round" if round == BEST else f"after round {round}"
         drawn = [replace(x, name=f"{x.name}-round-{round}", title=f"{x.title}, {when}") for x in drawn]
     return write_prints(drawn, folder)
 
 
-def _fits(kind: str, round: Round | None, together: bool) -> None:
+def _check_options(kind: str, round: Round | None, together: bool) -> None:
     """Reject options that mean nothing for a kind."""
     if round is not None and (not KINDS[kind].part or KINDS[kind].rounds):
         measured = ", ".join(name for name, other in KINDS.items() if other.part and not other.rounds)
@@ -67,7 +67,7 @@ def _fits(kind: str, round: Round | None, together: bool) -> None:
         raise ReportError("--together: partitions of different settings are different pictures; leave it out")
 
 
-def _at(material: Material, round: Round | None) -> Material:
+def _at_round(material: Material, round: Round | None) -> Material:
     """The runs with their measurements after a round."""
     if round is None:
         return material
@@ -79,7 +79,7 @@ def _at(material: Material, round: Round | None) -> Material:
     return replace(material, groups=tuple(groups))
 
 
-def _in_one(material: Material) -> Material:
+def _join_settings(material: Material) -> Material:
     """All groups in one setting; the label of each names its setting, alone if there is one method only."""
     one = len(material.labels) == 1
     groups = []
@@ -89,7 +89,7 @@ def _in_one(material: Material) -> Material:
     return replace(material, groups=tuple(groups), baseline=groups[0].label)
 
 
-def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
+def _measure_missing(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
     """Measure what is missing, with the settings of earlier measurements."""
     if wanted.live and any(wanted.part in row for row in run.stream):
         return
@@ -103,7 +103,7 @@ def _look(run: LoadedRun, wanted: Kind, clients: int, seed: int) -> None:
             )
 
 
-def _why(kind: str, material: Material) -> str:
+def _reason(kind: str, material: Material) -> str:
     """The reason the lens gives, or what such a figure needs."""
     skips = [run.lens["skipped"] for run in material.runs if run.lens]
     part = KINDS[kind].part

@@ -30,13 +30,13 @@ def show_measurements(measurements: dict[str, Any]) -> None:
     if "heterogeneity" in measurements:
         _heterogeneity(console, measurements["heterogeneity"])
     if "alignment" in measurements:
-        _say(console, measurements["alignment"]["reading"])
+        _print_text(console, measurements["alignment"]["reading"])
     if "curvature" in measurements:
         _curvature(console, measurements["curvature"])
     if "surface" in measurements:
         _surface(console, measurements["surface"])
     for part, reason in measurements["skipped"].items():
-        _say(console, f"{part} was skipped: {reason}")
+        _print_text(console, f"{part} was skipped: {reason}")
 
 
 def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def _spectrum(console: Console, spectrum: dict[str, Any]) -> None:
         table.add_row(str(band), *(_number(spectrum[source]["agreement"][band]) for source in shown))
     console.print(table)
     for source in shown:
-        _say(console, f"{source}: {spectrum[source]['reading']}")
+        _print_text(console, f"{source}: {spectrum[source]['reading']}")
 
 
 def _divergence(console: Console, divergence: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def _divergence(console: Console, divergence: dict[str, Any]) -> None:
         table.add_row(escape(name), *map(_number, numbers))
     console.print(table)
     if "reading" in divergence:  # of updates, which may have been skipped
-        _say(console, divergence["reading"])
+        _print_text(console, divergence["reading"])
 
 
 def _heterogeneity(console: Console, heterogeneity: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def _heterogeneity(console: Console, heterogeneity: dict[str, Any]) -> None:
     for key, name in _QUANTITIES.items():
         table.add_row(name, *(_number(heterogeneity[part][key]) for part in shown))
     console.print(table)
-    _say(console, heterogeneity["reading"])
+    _print_text(console, heterogeneity["reading"])
 
 
 def _curvature(console: Console, curvature: dict[str, Any]) -> None:
@@ -88,7 +88,9 @@ def _surface(console: Console, surface: dict[str, Any]) -> None:
     middle = surface["loss"][len(surface["a"]) // 2][len(surface["b"]) // 2]
     if finite and middle is not None:
         plane = f"{surface['directions']} up to {surface['a'][-1]:g} away"
-        _say(console, f"The loss is {middle:.3g}; over {plane} it ranges from {min(finite):.3g} to {max(finite):.3g}.")
+        _print_text(
+            console, f"The loss is {middle:.3g}; over {plane} it ranges from {min(finite):.3g} to {max(finite):.3g}."
+        )
 
 
 def _table(first: str, *others: str) -> Table:
@@ -104,5 +106,5 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _say(console: Console, text: str) -> None:
+def _print_text(console: Console, text: str) -> None:
     console.print(escape(text), highlight=False)

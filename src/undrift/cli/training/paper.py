@@ -56,13 +56,13 @@ def run_paper(
             given |= {"--gpus": gpus, "--deterministic": deterministic, "--json": as_json or None}
             _check_dry(item, [option for option, value in given.items() if value is not None])
         if name == "list" or item is None:
-            _list(papers() if name == "list" else (name,), chosen_scale, as_json)
+            _list_items(papers() if name == "list" else (name,), chosen_scale, as_json)
             return
         chosen = paper(name)
         wanted = chosen.item(item)
         built = comparison(chosen, wanted, chosen_scale)
         if dry_run:
-            _rehearse([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
+            _run_dry([trial.config for trial in built.trials() if trial.config.seed == built.seeds[0]])
             return
         folder = out or folder_of(chosen, wanted, chosen_scale)
         place = engine_settings(engine, workers, device, gpus, deterministic)
@@ -94,7 +94,7 @@ def _check_dry(item: str | None, ignored: list[str]) -> None:
         raise ValueError(f"{', '.join(ignored)}: a dry run trains in this process and keeps nothing; leave it out")
 
 
-def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
+def _list_items(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
     """Print every item with its costs."""
     from undrift.cli.tables import show_rows
     from undrift.data import available
@@ -123,7 +123,7 @@ def _list(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: boo
     typer.echo("hours: local training on one core of this machine, from a measured step; run: undrift paper NAME ITEM")
 
 
-def _rehearse(configs: "list[Config]") -> None:
+def _run_dry(configs: "list[Config]") -> None:
     """Dry runs, with a line for each."""
     from undrift.papers import rehearse
 

@@ -123,7 +123,7 @@ def run(
         "partition": partition,
         "task": task,
         "clients": clients,
-        "cohort": None if cohort is None else _value(cohort),
+        "cohort": None if cohort is None else _parse_value(cohort),
         "probability": probability,
         "rounds": rounds,
         "model": model,
@@ -133,7 +133,7 @@ def run(
         "target": target[0] if target and len(target) == 1 else target or None,
         "local": {
             "lr": lr,
-            "epochs": None if epochs is None else _value(epochs),
+            "epochs": None if epochs is None else _parse_value(epochs),
             "batch_size": batch_size,
             "precision": precision,
         },
@@ -146,7 +146,7 @@ def run(
     with report_errors("run"):
         values = with_preset(read_toml(config) if config else {}, preset)
         built = Config.build(merge_settings(merge_settings(values, given), settings(setting or [])), str(config or ""))
-        folder = out or _free(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
+        folder = out or _free_folder(Path("runs"), f"{slug(built.method)}-{slug(built.subject)}-seed{built.seed}")
         check_workers(workers, built.engine.name)
         with stop_cleanly(f"undrift resume {as_argument(folder)}", folder), RunProgress(built.rounds) as progress:
             outcome = start(built, folder, progress.of_run(built, folder))
@@ -214,11 +214,13 @@ def settings(texts: list[str]) -> dict[str, Any]:
             raise ValueError(f"--set {text}: write KEY=VALUE, for example --set rho=0.05 or --set local.decay=1")
         table, _, name = key.rpartition(".")
         own = not table and name in (*Config.model_fields, *Config.shorthands)
-        out = merge_settings(out, {name: _value(value)} if own else {table or "arguments": {name: _value(value)}})
+        out = merge_settings(
+            out, {name: _parse_value(value)} if own else {table or "arguments": {name: _parse_value(value)}}
+        )
     return out
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """A value parsed as TOML, or else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -231,7 +233,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text)[:80].strip("-.") or "run"
 
 
-def _free(root: Path, name: str) -> Path:
+def _free_folder(root: Path, name: str) -> Path:
     """A folder that does not exist yet."""
     path, count = root / name, 1
     while path.exists():

@@ -83,36 +83,36 @@ def draw(figure: Figure) -> "Sheet":
         axes = sheet.add_subplot(lines, columns, n + 1, **({"projection": "3d"} if panel.solid else {}))
         if caption:
             axes.set_title(_escape(caption), fontsize=9)
-        _draw(axes, panel)
+        _draw_panel(axes, panel)
         if n % columns and not panel.solid and panel.y == figure.parts[n - 1][1].y:
             axes.set_ylabel("")
             axes.tick_params(labelleft=not panel.y.labels)
         axes.set_xlabel(fill(axes.get_xlabel(), LETTERS // columns))
         axes.set_ylabel(fill(axes.get_ylabel(), int(LETTERS * height / WIDE)))
     if first.grid is not None:
-        _bar(sheet, first.grid)
-    _legend(sheet)
+        _draw_scale(sheet, first.grid)
+    _draw_legend(sheet)
     return sheet
 
 
-def _draw(axes: "Axes", panel: Panel) -> None:
+def _draw_panel(axes: "Axes", panel: Panel) -> None:
     for place, mark in enumerate(panel.marks):
         match mark:
             case Line():
-                _line(axes, mark, panel, _beside(panel, mark))
+                _draw_line(axes, mark, panel, _bar_shift(panel, mark))
             case Box():
-                _box(axes, mark, place, panel)
+                _draw_box(axes, mark, place, panel)
             case Dots():
-                _dots(axes, mark)
+                _draw_dots(axes, mark)
             case Grid():
-                _surface(axes, mark) if panel.solid else _grid(axes, mark)
+                _draw_surface(axes, mark) if panel.solid else _draw_grid(axes, mark)
     axes.set(xlabel=_escape(panel.x.title), ylabel=_escape(panel.y.title))
     if panel.x.labels and panel.grid is None and panel.legend:
-        _columns(axes, panel.x.labels)
+        _set_column_names(axes, panel.x.labels)
     if panel.x.log:
-        _logarithmic(axes, panel)
+        _set_log_scale(axes, panel)
     elif panel.counts:
-        _whole(axes)
+        _set_integer_ticks(axes)
     names = panel.y.labels
     if names:
         shown = range(0, len(names), ceil(len(names) / LABELLED))
@@ -120,27 +120,27 @@ def _draw(axes: "Axes", panel: Panel) -> None:
         axes.set_ylim(len(names) - 0.5, -0.5)
 
 
-def _whole(axes: "Axes") -> None:
+def _set_integer_ticks(axes: "Axes") -> None:
     """Ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
-def _beside(panel: Panel, line: Line) -> float:
+def _bar_shift(panel: Panel, line: Line) -> float:
     """How far a line of bars is moved to the side of a category, so that several are seen."""
     lines = [mark for mark in panel.marks if isinstance(mark, Line) and mark.bars]
     return 0.6 * ((lines.index(line) + 0.5) / len(lines) - 0.5) if panel.x.labels and line in lines else 0.0
 
 
-def _columns(axes: "Axes", names: Sequence[str]) -> None:
+def _set_column_names(axes: "Axes", names: Sequence[str]) -> None:
     """Names below the columns of a categorical axis, at an angle if they do not fit."""
     turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, names)) > LETTERS // 2 else {}
     axes.set_xticks(range(len(names)), [_escape(name) for name in names], **turned)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
 
-def _logarithmic(axes: "Axes", panel: Panel) -> None:
+def _set_log_scale(axes: "Axes", panel: Panel) -> None:
     """A logarithmic x axis with the values of the lines as ticks."""
     from matplotlib.ticker import NullLocator
 
@@ -150,7 +150,7 @@ def _logarithmic(axes: "Axes", panel: Panel) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
+def _draw_line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     look, rows = style(line.style), {name: n for n, name in enumerate(panel.y.labels)}
     columns = {name: n + shift for n, name in enumerate(panel.x.labels)}
     x = [columns[name] for name in line.x] if columns else line.x
@@ -176,7 +176,7 @@ def _line(axes: "Axes", line: Line, panel: Panel, shift: float = 0.0) -> None:
     axes.set_axisbelow(True)
 
 
-def _box(axes: "Axes", box: Box, n: int, panel: Panel) -> None:
+def _draw_box(axes: "Axes", box: Box, n: int, panel: Panel) -> None:
     values, colour = np.array(panel.x.values(box.values)), style(box.style).colour
     low, middle, high = np.percentile(values, (25, 50, 75))
     inside = values[(values >= low - 1.5 * (high - low)) & (values <= high + 1.5 * (high - low))]
@@ -187,14 +187,14 @@ def _box(axes: "Axes", box: Box, n: int, panel: Panel) -> None:
     axes.plot(values, wave, ".", color=colour, markersize=3, alpha=0.6)
 
 
-def _dots(axes: "Axes", dots: Dots) -> None:
+def _draw_dots(axes: "Axes", dots: Dots) -> None:
     look = style(dots.style)
     drawn = axes.scatter(dots.x, dots.y, color=look.colour, marker=_MARKERS[look.marker], s=14, alpha=0.85, linewidth=0)
     if dots.label:
         drawn.set_label(_escape(dots.label))
 
 
-def _grid(axes: "Axes", grid: Grid) -> None:
+def _draw_grid(axes: "Axes", grid: Grid) -> None:
     values = np.array(grid.values, dtype=float)
     if grid.kind == "contour":
         axes.contourf(grid.columns, grid.rows, values, np.linspace(*grid.limits, LEVELS + 1), **_colours(grid))
@@ -214,7 +214,7 @@ def _grid(axes: "Axes", grid: Grid) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
 
 
-def _surface(axes: Any, grid: Grid) -> None:
+def _draw_surface(axes: Any, grid: Grid) -> None:
     x, y = np.meshgrid(np.array(grid.columns, dtype=float), np.array(grid.rows, dtype=float))
     axes.plot_surface(x, y, np.array(grid.values, dtype=float), rcount=60, ccount=60, linewidth=0, **_colours(grid))
     axes.set_zlim(*grid.limits)  # untitled: its colours name the height
@@ -223,7 +223,7 @@ def _surface(axes: Any, grid: Grid) -> None:
     axes.set_box_aspect(None, zoom=0.8)
 
 
-def _bar(sheet: "Sheet", grid: Grid) -> None:
+def _draw_scale(sheet: "Sheet", grid: Grid) -> None:
     """One scale for all parts, which share it."""
     from matplotlib.cm import ScalarMappable
 
@@ -231,7 +231,7 @@ def _bar(sheet: "Sheet", grid: Grid) -> None:
     sheet.colorbar(drawn, ax=sheet.axes, label=_escape(grid.scale), shrink=0.8, pad=0.02)
 
 
-def _legend(sheet: "Sheet") -> None:
+def _draw_legend(sheet: "Sheet") -> None:
     """The names of lines and of groups of points, once for all parts."""
     legends = [axes.get_legend_handles_labels() for axes in sheet.axes]
     named = {name: drawn for handles, names in legends for drawn, name in zip(handles, names, strict=True)}

@@ -101,7 +101,7 @@ def _views(groups: Sequence[Group], setting: str) -> Iterator[Figure]:
         widths = {x.shape[1] for _, x, _ in rows}
         # Models of other shapes have no directions in common, and one number or one client has no plane.
         if len(widths) == 1 and widths.pop() > 1 and sum(len(x) for _, x, _ in rows) > 1:
-            panel, apart = _together(rows)
+            panel, apart = _project(rows)
             yield Figure(
                 slug("pca", name, setting),
                 with_setting(f"Clients' {name}, all methods in the same directions", setting),
@@ -118,7 +118,7 @@ def _rows(group: Group, view: Sequence[Sequence[float | None]]) -> tuple[Group, 
     return group, torch.tensor(kept), clients
 
 
-def _together(rows: Sequence[tuple[Group, Tensor, list[int]]]) -> tuple[Panel, str]:
+def _project(rows: Sequence[tuple[Group, Tensor, list[int]]]) -> tuple[Panel, str]:
     """All rows projected on their two main directions, and each method's mean distance from its own centre."""
     projection = pca({group.label: x for group, x, _ in rows})
     axes = [Axis(f"direction {n} ({share:.0%} of variance)") for n, share in enumerate(projection.explained, 1)]
@@ -140,7 +140,9 @@ def landscape(material: Material) -> Iterator[Figure]:
     """The loss around each method's global model, on one scale, from above and as a surface."""
     for setting in material.settings:
         groups = material.within(setting)
-        log = _wide([np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]])
+        log = _needs_log_scale(
+            [np.array(x["loss"], dtype=float) for group in groups for x in group.lens("surface")[:1]]
+        )
         for kind, view in _KINDS:
             yield from side_by_side(
                 [(group.label, _loss(group, kind, log)) for group in groups],
@@ -152,7 +154,7 @@ def landscape(material: Material) -> Iterator[Figure]:
             )
 
 
-def _wide(losses: list[Matrix]) -> bool:
+def _needs_log_scale(losses: list[Matrix]) -> bool:
     """Whether losses differ so much that only a log scale shows the basins."""
     finite = np.concatenate([x[np.isfinite(x)] for x in losses]) if losses else np.array([])
     return bool(len(finite) and finite.min() > 0 and finite.max() / finite.min() > WIDE)

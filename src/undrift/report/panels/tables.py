@@ -24,13 +24,13 @@ def summary(material: Material) -> Table:
         f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference{points} within a "
         f"seed and its {LEVEL:.0%} interval, and one that holds 0 does not tell the two apart."
     )
-    bold = _leaders(rows, headings)
+    bold = _best_cells(rows, headings)
     reading += " Bold is the best mean of a setting." if bold else ""
     reading = " ".join(filter(None, [reading, judging_note(rows), *lost_notes(rows)]))
     return Table(headings, texts, reading, headings.index("seeds"), bold)
 
 
-def _leaders(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[int, int]]:
+def _best_cells(rows: Sequence[Row], headings: Sequence[str]) -> frozenset[tuple[int, int]]:
     """Row and column of the best means, of the methods of a setting that are judged alike, if there are several."""
     kinds: dict[tuple[str, str], list[int]] = {}
     for n, row in enumerate(rows):

@@ -86,12 +86,12 @@ def _labels(runs: Sequence[LoadedRun], found: Sequence[tuple[Any, str]], over: s
 def _settings(run: LoadedRun, runs: Sequence[LoadedRun], over: str) -> dict[str, Any]:
     """The settings of a run; over `clients`, a cohort that grows with them is given as a share of them."""
     own, config = shared_settings(run.config), run.config
-    if over == "clients" and config.cohort and config.clients and _grows(runs):
+    if over == "clients" and config.cohort and config.clients and _cohort_grows(runs):
         own["cohort"] = f"{config.cohort / config.clients:.3g} of the clients"
     return own
 
 
-def _grows(runs: Sequence[LoadedRun]) -> bool:
+def _cohort_grows(runs: Sequence[LoadedRun]) -> bool:
     """Whether cohorts differ more than their shares of the clients do."""
     pairs = {(run.config.cohort, run.config.clients) for run in runs}
     sized = [(cohort, clients) for cohort, clients in pairs if cohort and clients]

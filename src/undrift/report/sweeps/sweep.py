@@ -82,7 +82,7 @@ def sweep_figure(
         raise ReportError(f"no line is labelled {minus!r}; {suggest(minus, styles)}")
     title, y = _y_axis(runs, by, minus)
     lines = {name: _lines(curves, minus, styles, number, place) for name, curves in frames.items()}
-    drawn = {"": _in_one(lines)} if together else lines
+    drawn = {"": _join_frames(lines)} if together else lines
     parts = [(name, _panel(axis, y, own)) for name, own in drawn.items() if any(line.bars for line in own)]
     if not parts:
         raise ReportError(f"nothing to draw: no setting has a line over {over}" + f" and {minus}" * bool(minus))
@@ -90,7 +90,7 @@ def sweep_figure(
         slug("sweep", over, "" if by == "last" else by, "minus" if minus else "", minus),
         f"{title} over {over}",
         "Points are means over seeds and bars one standard deviation to each side; dashed lines do not depend on "
-        f"{over}.{_left_out(number)}",
+        f"{over}.{_missing_note(number)}",
         tuple(parts),
     )
 
@@ -120,7 +120,7 @@ def _number(run: LoadedRun, by: str) -> float | None:
     return value if isinstance(value, int | float) and isfinite(value) else None
 
 
-def _left_out(number: Mapping[int, float | None]) -> str:
+def _missing_note(number: Mapping[int, float | None]) -> str:
     """How many runs have no number: they diverged, or never reached a target."""
     without = sum(value is None for value in number.values())
     return f" {without} of {len(number)} runs have no such number and are left out of the means." if without else ""
@@ -156,7 +156,7 @@ def _lines(
     return [line for line in lines if line is not None]
 
 
-def _in_one(frames: Mapping[str, Sequence[Line]]) -> list[Line]:
+def _join_frames(frames: Mapping[str, Sequence[Line]]) -> list[Line]:
     """The lines of all frames; they are named by their settings alone if there is one method only."""
     one = len({line.label for lines in frames.values() for line in lines}) == 1
     every = [(name, line) for name, lines in frames.items() for line in lines]

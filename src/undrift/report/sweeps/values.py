@@ -53,7 +53,7 @@ def _look_up(run: LoadedRun, name: str) -> Found:
         others = {key: value for key, value in arguments.items() if key != given}
         return Found(_axis_value(arguments[given]), _method(config, others))
     attributes = dict(_attributes(config))
-    paths = [name] if name in attributes else [path for path in attributes if _ends(path, name)]
+    paths = [name] if name in attributes else [path for path in attributes if _matches(path, name)]
     if len(paths) > 1:
         raise ReportError(
             f"{run.name}: {' and '.join(paths)} are all named {name}; choose one, for example --over {paths[0]}"
@@ -93,7 +93,7 @@ def _fields(path: str, block: Any) -> Iterator[tuple[str, Any]]:
             yield f"{path}.{field.name}", value
 
 
-def _ends(path: str, name: str) -> bool:
+def _matches(path: str, name: str) -> bool:
     """Whether a name means a path: its last part, or its slot and its last part."""
     first, _, last = name.rpartition(".")
     return path.endswith(f".{last}") and (not first or path.startswith(f"{first}."))
