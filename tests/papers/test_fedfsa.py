@@ -28,7 +28,7 @@ def test_every_row_is_judged_by_personal_models_on_held_out_data(key: str, scale
     for trial in trials(key, scale).values():
         assert config_column(trial.config) == "personal_accuracy"
         assert trial.config.holdout == 0.3
-        assert trial.config.partition.startswith(("classes:", "dirichlet-client:")), "equal sizes"
+        assert trial.config.partition.startswith(("classes(", "dirichlet-client(")), "equal sizes"
         expected = 10 if key in TUNED else 0
         assert trial.config.algorithm().personalization.tuning == expected, f"{key} {trial.label}"
 

@@ -385,20 +385,16 @@ def measure_engines(constants: Constants, rounds: int = 5) -> Constants:
         constants: of this machine, without engines.
         rounds: how many rounds of each kind are measured.
     """
-    visits = {size: _visit(size) for size in (SMALL, LARGE)}
+    with one_thread():
+        empty = training_call(Job(make("fedavg"), EmptyTask(SMALL, 1), Local()), 1)
+        visit = least_seconds({"": empty})[""]  # a reply of one client with an empty step, without packing
     for name, measure_engine in (("ray", _ray), ("flower", _flower)):
         tell("measuring %s", name)
         try:
-            constants = constants.model_copy(update={name: measure_engine(constants, visits, rounds)})
+            constants = constants.model_copy(update={name: measure_engine(constants, visit, rounds)})
         except ImportError:
             continue
     return constants
-
-
-def _visit(size: int) -> float:
-    """Processor seconds of a reply of one client with an empty step, without packing."""
-    with one_thread():
-        return least_seconds({"": training_call(Job(make("fedavg"), EmptyTask(size, 1), Local()), 1)})[""]
 
 
 def _rounds(size: int, clients: int, rounds: int, backend: Backend) -> Spent:
@@ -407,7 +403,7 @@ def _rounds(size: int, clients: int, rounds: int, backend: Backend) -> Spent:
         return time_rounds(simulation, rounds)
 
 
-def _ray(constants: Constants, visits: dict[int, float], rounds: int) -> EngineConstants:
+def _ray(constants: Constants, visit: float, rounds: int) -> EngineConstants:
     """Ray: rounds with a few and many chunks, of both models."""
     from undrift.engine.ray_backend.backend import RayBackend
     from undrift.engine.ray_backend.pool import Pool, temporary_ray
@@ -417,69 +413,57 @@ def _ray(constants: Constants, visits: dict[int, float], rounds: int) -> EngineC
 
     with temporary_ray(), Pool(_WORKERS) as pool:
         small, many, large, more = (run(size, clients) for size in (SMALL, LARGE) for clients in (_WORKERS, _MANY))
-    return ray_constants(constants, visits, small, many, large, more)
+    return ray_constants(constants, visit, small, many, large, more)
 
 
 def ray_constants(
-    constants: Constants, visits: dict[int, float], small: Spent, many: Spent, large: Spent, more: Spent
+    constants: Constants, visit: float, small: Spent, many: Spent, large: Spent, more: Spent
 ) -> EngineConstants:
     """What Ray adds, from rounds of clients with an empty step, in chunks of one client.
 
     Args:
         constants: of this machine.
-        visits: seconds of a visit, by the size of the model.
+        visit: seconds of a visit with the small model.
         small: a round with two chunks of the small model.
         many: the same with many chunks.
         large: a round with two chunks of the large model.
         more: the same with many chunks.
     """
-    c, others, length = constants, _MANY - _WORKERS, LARGE - SMALL
+    others = _MANY - _WORKERS
     server, worker = (many.server - small.server) / others, (many.workers - small.workers) / others
-    server_large, worker_large = (more.server - large.server) / others, (more.workers - large.workers) / others
-    per_reply = max((server_large - server) / length - c.merge, 0.0)
-    sent = (large.server - small.server) / length - _WORKERS * (c.merge + per_reply) - c.touch - c.close
-    both = (worker_large - worker - visits[LARGE] + visits[SMALL]) / length - c.pack
     return _engine_constants(
         latency=small.clock - small.server - small.workers / _WORKERS,
         round=small.server - _WORKERS * server,
-        server=server - c.client,
-        worker=worker - visits[SMALL],
-        sent=sent - c.open_parameter,
-        down=both / 2,
-        up=both / 2,
-        taken=per_reply,
+        server=server - constants.client,
+        worker=worker - visit,
+        taken=((more.server - large.server) / others - server) / (LARGE - SMALL) - constants.merge,
     )
 
 
-def _flower(constants: Constants, visits: dict[int, float], rounds: int) -> EngineConstants:
+def _flower(constants: Constants, visit: float, rounds: int) -> EngineConstants:
     """Flower: a round of one client on each node, of both models; each has a simulation of its own."""
     from undrift.engine.flower.backend import FlowerBackend
 
     small, large = (_rounds(size, _WORKERS, rounds, FlowerBackend(_WORKERS)) for size in (SMALL, LARGE))
-    return flower_constants(constants, visits, small, large)
+    return flower_constants(constants, visit, small, large)
 
 
-def flower_constants(constants: Constants, visits: dict[int, float], small: Spent, large: Spent) -> EngineConstants:
+def flower_constants(constants: Constants, visit: float, small: Spent, large: Spent) -> EngineConstants:
     """What Flower adds, from rounds of one client on each of two nodes.
 
     Args:
         constants: of this machine.
-        visits: seconds of a visit, by the size of the model.
+        visit: seconds of a visit with the small model.
         small: a round of the small model.
         large: a round of the large one.
     """
-    c, length = constants, LARGE - SMALL
-    served = (large.server - small.server) / length - c.touch - c.close - c.open_parameter
-    trained = (large.workers - small.workers) / length / _WORKERS - (visits[LARGE] - visits[SMALL]) / length
-    message, reply = served / _WORKERS - c.merge, trained - c.pack
+    c = constants
+    served = (large.server - small.server) / (LARGE - SMALL) - c.touch - c.close - c.open_parameter
     return _engine_constants(
         latency=small.clock - small.server - small.workers / _WORKERS,
         server=small.server / _WORKERS - c.client,
-        worker=small.workers / _WORKERS - visits[SMALL],
-        sent=message / 2,
-        taken=message / 2,
-        down=reply / 2,
-        up=reply / 2,
+        worker=small.workers / _WORKERS - visit,
+        taken=served / _WORKERS - c.merge,
     )
 
 

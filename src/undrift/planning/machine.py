@@ -14,27 +14,21 @@ Seconds = Annotated[float, Field(ge=0)]
 """Seconds of one processor, unless a field's description has another unit."""
 
 
-class EngineConstants(Strict):
-    """What an engine adds to a round.
+class EngineConstants(Strict, extra="ignore"):
+    """What an engine adds to a round; constants that earlier versions stored are ignored.
 
     Args:
         latency: seconds on the clock of a round with a tiny model, beyond what is computed.
         round: of the server for a round.
         server: of the server for each reply.
         worker: of a worker for each reply.
-        sent: of the server per parameter and vector of the broadcast; on Flower for every node.
-        down: of a worker per parameter and vector of the broadcast.
-        up: of a worker per parameter and sum of a reply, beyond packing.
-        taken: of the server per parameter and sum of a reply, beyond merging.
+        taken: of the server per parameter and sum of a reply, beyond merging; on Flower with sending the model.
     """
 
     latency: Seconds = 0.0
     round: Seconds = 0.0
     server: Seconds = 0.0
     worker: Seconds = 0.0
-    sent: Seconds = 0.0
-    down: Seconds = 0.0
-    up: Seconds = 0.0
     taken: Seconds = 0.0
 
 

@@ -210,11 +210,10 @@ class CostModel:
         gathered = length * method.up * c.touch * size.cohort if method.gathers else 0.0
         opening = self.opening_seconds()
         training = size.cohort * self.visit_seconds() + max(chunks, 1) * opening
-        replying = chunks * (engine.worker + length * (method.down * engine.down + method.sums * (c.pack + engine.up)))
+        replying = chunks * (engine.worker + length * method.sums * c.pack)
         replying += gathered if chunks else 0.0
         merging = chunks * (engine.server + length * method.sums * (c.merge + engine.taken))
         merging += gathered if chunks else 0.0
-        sending = length * method.down * engine.sent * (chunks if size.engine == "flower" else 1)
         closing = length * (method.server_state * c.touch + method.sums * c.close)
         closing += opening if chunks else 0.0
         closing += length * size.cohort * c.gather if method.gathers else 0.0
@@ -224,14 +223,14 @@ class CostModel:
         lines = -(-chunks // size.workers) / chunks if chunks else 1.0  # the share of the longest worker
         parts = {
             "workers": (training + replying) * lines,
-            "server": sending + merging + each + closing,
+            "server": merging + each + closing,
             "network": 0.0 if size.network is None else 8 * (traffic["out"] + traffic["in"]) / size.network,
             "disk": size.cohort * disk["state"] / c.disk + checkpoint,
             "engine": engine.latency,
         }
         last = merging / chunks if chunks else 0.0  # the last reply is merged when all workers are done
         overlapping = max(parts["workers"] + last, merging, size.cohort * disk["state"] / c.disk)
-        seconds = sending + overlapping + each + closing + parts["network"] + engine.latency + checkpoint
+        seconds = overlapping + each + closing + parts["network"] + engine.latency + checkpoint
         return RoundCost(
             seconds,
             parts,
