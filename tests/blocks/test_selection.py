@@ -9,7 +9,7 @@ import pytest
 
 from undrift import Algorithm, Local, Simulation, cost, make, parse
 from undrift.blocks import PowerOfChoice
-from undrift.core.method.selection import Candidates, Selection, selected
+from undrift.core.method.selection import Candidates, Selection, select_cohort
 from undrift.core.model.random import weighted_draw
 from undrift.core.server import step as server
 from undrift.testing import Clinic, Quadratics, fingerprint
@@ -81,7 +81,7 @@ def test_what_a_selection_returns_is_checked() -> None:
     _, record = simulation.round(simulation.start())
     assert record.clients == (2, 5) and not record.rejections
     candidates = Candidates(0, 0, simulation.participation, lambda clients, batches: {})
-    assert selected(Taking(), candidates) == []
+    assert select_cohort(Taking(), candidates) == []
     for clients, message in (
         ((0, 99), "selection=Taking: select must return whole numbers between 0 and 7, the clients' numbers, got 99"),
         ((-1, 0), "got -1"),
@@ -90,7 +90,7 @@ def test_what_a_selection_returns_is_checked() -> None:
         ((1, 3, 1), "select must return each client once, got 1 twice"),
     ):
         with pytest.raises(ValueError, match=message):
-            selected(Taking(clients), candidates)
+            select_cohort(Taking(clients), candidates)
 
 
 def test_a_task_may_count_with_numpy() -> None:
