@@ -43,30 +43,9 @@ PATTERN = re.compile(rf"\b({'|'.join(AVOID)})\b", re.IGNORECASE)
 CODE = re.compile(r"`[^`]*`")
 
 REMAINING: tuple[str, ...] = (
-    "blocks/local_optimizer/sgd.py",
-    "blocks/perturbation/scored_sam.py",
-    "blocks/spectral/filter.py",
     "compose/terms.py",
-    "core/__init__.py",
-    "core/client/group.py",
-    "core/client/vectorised.py",
-    "core/client/visit.py",
-    "core/local/schedule.py",
-    "core/method/aggregation.py",
-    "core/method/block.py",
-    "core/model/oracle.py",
-    "core/records/exact_sum.py",
-    "core/server/gate.py",
-    "core/server/wire.py",
-    "core/tasks/compact.py",
-    "core/tasks/participation.py",
-    "core/tasks/task.py",
     "engine/round/record.py",
     "runs/settings/targets.py",
-    "testing/blobs.py",
-    "testing/contract.py",
-    "testing/tasks.py",
-    "testing/watch.py",
     "util/naming/references.py",
 )
 """Modules whose docstrings and comments still have words to avoid; one that has none is removed from here."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from undrift.blocks.spectral.coarse import grid
-from undrift.blocks.spectral.filter import removed
+from undrift.blocks.spectral.filter import removed_bins
 from undrift.blocks.spectral.lowband import choose, remove_low_
 
 SIZES = (640, 2304, 9216, 36_864, 102_400, 589_824, 1_000_003, 1_048_576, 1_638_400, 2_359_296)
@@ -31,7 +31,7 @@ def whole(rows: torch.Tensor, count: int) -> torch.Tensor:
 
 def measure(size: int, r: float, repetitions: int) -> dict[str, Any]:
     """Times and error of one length and share."""
-    count = removed(r, size)
+    count = removed_bins(r, size)
     rows = torch.randn(1, size, generator=torch.Generator().manual_seed(0))
     out = rows.clone()
     remove_low_(out, count)

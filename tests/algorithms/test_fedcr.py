@@ -18,7 +18,7 @@ from undrift import Local, Simulation, TensorTask, cost
 from undrift.algorithms import fedcr, make
 from undrift.blocks import SAM, CommonRepresentation, Private, Uniform
 from undrift.blocks.objective.common import ClassGaussians, Experts
-from undrift.blocks.objective.gaussians import LEAST, divergence, encoded, product
+from undrift.blocks.objective.gaussians import LEAST, decode_gaussian, divergence, product
 from undrift.compose.grammar import parse, text
 from undrift.core.client.visit import ClientError
 from undrift.core.method.view import ServerView, Setting
@@ -109,7 +109,7 @@ def test_divergences() -> None:
 
 
 def test_an_encoder_gives_softplus_and_never_less_than_the_least() -> None:
-    mean, deviation = encoded(double(5.0, -5.0, 0.0, -100.0))
+    mean, deviation = decode_gaussian(double(5.0, -5.0, 0.0, -100.0))
     assert mean.tolist() == [5.0, -5.0]
     close(deviation, double(0.6931471805599453, LEAST))
 
@@ -196,7 +196,7 @@ def test_every_example_of_the_last_epoch_counts_once() -> None:
             nn.utils.vector_to_parameters(two.before.params + two.uploads[client].delta, model.parameters())
             head = two.states[client][0].parts["personalization"].values
             nn.utils.vector_to_parameters(head, model.head.parameters())
-            mean, deviation = (x.detach() for x in encoded(model.moments(model.body(TASK.inputs[own]))))
+            mean, deviation = (x.detach() for x in decode_gaussian(model.moments(model.body(TASK.inputs[own]))))
             onehot = nn.functional.one_hot(TASK.targets[own], CLASSES).double().T
             result = upload.parts["objective"]
             close(result.precision, (onehot @ deviation**-2).flatten())

@@ -32,7 +32,7 @@ from undrift.algorithms import (
     scaffold,
 )
 from undrift.blocks import FSA, ByExamples, Tuned
-from undrift.blocks.perturbation.fsa import Top, eligible, ranked, sensitivity
+from undrift.blocks.perturbation.fsa import Top, eligible, rank_scores, sensitivity
 from undrift.core.method.block import Personalization
 from undrift.core.model.flat_model import Layout, bind, unit
 from undrift.core.model.random import generator
@@ -190,8 +190,8 @@ def test_sensitivities_of_the_sheet_rank_layers_either_way(measure: str, values:
 
 def test_ranks() -> None:
     nan = float("nan")
-    assert ranked([1.0, nan, 3.0, 0.0, 3.0]) == [2, 4, 0, 3, 1]
-    assert ranked([1.0, nan, 3.0, 0.0, 1.0], smallest=True) == [0, 4, 2, 1]
+    assert rank_scores([1.0, nan, 3.0, 0.0, 3.0]) == [2, 4, 0, 3, 1]
+    assert rank_scores([1.0, nan, 3.0, 0.0, 1.0], smallest=True) == [0, 4, 2, 1]
     assert str(sensitivity(torch.ones(3), torch.rand(3))) == "nan"
 
 

@@ -30,7 +30,7 @@ from undrift.blocks import (
 )
 from undrift.blocks.aggregation import median
 from undrift.blocks.aggregation.krum import chosen_by_krum, distances, scores
-from undrift.blocks.aggregation.rows import by_norm, tolerated
+from undrift.blocks.aggregation.rows import by_norm, count_tolerated
 from undrift.core.method.aggregation import Aggregation
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Upload
@@ -159,7 +159,7 @@ def test_one_bad_update_of_seven_does_little(rule: Aggregation, attack: str) -> 
     [(1, 9, 3, 1), (5, 9, 3, 3), (0.1, 30, 9, 3), (0.1, 31, 9, 4), (0.0, 9, 3, 0), (2, 2, -1, 0), (0.2, 5, 2, 1)],
 )
 def test_how_many_are_taken_for_bad(f: float, count: int, most: int, expected: int) -> None:
-    assert tolerated(f, count, most) == expected
+    assert count_tolerated(f, count, most) == expected
 
 
 @pytest.mark.parametrize("count", range(1, 8))

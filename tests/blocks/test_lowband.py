@@ -10,7 +10,7 @@ from undrift.blocks import gd, high_pass
 from undrift.blocks.spectral.circulant import Circulant, is_smooth, smooth_length, split
 from undrift.blocks.spectral.coarse import Coarse, coarse, grid
 from undrift.blocks.spectral.detrend import _weights
-from undrift.blocks.spectral.filter import removed
+from undrift.blocks.spectral.filter import removed_bins
 from undrift.blocks.spectral.lowband import choose, exact, remove_low_
 from undrift.core.model.flat_model import Layout
 
@@ -39,14 +39,14 @@ def inputs(size: int) -> Tensor:
     """Noise, a random walk with a mean, a wave at the edge of the low band of r = 0.05 and one that aliases to it."""
     noise = torch.randn(2, size, generator=torch.Generator().manual_seed(size))
     place = torch.arange(size, dtype=torch.float64) / size
-    edge = removed(0.05, size)
+    edge = removed_bins(0.05, size)
     waves = [torch.cos(2 * pi * k * place + 1).float() for k in (edge, size // 8 + edge)]
     return torch.stack([noise[0], noise[1].cumsum(0) + 3, *waves])
 
 
 def error(size: int, r: float) -> float:
     """The largest error over the inputs, relative to the norm of each."""
-    count = removed(r, size)
+    count = removed_bins(r, size)
     if count == 0:
         return 0.0
     rows = inputs(size)
@@ -78,7 +78,7 @@ def test_is_a_linear_symmetric_projection_without_a_mean(size: int) -> None:
     def near(a: Tensor, b: Tensor) -> bool:
         return bool(torch.linalg.vector_norm(a - b) < 2e-6 * size**0.5)
 
-    assert choose(size, removed(0.05, size)) == "grid"
+    assert choose(size, removed_bins(0.05, size)) == "grid"
     assert near(on(on(x)), on(x))
     assert near(on(2 * x - y), 2 * on(x) - on(y))
     assert abs(float(on(x).double() @ y.double() - x.double() @ on(y).double())) < 2e-6 * size

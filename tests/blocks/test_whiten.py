@@ -9,7 +9,7 @@ from undrift import Algorithm, Local, Simulation
 from undrift.blocks import SAM, CommonRepresentation, Filters, Uniform, Whiten
 from undrift.blocks import center as filtered
 from undrift.blocks.spectral import whiten
-from undrift.blocks.spectral.whiten import damped, rows
+from undrift.blocks.spectral.whiten import damp_gradient, rows
 from undrift.testing import Clinic, clinic
 
 STREAM = torch.Generator().manual_seed(0)
@@ -23,8 +23,10 @@ def normal(*shape: int) -> Tensor:
 @pytest.mark.parametrize(("count", "width"), [(1, 7), (5, 7), (7, 7), (40, 7)])
 def test_the_smaller_system_gives_the_formula(count: int, width: int, share: float) -> None:
     grad, inputs = normal(3, width), normal(count, width) + 1.0
-    torch.testing.assert_close(damped(grad, inputs, share), written_out(grad, inputs, share), rtol=1e-9, atol=1e-11)
-    single = damped(grad.float(), inputs.float(), share)
+    torch.testing.assert_close(
+        damp_gradient(grad, inputs, share), written_out(grad, inputs, share), rtol=1e-9, atol=1e-11
+    )
+    single = damp_gradient(grad.float(), inputs.float(), share)
     torch.testing.assert_close(single.double(), written_out(grad, inputs, share), rtol=1e-3, atol=1e-4)
 
 
@@ -34,19 +36,19 @@ def test_numbers_by_hand() -> None:
     one = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
     grad = torch.tensor([[10.0, 5.0]], dtype=torch.float64)
     expected = torch.tensor([[5.2, -1.4]], dtype=torch.float64)
-    torch.testing.assert_close(damped(grad, one, 0.25), expected)
-    torch.testing.assert_close(damped(grad, one.expand(4, 2), 0.25), expected)
+    torch.testing.assert_close(damp_gradient(grad, one, 0.25), expected)
+    torch.testing.assert_close(damp_gradient(grad, one.expand(4, 2), 0.25), expected)
     # Four orthogonal inputs of one length have a quarter each: with a share of a quarter, all keep half.
     grad = normal(2, 4)
-    torch.testing.assert_close(damped(grad, torch.eye(4, dtype=torch.float64), 0.25), grad / 2)
+    torch.testing.assert_close(damp_gradient(grad, torch.eye(4, dtype=torch.float64), 0.25), grad / 2)
 
 
 def test_the_size_of_the_inputs_does_not_matter() -> None:
     grad, inputs = normal(3, 5).float(), normal(4, 5).float()
-    expected = damped(grad, inputs, 0.05)
+    expected = damp_gradient(grad, inputs, 0.05)
     for size in (1e-30, 1e30):
-        torch.testing.assert_close(damped(grad, inputs * size, 0.05), expected, rtol=1e-4, atol=1e-5)
-    assert torch.equal(damped(grad, inputs * 0, 0.05), grad)
+        torch.testing.assert_close(damp_gradient(grad, inputs * size, 0.05), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(damp_gradient(grad, inputs * 0, 0.05), grad)
 
 
 @pytest.mark.parametrize(

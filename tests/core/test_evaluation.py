@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from undrift.core.model.samples import clipped, examples_of, mean_of, weighted_sum
+from undrift.core.model.samples import clip_norm, examples_of, mean_of, weighted_sum
 from undrift.core.tasks.evaluation import BatchMean, Judged, direction_of, evaluate, named_metrics, read_goal
 from undrift.core.tasks.metrics import accuracy, exact_match, label_accuracy, mae, mse, rmse
 
@@ -135,9 +135,9 @@ def test_examples_of_nested_batches() -> None:
 
 @pytest.mark.parametrize("read", [True, False])
 def test_a_gradient_whose_norm_is_beyond_float32_is_clipped(read: bool) -> None:
-    huge = clipped(torch.full((10,), 2e19), 1.0, read=read)
+    huge = clip_norm(torch.full((10,), 2e19), 1.0, read=read)
     torch.testing.assert_close(huge, torch.full((10,), 10**-0.5))
-    assert not torch.isfinite(clipped(torch.tensor([float("inf"), 1.0]), 1.0, read=read)).all()
+    assert not torch.isfinite(clip_norm(torch.tensor([float("inf"), 1.0]), 1.0, read=read)).all()
     for ordinary in (torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4]), torch.zeros(2)):
         expected = ordinary * (1.0 / torch.linalg.vector_norm(ordinary)).clamp(max=1.0)
-        assert torch.equal(clipped(ordinary.clone(), 1.0, read=read), expected)
+        assert torch.equal(clip_norm(ordinary.clone(), 1.0, read=read), expected)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from support import pretend
-from undrift.core.model.random import seed_streams, seeded, set_streams, streams
+from undrift.core.model.random import seed_streams, set_streams, streams, with_seed
 from undrift.core.records.place import HOST, Place, devices, home, place_of, placed_with
 from undrift.core.records.types import Broadcast
 
@@ -50,7 +50,7 @@ def test_the_host_keeps_no_second_copy() -> None:
 
 def test_streams_are_seeded_for_a_while() -> None:
     before = torch.get_rng_state()
-    with seeded(HOST.device, 3):
+    with with_seed(HOST.device, 3):
         first, state = torch.rand(2), streams(HOST.device)
         second = torch.rand(2)
         set_streams(HOST.device, state)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss, poisson_nll_loss
 
 from undrift import Local, Simulation, TensorTask
-from undrift.core.client.group import _folded
+from undrift.core.client.group import _fold_rows
 from undrift.core.server.step import send
 from undrift.core.tasks.example_losses import check_shapes, criterion_loss, why_not_single
 from undrift.engine.worker.job import Job
@@ -128,5 +128,5 @@ def test_a_batch_keeps_its_type() -> None:
         inputs: Tensor
         targets: Tensor
 
-    found = _folded(Batch(torch.zeros(4, 2), torch.zeros(4)), 2)
+    found = _fold_rows(Batch(torch.zeros(4, 2), torch.zeros(4)), 2)
     assert type(found) is Batch and found.inputs.shape == (2, 2, 2) and found.targets.shape == (2, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift import Local, Simulation, TensorTask
-from undrift.core.client.torch_errors import advice, described
+from undrift.core.client.torch_errors import advice, describe_batch
 from undrift.core.client.visit import ClientError
 
 INPUTS, TARGETS = torch.ones(8, 3), torch.arange(8) % 2
@@ -46,7 +46,7 @@ def test_memory_devices_and_errors_of_others() -> None:
     assert "keep the data on the host" in advice(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
     assert "register_buffer" in advice(RuntimeError("Expected all tensors to be on the same device, but found"))
     assert advice(KeyError("size mismatch")) == advice(OSError("corrupt")) == ""
-    assert described({"x": INPUTS, "n": 3}) == "{x: [8, 3] float32, n: int}" and described(None) == ""
+    assert describe_batch({"x": INPUTS, "n": 3}) == "{x: [8, 3] float32, n: int}" and describe_batch(None) == ""
 
 
 def test_evaluations_that_fail_or_give_no_number() -> None:

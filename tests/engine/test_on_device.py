@@ -31,7 +31,7 @@ from undrift.data.tasks.loader_task import LoaderTask
 from undrift.engine.round.backend import InProcess
 from undrift.engine.round.simulation import Simulation
 from undrift.engine.stores.store import MemoryStore
-from undrift.testing.watch import guarded
+from undrift.testing.watch import guard_hooks
 
 pytestmark = needed
 
@@ -44,7 +44,7 @@ DOUBLES = ["fedavg", "feddyn", "q-fedavg", "fedlw", "feddisco", "norm-clip", "kr
 def test_a_method_keeps_the_contract_and_has_the_bits_of_the_cpu(name: str) -> None:
     algorithm = make(name)
     with pretend.counted() as found:
-        state = rounds(guarded(algorithm), "pretend")
+        state = rounds(guard_hooks(algorithm), "pretend")
     assert found["aten.convolution.default"] > 0
     assert fingerprint(state) == fingerprint(rounds(algorithm, "cpu"))
 

@@ -127,12 +127,12 @@ def sketch(v: Vector, length: int) -> Tensor:
 
     It is linear and the same on every node and in every round; inner products keep their value on average.
     """
-    buckets, signs = _hashed(len(v), length)
+    buckets, signs = _hash_coordinates(len(v), length)
     return torch.zeros(length, dtype=torch.float64).index_add_(0, buckets, v.detach().cpu().double() * signs)
 
 
 @lru_cache(maxsize=8)
-def _hashed(size: int, length: int) -> tuple[Tensor, Tensor]:
+def _hash_coordinates(size: int, length: int) -> tuple[Tensor, Tensor]:
     """The bucket and the sign of every coordinate, from a hash of its number (splitmix64): no generator to agree on."""
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -1,6 +1,6 @@
 """The core: the records of a round, the blocks' hooks, the client loop, the exact sum and the server step.
 
-Whoever writes a block finds here what a block is made of: the kinds, the views and the trees.
+This is what the author of a block needs: the kinds, the views and the trees.
 """
 
 from undrift.core.client.visit import ClientError

@@ -19,7 +19,7 @@ from undrift.core.model.flat_model import Bound, Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.precision import full
-from undrift.core.model.random import generator, seeded
+from undrift.core.model.random import generator, with_seed
 from undrift.core.model.samples import Samples, examples_of
 from undrift.core.records.place import Place, home, place_of
 from undrift.core.records.types import Broadcast, ClientState, ServerState
@@ -193,7 +193,7 @@ def _backward_by_tensor(job: Job, model: Bound, sent: Broadcast, client: int, ta
     try:
         for p in model.parameters:
             p.grad = None
-        with seeded(model.w.device, random("aside").initial_seed()), torch.enable_grad():
+        with with_seed(model.w.device, random("aside").initial_seed()), torch.enable_grad():
             batch = next(iter(job.task.batches(client, job.local.batch_size, random("lens"))))
             batch = Place(model.w.device).to(batch)
             job.task.loss(model.module, batch).backward()  # type: ignore[no-untyped-call]
@@ -229,7 +229,7 @@ def _perturbation(worker: Worker, sent: Broadcast, client: int, samples: int | N
     def batches(size: int, order: Generator) -> Iterator[Any]:
         return worker.place.ahead(job.task.batches(client, size, order))
 
-    with seeded(worker.place.device, random("lens/model").initial_seed()):
+    with with_seed(worker.place.device, random("lens/model").initial_seed()):
         train(
             noting,
             model,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from undrift.blocks.objective.gaussians import encoded
+from undrift.blocks.objective.gaussians import decode_gaussian
 from undrift.models.cnn import CNN5, SmallCNN
 
 
@@ -43,7 +43,7 @@ class Variational(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The mean log probabilities of a batch."""
-        mean, deviation = encoded(self.moments(self.body(x)))
+        mean, deviation = decode_gaussian(self.moments(self.body(x)))
         noise = self.noise
         if self.training and self.samples:
             noise = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)

@@ -1,4 +1,4 @@
-"""A small classification task whose model has a projection head, for methods that look at features."""
+"""A small classification task whose model has a projection head, for methods that read features."""
 
 from collections.abc import Sequence
 
@@ -36,9 +36,9 @@ def blobs(sizes: Sequence[int] = (4, 9, 3, 7), seed: int = 0) -> TensorTask:
     labels = torch.where(torch.rand(len(own), generator=draw) < 0.8, own, (own + 1) % 3)
     inputs = centres[labels] + torch.randn(len(own), 5, generator=draw, dtype=torch.float64) / 2
     clients = torch.split(torch.arange(len(own)), list(sizes))
-    return TensorTask(_projected, inputs, labels, clients, seed=seed)
+    return TensorTask(_project, inputs, labels, clients, seed=seed)
 
 
-def _projected() -> nn.Module:
+def _project() -> nn.Module:
     """The model in double precision."""
     return Projected().double()

@@ -1,6 +1,6 @@
 """The contract every block and algorithm keeps, as checks that anyone can run on their own.
 
-Each check trains a small model for a few rounds and compares the bits. A breach raises `ContractError`, which says
+Each check trains a small model for a few rounds and compares the bits. A breach raises `ContractError`, which names
 what was promised, where it was broken and what to do. The checks share one played round.
 """
 
@@ -24,7 +24,7 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.wire import fingerprint
 from undrift.testing.rounds import CLIENTS, LOCAL, demand, fingerprints, play, run, simulate, states_of, visit
 from undrift.testing.tasks import Clinic, clinic
-from undrift.testing.watch import ContractError, detached, guarded
+from undrift.testing.watch import ContractError, detach_gradients, guard_hooks
 
 
 def check_hooks(block: AnyBlock, kind: type[AnyBlock]) -> None:
@@ -126,7 +126,7 @@ def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
 def check_inputs(algorithm: Algorithm, task: Clinic) -> None:
     """No hook changes what it was given, writes to a view, keeps state on itself or draws from a global generator."""
     quiet = task.without_noise()
-    round = play(guarded(algorithm), quiet)
+    round = play(guard_hooks(algorithm), quiet)
     round.simulation.job.algorithm.personal(round.after.params, round.states.get(3), round.layout)
     plain = play(algorithm, quiet)
     demand(
@@ -160,7 +160,7 @@ def check_gradients(algorithm: Algorithm, task: Clinic) -> None:
     whole = fingerprint(play(algorithm, task).before)
     for slot, block in algorithm.slots():
         if algorithm.fills(slot) and slot not in ("aggregation", "server_optimizer", "selection"):
-            apart = fingerprint(run(simulate(detached(algorithm, slot), task), 2))
+            apart = fingerprint(run(simulate(detach_gradients(algorithm, slot), task), 2))
             demand(
                 apart == whole,
                 f"{slot}={type(block).__name__} keeps a gradient or a direction that is overwritten later: "

@@ -56,7 +56,7 @@ def play(algorithm: Algorithm, task: Clinic) -> Round:
         models[client] = simulation.worker.model.w.clone()
         demand(gate.admit(upload, total) is None, f"an honest upload was rejected: {gate.rejections}")
     after = simulation.close(before, broadcast, total)
-    layout, kept = simulation.worker.model.layout, _kept(simulation, broadcast.round)
+    layout, kept = simulation.worker.model.layout, _kept_states(simulation, broadcast.round)
     return Round(before, broadcast, uploads, models, kept, after, layout, simulation)
 
 
@@ -102,7 +102,7 @@ def fingerprints(states: dict[int, dict[int, ClientState]]) -> dict[int, dict[in
     return {client: {round: fingerprint(kept) for round, kept in held.items()} for client, held in states.items()}
 
 
-def _kept(simulation: Simulation, round: int) -> dict[int, ClientState]:
+def _kept_states(simulation: Simulation, round: int) -> dict[int, ClientState]:
     """What the clients kept of a round."""
     return {client: held[round] for client, held in states_of(simulation).items() if round in held}
 

@@ -148,7 +148,7 @@ class Clinic:
         return len(self.sizes)
 
     def without_noise(self) -> "Clinic":
-        """The same clinic with a model that draws no random numbers, where it can be told to."""
+        """The same clinic with a model that draws no random numbers, where that is possible."""
         if isinstance(self.make, partial) and self.make.func is _variational:
             return replace(self, make=partial(self.make, samples=0))
         return self

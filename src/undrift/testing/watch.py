@@ -24,7 +24,7 @@ from undrift.core.method.view import End, ServerView, Step, View
 from undrift.core.method.with_hooks import with_hooks
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.samples import Samples
-from undrift.core.records.report import declared
+from undrift.core.records.report import is_declared
 
 GIVEN = {"adjust": 0, "release": 0, "release_sum": 0}
 """Hooks that may change one argument in place: which one. `mean` may overwrite the weighted sum of its view."""
@@ -46,17 +46,17 @@ _CLONE = "a lost reply would leave it changed; let begin clone what the state ch
 
 
 class ContractError(AssertionError):
-    """A promise of the contract that was broken; the message says what to do."""
+    """A promise of the contract that was broken; the message has the remedy."""
 
 
-def guarded(algorithm: Algorithm) -> Algorithm:
+def guard_hooks(algorithm: Algorithm) -> Algorithm:
     """The same method, whose blocks raise `ContractError` where a hook changes what it was given, or draws globally."""
-    return _shadowed(algorithm, _guard)
+    return _shadow_blocks(algorithm, _guard)
 
 
-def detached(algorithm: Algorithm, slot: str) -> Algorithm:
+def detach_gradients(algorithm: Algorithm, slot: str) -> Algorithm:
     """The same method, in which one slot gets and gives copies of all gradients and offsets."""
-    return _shadowed(algorithm, _detach, slot)
+    return _shadow_blocks(algorithm, _detach, slot)
 
 
 Hook = Callable[..., Any]
@@ -64,7 +64,7 @@ Visits = dict[int, Any]
 Wrap = Callable[[str, AnyBlock, Hook, Visits], Hook]
 
 
-def _shadowed(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algorithm:
+def _shadow_blocks(algorithm: Algorithm, wrap: Wrap, only: str | None = None) -> Algorithm:
     """A copy of an algorithm whose blocks have wrapped hooks; it is made without the checks of a new one."""
     copy = object.__new__(Algorithm)
     for slot, block in algorithm.slots():
@@ -102,21 +102,21 @@ def _guard(slot: str, block: AnyBlock, call: Hook, visits: Visits) -> Hook:
     def watched(self: AnyBlock, *args: Any) -> Any:
         states = [id(x._states) for x in args if isinstance(x, View)]
         args = tuple(_restrict(x, block, where) if isinstance(x, View) else x for x in args)
-        before = list(_held(self, hook, names, args))
+        before = list(_watched_values(self, hook, names, args))
         streams, computed = _streams(), _gradients(args)
         try:
             out = call(self, *args)
         except FrozenInstanceError as error:
             raise ContractError(f"{where}: {error}: a view is frozen; {ADVICE['lr']}") from error
-        for (name, old), (_, new) in zip(before, _held(self, hook, names, args), strict=True):
+        for (name, old), (_, new) in zip(before, _watched_values(self, hook, names, args), strict=True):
             if not _same(old, new):
                 hint = ADVICE.get(name.rpartition(".")[2], "arguments are read-only; clone it first")
                 raise ContractError(f"{where} changed {name}: {hint}")
         for name, old, new in zip(("torch", "Python", "NumPy"), streams, _streams(), strict=True):
             if old != new:
                 raise ContractError(f"{where} drew from {name}'s global generator: draw from view.random(purpose)")
-        _declared(where, block, hook, out)
-        _counted(where, block, hook, _gradients(args) - computed)
+        _check_declared(where, block, hook, out)
+        _check_gradients(where, block, hook, _gradients(args) - computed)
         if hook == "finish":
             _apart_from(where, args[1], out)
         for view in (x for x in args if isinstance(x, View | ServerView)):
@@ -132,7 +132,9 @@ def _guard(slot: str, block: AnyBlock, call: Hook, visits: Visits) -> Hook:
     return watched
 
 
-def _held(self: AnyBlock, hook: str, names: tuple[str, ...], args: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+def _watched_values(
+    self: AnyBlock, hook: str, names: tuple[str, ...], args: tuple[Any, ...]
+) -> Iterator[tuple[str, Any]]:
     """What a hook must leave alone, by name, as copies."""
     yield "self", _copy(dict(vars(self)))
     yield "self", _copy({k: v for k, v in vars(type(self).__mro__[1]).items() if isinstance(v, dict | list | set)})
@@ -153,14 +155,16 @@ def _restrict(view: View, block: AnyBlock, where: str) -> View:
     """A view that shows of labels and other slots only what the block declares to need."""
     needs = block.needs
     if not needs.labels:
-        view = replace(view, _label_counts=partial(_undeclared, f"{where} counts labels: declare Needs(labels=True)"))
+        view = replace(
+            view, _label_counts=partial(_fail_undeclared, f"{where} counts labels: declare Needs(labels=True)")
+        )
     reported: dict[str, float | Tensor] | None = {} if view._reported is None else view._reported
     if isinstance(view, Step):
         reported = None
     return replace(view, _states=_Peers(view._states, set(needs.reads), where), _reported=reported)
 
 
-def _undeclared(message: str) -> Tensor | None:
+def _fail_undeclared(message: str) -> Tensor | None:
     """What an undeclared need meets."""
     raise ContractError(message)
 
@@ -175,11 +179,11 @@ class _Peers(dict[str, object]):
     def get(self, slot: str, default: Any = None) -> Any:
         """The state of a declared slot."""
         if slot not in self.allowed:
-            _undeclared(f'{self.where} reads the {slot} slot: declare Needs(reads=("{slot}",))')
+            _fail_undeclared(f'{self.where} reads the {slot} slot: declare Needs(reads=("{slot}",))')
         return super().get(slot, default)
 
 
-def _declared(where: str, block: AnyBlock, hook: str, out: Any) -> None:
+def _check_declared(where: str, block: AnyBlock, hook: str, out: Any) -> None:
     """A model of a client's own comes only from a block that declares to personalize."""
     if hook == "personal" and out is not None and block.home != "personalization" and not block.personalizes:
         raise ContractError(f"{where} gives clients models of their own: declare personalizes = True")
@@ -190,7 +194,7 @@ def _gradients(args: tuple[Any, ...]) -> int:
     return sum(x._oracle.gradients for x in args if isinstance(x, Step))
 
 
-def _counted(where: str, block: AnyBlock, hook: str, count: int) -> None:
+def _check_gradients(where: str, block: AnyBlock, hook: str, count: int) -> None:
     """A perturbation declares the gradients that it computes."""
     if hook == "perturb" and count > block.gradients:
         raise ContractError(
@@ -214,7 +218,7 @@ def _apart_from(where: str, end: End, out: Any) -> None:
 def _check_reports(where: str, block: AnyBlock, report: Mapping[str, Any]) -> None:
     """What is reported has declared names and finite numbers."""
     for name, values in report.items():
-        if not declared(name, block.reports):
+        if not is_declared(name, block.reports):
             raise ContractError(f"{where} reports {name!r}: declare it, reports = ({name!r}, ...)")
         for x in values if isinstance(values, Sequence) else (values,):
             if not isinstance(x, float | int | Tensor) or (isinstance(x, Tensor) and x.numel() != 1):

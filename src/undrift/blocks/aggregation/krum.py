@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from undrift.blocks.aggregation.median import coordinate_median
-from undrift.blocks.aggregation.rows import check_bad, mean, norm, tolerated
+from undrift.blocks.aggregation.rows import check_bad, count_tolerated, mean, norm
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
@@ -52,7 +52,7 @@ class Krum(Robust):
     def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Score, then average the best."""
         count = len(uploads)
-        f = tolerated(self.f, count, (count - 3) // 2)
+        f = count_tolerated(self.f, count, (count - 3) // 2)
         keep = max(1, min(count if self.q is None else self.q, count - f - 2))
         best = scores(distances(uploads), f).argsort(stable=True)[:keep].tolist()
         return mean([uploads[i] for i in best], [1.0] * keep), None
@@ -76,7 +76,7 @@ class Bulyan(Robust):
 
     def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Choose whole uploads, then trim each coordinate."""
-        f = tolerated(self.f, len(uploads), (len(uploads) - 3) // 4)
+        f = count_tolerated(self.f, len(uploads), (len(uploads) - 3) // 4)
         chosen = [uploads[i] for i in chosen_by_krum(distances(uploads), len(uploads) - 2 * f, f)]
         rows = torch.stack([upload.delta for upload in chosen])
         away = (rows - coordinate_median(chosen)).abs()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from undrift.blocks.aggregation.rows import check_bad, tolerated
+from undrift.blocks.aggregation.rows import check_bad, count_tolerated
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.view import ServerView
 from undrift.core.model.flat_model import Vector
@@ -54,5 +54,5 @@ class TrimmedMean(Robust):
     def gather(self, uploads: Sequence[Upload], ups: Sequence[None], view: ServerView[None]) -> tuple[Vector, None]:
         """Sort each coordinate and cut both ends."""
         count = len(uploads)
-        cut = tolerated(self.f, count, (count - 1) // 2)
+        cut = count_tolerated(self.f, count, (count - 1) // 2)
         return _each(uploads, lambda ordered: ordered[cut : count - cut].mean(dim=0, dtype=torch.float64)), None

@@ -40,7 +40,7 @@ def check_bad(name: str, f: float) -> None:
         raise ValueError(f"{name}: f must be a whole number of uploads or a share of them in [0, 0.5), got {f}")
 
 
-def tolerated(f: float, count: int, most: int) -> int:
+def count_tolerated(f: float, count: int, most: int) -> int:
     """How many of `count` uploads a rule takes for bad: f, or the share f of them rounded up, at most `most`."""
     wanted = f if isinstance(f, int) else ceil(f * count - 1e-9)  # 0.1 * 30 is a little more than 3
     return max(0, min(wanted, most))

@@ -10,7 +10,7 @@ from undrift.blocks.spectral.filters import Filtering, Filters
 from undrift.core.method.block import Correction, Needs, Spectral
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
-from undrift.core.model.samples import clipped
+from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import UpT
 
 
@@ -130,7 +130,7 @@ class ScaffoldI(_ControlVariates[Variate]):
             private = gradient - end.share(gradient)
             gradient = end.share(filtering.apply_(gradient, end.layout)) + private
         if end.local.clip is not None:
-            gradient = clipped(gradient, end.local.clip)
+            gradient = clip_norm(gradient, end.local.clip)
         gradient = end.share(gradient)
         return Variate(gradient - state.c_i), self._keep(gradient, end)
 

@@ -24,7 +24,7 @@ class LocalSGD(WithMoments[MomentumBuffer]):
     instead accumulates the data gradient and corrections only, and is the one that FedNova normalises.
 
     Args:
-        momentum: share of the buffer that is kept; 0 gives plain SGD, to the bit.
+        momentum: share of the buffer that is kept; 0 gives plain SGD, bit for bit.
         nesterov: whether the momentum is Nesterov's.
         moments: "reset", "keep" or "average": the buffer is zero when a round begins, stays with the client, or is the
             mean of the buffers that the last cohort uploaded.

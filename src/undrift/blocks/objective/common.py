@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from undrift.blocks.objective.gaussians import Gaussian, divergence, encoded, product
+from undrift.blocks.objective.gaussians import Gaussian, decode_gaussian, divergence, product
 from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import End, ServerView, Start, Step
 from undrift.core.model.flat_model import Vector
@@ -110,7 +110,7 @@ class CommonRepresentation(Objective[ClassGaussians, None, ClassGaussians, Exper
             raise ValueError(
                 f"CommonRepresentation: the model has {count} classes, not {self.classes}; write classes={count}"
             )
-        mean, deviation = encoded(step.seen["moments"])
+        mean, deviation = decode_gaussian(step.seen["moments"])
         state.count(labels, mean, deviation, step.step)
         term: Tensor = -torch.logsumexp(output, dim=1).mean()
         if self.beta == 0:

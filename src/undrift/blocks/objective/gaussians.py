@@ -11,7 +11,7 @@ LEAST = 1e-3
 """The least deviation an encoder gives: no precision is above 1e6, so that sums over many examples stay exact."""
 
 
-def encoded(raw: Tensor) -> Gaussian:
+def decode_gaussian(raw: Tensor) -> Gaussian:
     """The Gaussians that an encoder's last layer stands for: the first half of its outputs and softplus of the rest."""
     mean, spread = raw.chunk(2, dim=-1)
     return mean, softplus(spread).clamp(min=LEAST)

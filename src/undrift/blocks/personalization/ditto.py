@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from undrift.core.method.block import Needs, Objective, Personalization
 from undrift.core.method.view import End, Start, Step, View
 from undrift.core.model.flat_model import Layout, Vector
-from undrift.core.model.samples import clipped
+from undrift.core.model.samples import clip_norm
 
 
 class Model(NamedTuple):
@@ -94,5 +94,5 @@ def gradient(point: Vector, batch: Any, view: View) -> Vector:
     """The gradient of the data loss at a point beside the model, clipped and with weight decay as in the loop."""
     grad = view.gradient_at(point, batch)
     if view.local.clip is not None:
-        clipped(grad, view.local.clip)
+        clip_norm(grad, view.local.clip)
     return grad.add_(point, alpha=view.local.weight_decay)

@@ -115,7 +115,7 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
             pairs = zip(end.layout.split(end.w0), end.layout.split(end.w), strict=True)
             changes = [pair for i, pair in enumerate(pairs) if i in places]
             scores = [sensitivity(before, after, self.measure) for before, after in changes]
-        chosen = [places[i] for i in ranked(scores, smallest=self.choice == "smallest")[: self.count]]
+        chosen = [places[i] for i in rank_scores(scores, smallest=self.choice == "smallest")[: self.count]]
         end.report("chosen_share", sum(prod(end.layout.shapes[k]) for k in chosen) / end.layout.size)
         for k in places:
             end.report(f"chosen/{end.layout.names[k]}", float(k in chosen))
@@ -127,16 +127,16 @@ def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> f
 
     A tensor whose values are all alike cannot be scaled; its change is not a number.
     """
-    old, new = (double(x) if measure == "raw" else _scaled(double(x)) for x in (before, after))
+    old, new = (double(x) if measure == "raw" else _scale(double(x)) for x in (before, after))
     return float((new - old).square().mean())
 
 
-def _scaled(x: Tensor) -> Tensor:
+def _scale(x: Tensor) -> Tensor:
     """The values of a tensor, from zero for the smallest to one for the largest."""
     return (x - x.min()) / (x.max() - x.min())
 
 
-def ranked(scores: Sequence[float], *, smallest: bool = False) -> list[int]:
+def rank_scores(scores: Sequence[float], *, smallest: bool = False) -> list[int]:
     """The places of the scores, largest first or smallest first without zeros; ties in order, NaN last."""
     places = [i for i, score in enumerate(scores) if not (smallest and score == 0)]
     sign = 1 if smallest else -1

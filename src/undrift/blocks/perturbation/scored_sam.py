@@ -50,7 +50,7 @@ class ScoredSAM(Scoring[None, _Scored], Perturbation[Compass, None, Compass, Non
         return int(self.rho > 0)
 
     def begin(self, sent: Compass, kept: None, start: Start) -> _Scored:
-        """Look at the client's first batches."""
+        """Score the client on its first batches."""
         score = self.look(sent, start, self.rho, self.alpha)
         sam = SAM(self.rho / (1 + self.alpha * self.steepness(score)))
         start.report("radius", sam.rho)

@@ -134,7 +134,7 @@ def fraction(name: str, r: float) -> None:
         raise ValueError(f"{name}: r must be a fraction in [0, 1), got {r}")
 
 
-def removed(r: float, size: int) -> int:
+def removed_bins(r: float, size: int) -> int:
     """How many of the size // 2 + 1 bins of a real spectrum the share `r` removes."""
     return int(r * (size // 2 + 1) + 1e-9)
 
@@ -147,6 +147,6 @@ def spectrum(rows: Tensor) -> Tensor:
 
 
 def signal(bins: Tensor, like: Tensor) -> Tensor:
-    """The rows a spectrum came from; the length is given, since an odd one cannot be told from the bins."""
+    """The rows a spectrum came from; the length is given, since the number of bins does not determine it."""
     rows: Tensor = torch.fft.irfft(bins, n=like.shape[-1])
     return rows.to(like.dtype)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from undrift.blocks.spectral.filter import Filter, fraction, removed, signal, spectrum
+from undrift.blocks.spectral.filter import Filter, fraction, removed_bins, signal, spectrum
 from undrift.blocks.spectral.lowband import choose, remove_low_
 
 
@@ -21,7 +21,7 @@ class _Share(Filter):
 
     def touches(self, size: int) -> bool:
         """Small tensors, with fewer than 1/r bins, are left alone."""
-        return removed(self.r, size) > 0
+        return removed_bins(self.r, size) > 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +34,7 @@ class high_pass(_Share):  # noqa: N801  a filter reads as a function
 
     def alone(self, size: int) -> bool:
         """Long tensors are filtered where they are, without a copy."""
-        return choose(size, removed(self.r, size)) != "basis"
+        return choose(size, removed_bins(self.r, size)) != "basis"
 
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """Remove the lowest bins."""
@@ -44,7 +44,7 @@ class high_pass(_Share):  # noqa: N801  a filter reads as a function
 
     def rows_(self, rows: Tensor, generator: Generator | None) -> None:
         """Remove the lowest bins in place; a single one is the mean."""
-        count = removed(self.r, rows.shape[-1])
+        count = removed_bins(self.r, rows.shape[-1])
         if count == 1:
             rows.sub_(rows.mean(dim=-1, keepdim=True))
         elif count > 1:
@@ -62,7 +62,7 @@ class low_pass(_Share):  # noqa: N801
     def rows(self, rows: Tensor, generator: Generator | None) -> Tensor:
         """Zero the highest bins."""
         bins = spectrum(rows)
-        bins[:, bins.shape[-1] - removed(self.r, rows.shape[-1]) :] = 0
+        bins[:, bins.shape[-1] - removed_bins(self.r, rows.shape[-1]) :] = 0
         return signal(bins, rows)
 
 
@@ -80,5 +80,5 @@ class random_stop(_Share):  # noqa: N801
             raise ValueError("random_stop: pass the client's generator as the third argument")
         bins = spectrum(rows)
         draw = torch.rand(bins.shape, generator=generator, device="cpu").argsort(dim=-1)
-        drawn = draw[:, : removed(self.r, rows.shape[-1])].to(rows.device)
+        drawn = draw[:, : removed_bins(self.r, rows.shape[-1])].to(rows.device)
         return signal(bins.scatter(-1, drawn, 0), rows)

@@ -91,11 +91,11 @@ class Whiten(Spectral[None, None, None, None, tuple[Read, ...]]):
                     inputs = inputs.clone(memory_format=torch.contiguous_format)
                     remove_means(inputs.view(-1, size), 1)
                     remove_means(weights.view(-1, size), 1)
-                weights.copy_(damped(weights, inputs, self.share))
+                weights.copy_(damp_gradient(weights, inputs, self.share))
         return grad
 
 
-def damped(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
+def damp_gradient(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
     """G (I + A / (share tr A))^-1 with A = X^T X / m, by the smaller of two systems of equations.
 
     Args:
@@ -110,10 +110,10 @@ def damped(grad: Tensor, inputs: Tensor, share: float) -> Tensor:
     if count <= width:
         system = inputs @ inputs.T
         system.diagonal().add_(strength)
-        return grad - (grad @ inputs.T) @ _solved(system, inputs)
+        return grad - (grad @ inputs.T) @ _solve(system, inputs)
     system = inputs.T @ inputs
     system.diagonal().add_(strength)
-    return strength * _solved(system, grad.T).T
+    return strength * _solve(system, grad.T).T
 
 
 def rows(inputs: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
@@ -143,7 +143,7 @@ def _plain(part: nn.Module) -> TypeGuard[nn.Conv2d]:
     return part.padding_mode == "zeros" and part.groups == 1
 
 
-def _solved(system: Tensor, right: Tensor) -> Tensor:
+def _solve(system: Tensor, right: Tensor) -> Tensor:
     """Without a check, for which a device would be waited for: the system is positive definite."""
     found: Tensor = torch.linalg.solve_ex(system, right).result
     return found

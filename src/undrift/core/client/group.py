@@ -100,7 +100,7 @@ def train_group(
         fields = {**shared, "shared": [broadcast.params, *(x for x in parts if isinstance(x, Tensor))]}
         rows = Rows(model, task.losses, counts, iter(()))
         try:
-            rows.batches = stacked(task, begun, local)
+            rows.batches = stack_batches(task, begun, local)
             trained = descend_together(algorithm, rows, [visit[3] for visit in visits], fields)
         except Exception as error:
             for _, oracle, _, _ in visits:
@@ -128,7 +128,7 @@ def train_group(
 
 
 def _failed_alone(blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int) -> ClientError:
-    """The error of a client's steps; one of vmap's says how to do without."""
+    """The error of a client's steps; one of vmap's explains how to train without it."""
     found = locate_error(blocks, error, round, client, step)
     if "vmap" in str(error) or "Batching rule" in str(error):
         found = ClientError(f"{found}; set together to 1")
@@ -136,7 +136,7 @@ def _failed_alone(blocks: dict[str, AnyBlock], error: Exception, round: int, cli
     return found
 
 
-def stacked(task: PerExample, members: Sequence[Member], local: Local) -> Iterator[tuple[Any, Tensor]]:
+def stack_batches(task: PerExample, members: Sequence[Member], local: Local) -> Iterator[tuple[Any, Tensor]]:
     """For each step the batches of all rows, padded to one size, and the weights of their examples.
 
     A short batch is padded by its first example, without weight; a row of no client is that of the first, without any.
@@ -164,7 +164,7 @@ def stacked(task: PerExample, members: Sequence[Member], local: Local) -> Iterat
         chosen[len(indices) :, i] = indices[-1]
     chosen[:, len(members) :] = chosen[:, :1]
     steps = zip(chosen, weights.to(chosen.device), strict=True)
-    return ((_folded(task.gather(indices.reshape(-1)), rows), shares) for indices, shares in steps)
+    return ((_fold_rows(task.gather(indices.reshape(-1)), rows), shares) for indices, shares in steps)
 
 
 def _padding(local: Local, examples: int, steps: int) -> tuple[Tensor, Tensor]:
@@ -178,13 +178,13 @@ def _padding(local: Local, examples: int, steps: int) -> tuple[Tensor, Tensor]:
     return index, weights.repeat(-(-steps // each), 1)[:steps]
 
 
-def _folded(batch: Any, rows: int) -> Any:
+def _fold_rows(batch: Any, rows: int) -> Any:
     """A batch with an axis for the rows in front of that for the examples."""
     if isinstance(batch, Tensor):
         return (
             batch.view(rows, -1, *batch.shape[1:]) if batch.is_contiguous() else torch.unflatten(batch, 0, (rows, -1))
         )
     if isinstance(batch, dict):
-        return {name: _folded(x, rows) for name, x in batch.items()}
-    parts = (_folded(x, rows) for x in batch)
+        return {name: _fold_rows(x, rows) for name, x in batch.items()}
+    parts = (_fold_rows(x, rows) for x in batch)
     return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)

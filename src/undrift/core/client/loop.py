@@ -12,7 +12,7 @@ from undrift.core.method.block import Spectral
 from undrift.core.method.view import Step
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.oracle import Oracle
-from undrift.core.model.samples import clipped
+from undrift.core.model.samples import clip_norm
 
 
 def descend(
@@ -46,7 +46,7 @@ def descend(
         whole = grad.clone() if split else grad
         grad = inside(a.spectral.adjust(grad, states["spectral"], step), whole)
         if local.clip is not None:
-            grad = clipped(grad, local.clip, read=oracle.reads)
+            grad = clip_norm(grad, local.clip, read=oracle.reads)
         own = grad.clone() if shared is not None else grad
         grad = a.drift.adjust(grad, states["drift"], step)
         grad = a.momentum.adjust(grad, states["momentum"], step)

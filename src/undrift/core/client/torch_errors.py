@@ -66,12 +66,12 @@ def advice(error: BaseException, batch: Any = None) -> str:
         if isinstance(error, RuntimeError | ValueError | IndexError | TypeError | MemoryError) and re.search(
             pattern, text
         ):
-            shapes = described(batch)
+            shapes = describe_batch(batch)
             return f"; {words}" + (f" (the batch is {shapes})" if shapes and "fewer workers" not in words else "")
     return ""
 
 
-def described(batch: Any) -> str:
+def describe_batch(batch: Any) -> str:
     """The shapes and dtypes of a batch, in short.
 
     Args:
@@ -85,7 +85,7 @@ def described(batch: Any) -> str:
     if isinstance(batch, Tensor):
         return f"{list(batch.shape)} {str(batch.dtype).removeprefix('torch.')}"
     if isinstance(batch, Mapping):
-        return "{" + ", ".join(f"{name}: {described(x)}" for name, x in list(batch.items())[:8]) + "}"
+        return "{" + ", ".join(f"{name}: {describe_batch(x)}" for name, x in list(batch.items())[:8]) + "}"
     if isinstance(batch, tuple | list):
-        return f"({', '.join(described(x) for x in batch[:8])})"
+        return f"({', '.join(describe_batch(x) for x in batch[:8])})"
     return "" if batch is None else type(batch).__name__

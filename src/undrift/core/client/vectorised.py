@@ -165,7 +165,7 @@ class Rows(Oracle):
         self._names = [name for name, p in model.module.named_parameters() if p.requires_grad]
 
     def next(self, step: int, batch: Any) -> None:
-        """Go on to a step: the rows whose client has taken its last one no longer move."""
+        """Continue with a step: the rows whose client has taken its last one no longer move."""
         super().next(step, None)
         self._data = batch
         self._dead = None

@@ -21,7 +21,7 @@ from undrift.core.records.types import Broadcast, ClientState, Local, Tree, Uplo
 
 
 class ClientError(RuntimeError):
-    """A client's training failed; the message says in which round, client, step and block."""
+    """A client's training failed; the message names round, client, step and block."""
 
 
 def train(
@@ -219,7 +219,7 @@ def tuning_method(algorithm: Algorithm) -> Algorithm:
 def locate_error(
     blocks: dict[str, AnyBlock], error: Exception, round: int, client: int, step: int, batch: Any = None
 ) -> ClientError:
-    """The error of a visit, which says where it arose.
+    """The error of a visit, with the place where it arose.
 
     Args:
         blocks: the method's, by slot.

@@ -118,7 +118,9 @@ _FEDSCAM = Preset(
 )
 
 
-def _changed(base: Preset, source: str, local: Values, methods: Mapping[str, MethodPreset] | None = None) -> Preset:
+def _change_fields(
+    base: Preset, source: str, local: Values, methods: Mapping[str, MethodPreset] | None = None
+) -> Preset:
     """A paper's preset on other data or with another model."""
     return replace(base, source=source, local={**base.local, **local}, methods={**base.methods, **(methods or {})})
 
@@ -126,14 +128,16 @@ def _changed(base: Preset, source: str, local: Values, methods: Mapping[str, Met
 PAPERS: Mapping[str, Preset] = {
     "papers": Preset("the protocol that FedFFT, FedWMSAM and the code they build on share", _PROTOCOL),
     "fedfft": _FEDFFT,
-    "fedfft-cifar100": _changed(_FEDFFT, "FedFFT C.1, CIFAR-100", {"epochs": 2, "batch_size": 20}),
+    "fedfft-cifar100": _change_fields(_FEDFFT, "FedFFT C.1, CIFAR-100", {"epochs": 2, "batch_size": 20}),
     "specgrad": Preset(
         "SpecGradFilter V-A; it tunes lr for each method from 0.01, 0.05, 0.1 and 0.15, in a supplement not available",
         {"lr": 0.1, "weight_decay": 1e-3, "epochs": 5, "batch_size": 50},
         {"specgrad": MethodPreset({"r": 0.05}, source="SpecGradFilter V-A: r 0.05")},
     ),
     "fedscam": _FEDSCAM,
-    "fedscam-cifar10": _changed(_FEDSCAM, "FedSCAM 4.1.3, CIFAR-10; its epochs are not stated", {"batch_size": 64}),
+    "fedscam-cifar10": _change_fields(
+        _FEDSCAM, "FedSCAM 4.1.3, CIFAR-10; its epochs are not stated", {"batch_size": 64}
+    ),
     "fedwmsam": Preset(
         "FedWMSAM, the authors' code",
         _PROTOCOL,
@@ -146,16 +150,16 @@ PAPERS: Mapping[str, Preset] = {
         },
     ),
     "fedfsa": _FEDFSA,
-    "fedfsa-cifar100": _changed(
+    "fedfsa-cifar100": _change_fields(
         _FEDFSA, "FedFSA 5.1 and code, CIFAR-100", {}, _fsa(_RADII, rho=0.05, larger=0.9, count=2)
     ),
-    "fedfsa-tiny": _changed(
+    "fedfsa-tiny": _change_fields(
         _FEDFSA,
         "FedFSA 5.1 and code, Tiny-ImageNet",
         {"decay": 0.998},
         _fsa(_RADII, rho=0.05, larger=0.9, count=2),
     ),
-    "fedfsa-resnet18": _changed(
+    "fedfsa-resnet18": _change_fields(
         _FEDFSA,
         "FedFSA 5.3 and code, ResNet-18 on CIFAR-100",
         {},

@@ -120,7 +120,7 @@ class Schedule:
 
     @property
     def open(self) -> bool:
-        """Whether it is a cosine that does not say over how many rounds or steps it goes."""
+        """Whether it is a cosine without a number of rounds or steps."""
         return isinstance(self.decay, _Cosine) and self.decay.over is None
 
     def ending(self, end: int) -> "Schedule":

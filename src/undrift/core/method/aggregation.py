@@ -1,6 +1,6 @@
 """How uploads become one displacement: the two kinds of aggregation rule, each the owner of what it accumulates.
 
-A rule opens its accumulator on every worker and on the server, and nobody else asks which kind it is: it takes uploads
+A rule opens its accumulator on every worker and on the server, and no other code depends on its kind: it takes uploads
 in, merges with another worker's, travels as named tensors, and closes into the displacement of the round.
 """
 
@@ -269,7 +269,7 @@ class Aggregation(Block[ServerT, ClientT, SentT, UpT, StateT]):
     def check(self, up: UpT, examples: int, weights: Weights) -> None:
         """Raise a `ValueError` if an upload's own part and weights cannot be honest, or their sums over several.
 
-        Only what is true of every sum of honest uploads may be asked, for example that a number is not negative.
+        Only what is true of every sum of honest uploads may be demanded, for example that a number is not negative.
         """
 
     def open(self, unweighted: bool) -> Accumulator[ServerT, UpT]:

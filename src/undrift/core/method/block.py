@@ -244,8 +244,8 @@ class Objective(Adjusting[ServerT, ClientT, SentT, UpT, StateT]):
     def penalty(self, state: StateT, step: Step) -> Tensor | None:
         """A term of the batch's loss that needs the model, or None; called after every forward pass of training.
 
-        It is part of the loss wherever a gradient of training is taken, a perturbation's included, and it may look at
-        other points through `step.loss_at` and at layers through `step.seen`.
+        It is part of the loss wherever a gradient of training is taken, a perturbation's included, and it may read
+        other points through `step.loss_at` and layers through `step.seen`.
         """
         return None
 

@@ -77,7 +77,7 @@ class Buffers:
     """
 
     def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-        floating, counters, self._constants = _sorted(module)
+        floating, counters, self._constants = _sort_buffers(module)
         dtypes = {buffer.dtype for _, _, buffer in floating}
         dtype = reduce(torch.promote_types, dtypes, torch.float32) if dtypes else dtype
         self.floating, places = _flatten(floating, dtype, device)
@@ -140,7 +140,7 @@ class Buffers:
 _Found = list[tuple[nn.Module, str, Tensor]]
 
 
-def _sorted(module: nn.Module) -> tuple[_Found, _Found, list[_Constant]]:
+def _sort_buffers(module: nn.Module) -> tuple[_Found, _Found, list[_Constant]]:
     """A module's floating buffers, its counters, and those that do not travel."""
     floating: _Found = []
     counters: _Found = []

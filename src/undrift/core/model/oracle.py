@@ -20,7 +20,7 @@ class Oracle:
 
     `gradient` gives that of the data loss and the penalty of the current batch; running statistics move with the first
     call of a step only. `gradient_at` and `loss_at` leave statistics, weights and training's random stream as they
-    were. `reads` says whether a step may read a number of a tensor on the host.
+    were. `reads` tells whether a step may read a number of a tensor on the host.
 
     Args:
         model: the bound model.
@@ -60,7 +60,7 @@ class Oracle:
         self._hooks: list[RemovableHandle] = []
 
     def next(self, step: int, batch: Any) -> None:
-        """Go on to a step and its batch."""
+        """Continue with a step and its batch."""
         self.step, self.batch, self._fresh = step, batch, True
         if self.scale is not None:
             self.scale.begin()

@@ -55,7 +55,7 @@ def seed_streams(device: torch.device, seed: int) -> None:
 
 
 @contextmanager
-def seeded(device: torch.device, seed: int) -> Iterator[None]:
+def with_seed(device: torch.device, seed: int) -> Iterator[None]:
     """Seed the streams of a device for a while; their states come back.
 
     Args:

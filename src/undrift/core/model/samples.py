@@ -78,7 +78,7 @@ class Samples:
         return total.div_(examples)
 
 
-def clipped(gradient: Vector, clip: float, *, read: bool = True) -> Vector:
+def clip_norm(gradient: Vector, clip: float, *, read: bool = True) -> Vector:
     """A gradient, shortened in place to the norm `clip` if it is longer, also if the norm is beyond its dtype.
 
     Args:

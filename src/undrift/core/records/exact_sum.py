@@ -37,7 +37,7 @@ class ExactSum:
 
     @classmethod
     def of(cls, coarse: Tensor, fine: Tensor) -> "ExactSum":
-        """A sum of its two parts, to be read only; `sound` says whether they can be those of a sum."""
+        """A sum of its two parts, to be read only; `sound` checks whether they can be those of a sum."""
         total = cls(0)
         total.coarse, total.fine = coarse, fine
         return total

@@ -53,7 +53,7 @@ class Place:
             x: a tensor, a module, a record of a round, or a tree or batch: tuples, lists and mappings of these.
                 Anything else stays as it is, unless it has a method `to`, as batches of transformers have.
         """
-        return cast(T, _moved(x, self.device, non_blocking=self.device.type == "cuda"))
+        return cast(T, _move(x, self.device, non_blocking=self.device.type == "cuda"))
 
     def ahead(self, batches: Iterable[T]) -> Iterator[T]:
         """The batches, moved here one batch ahead of its use, through pinned memory where the device has it.
@@ -66,7 +66,7 @@ class Place:
             return
         waiting: list[T] = []
         for batch in batches:
-            waiting.append(self.to(_pinned(batch) if self.device.type == "cuda" else batch))
+            waiting.append(self.to(_pin(batch) if self.device.type == "cuda" else batch))
             if len(waiting) > 1:
                 yield waiting.pop(0)
         yield from waiting
@@ -126,7 +126,7 @@ def devices() -> list[str]:
     return found
 
 
-def _moved(x: Any, device: torch.device, *, non_blocking: bool) -> Any:
+def _move(x: Any, device: torch.device, *, non_blocking: bool) -> Any:
     """The same thing on a device, structure and types unchanged."""
     if isinstance(x, Tensor):
         return x.to(device, non_blocking=non_blocking)
@@ -134,23 +134,23 @@ def _moved(x: Any, device: torch.device, *, non_blocking: bool) -> Any:
         return x.to(device)
 
     def part(value: Any) -> Any:
-        return _moved(value, device, non_blocking=non_blocking)
+        return _move(value, device, non_blocking=non_blocking)
 
     if isinstance(x, Broadcast | ClientState | Upload | ServerState):
         return replace(x, **{field.name: part(getattr(x, field.name)) for field in fields(x)})
     if isinstance(x, PackedSequence):  # a tuple of which a part stays on the host
         return x.to(device)  # type: ignore[arg-type]  # of torch's own stub
-    return _mapped(part, x, lambda other: other.to(device) if hasattr(other, "to") else other)
+    return _map_tree(part, x, lambda other: other.to(device) if hasattr(other, "to") else other)
 
 
-def _pinned(x: Any) -> Any:
+def _pin(x: Any) -> Any:
     """A batch in pinned memory, from which a copy need not wait."""
     if isinstance(x, Tensor):
         return x if x.is_pinned() or x.device.type != "cpu" else x.pin_memory()
-    return x.pin_memory() if isinstance(x, PackedSequence) else _mapped(_pinned, x, lambda other: other)
+    return x.pin_memory() if isinstance(x, PackedSequence) else _map_tree(_pin, x, lambda other: other)
 
 
-def _mapped(part: Callable[[Any], Any], x: Any, other: Callable[[Any], Any]) -> Any:
+def _map_tree(part: Callable[[Any], Any], x: Any, other: Callable[[Any], Any]) -> Any:
     """A tuple, list or dict of the same type with a function of each part; anything else goes to another function."""
     if isinstance(x, tuple):
         return type(x)(*map(part, x)) if hasattr(x, "_fields") else tuple(map(part, x))

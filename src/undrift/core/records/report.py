@@ -34,7 +34,7 @@ def check_names(owner: str, names: object) -> None:
             )
 
 
-def declared(name: str, names: Iterable[str]) -> bool:
+def is_declared(name: str, names: Iterable[str]) -> bool:
     """Whether a reported name is one of those declared, or of a declared family.
 
     Example:
@@ -54,7 +54,7 @@ def collect(where: str, names: Iterable[str], values: Scalars) -> dict[str, floa
         values: what it reported.
     """
     numbers = {name: float(x) for name, x in values.items()}
-    unknown = [name for name in numbers if not declared(name, names)]
+    unknown = [name for name in numbers if not is_declared(name, names)]
     if unknown:
         raise ValueError(f"{where} reports {unknown[0]!r}, which is not declared: add it to the block's reports")
     return {name: x for name, x in numbers.items() if sound(x)}

@@ -35,7 +35,7 @@ class Gate:
         algorithm: the method, which declares what an upload holds.
         local: the settings all clients share.
         broadcast: what was sent: gives the round, the length and the dtype.
-        asked: the clients of the round that may come through here.
+        clients: the clients of the round whose uploads are checked here.
         bound: largest norm of a displacement; None allows any that can be summed exactly.
         most: largest number of examples a client may claim.
         cohort: how many clients take part in the round everywhere; None if all come through here.
@@ -48,7 +48,7 @@ class Gate:
     algorithm: Algorithm
     local: Local
     broadcast: Broadcast
-    asked: Collection[int]
+    clients: Collection[int]
     bound: float | None = None
     most: int = 2**31
     cohort: int | None = None
@@ -57,7 +57,7 @@ class Gate:
     rejections: list[Rejection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.asked = frozenset(self.asked)
+        self.clients = frozenset(self.clients)
         self._seen: set[int] = set()
         self._uploading = [(slot, block) for slot, block in self.algorithm.slots() if block.Up is not None]
         self.measured: dict[int, tuple[float, float]] = {}
@@ -98,7 +98,7 @@ class Gate:
         Args:
             part: the partial total.
             total: what it is added to.
-            stated: what the node says about each client; None trusts it, bound included.
+            stated: what the node states about each client; None trusts it, bound included.
         """
         try:
             self._check_part(part)
@@ -113,7 +113,7 @@ class Gate:
     def _check_part(self, part: Total) -> None:
         """Who is in a partial total, and whether its sums can be sums."""
         for client in part.clients:
-            if client not in self.asked:
+            if client not in self.clients:
                 raise RejectedError(Reason.SENDER, f"client {client}")
             if client in self._seen:
                 raise RejectedError(Reason.DUPLICATE, f"client {client}")
@@ -129,7 +129,7 @@ class Gate:
         sums = part.sums
         if set(sums) != set(expected):
             raise RejectedError(Reason.TREE, f"expected sums {sorted(expected)}")
-        room = LIMIT / max(1, self.cohort or len(self.asked)) * len(part.clients)
+        room = LIMIT / max(1, self.cohort or len(self.clients)) * len(part.clients)
         for name, size in expected.items():
             _check_sum(name, sums[name], size, room)
         if part.clients:
@@ -147,7 +147,7 @@ class Gate:
 
     def _check(self, upload: Upload) -> tuple[float, float]:
         """All checks, the cheap ones first; gives the weight of the upload and the norm of its displacement."""
-        if not is_whole(upload.client) or upload.client not in self.asked:
+        if not is_whole(upload.client) or upload.client not in self.clients:
             raise RejectedError(Reason.SENDER)
         if upload.client in self._seen:
             raise RejectedError(Reason.DUPLICATE)
@@ -155,7 +155,7 @@ class Gate:
             raise RejectedError(Reason.ROUND, f"round {upload.round!r}, expected {self.broadcast.round}")
         self._check_counts(upload)
         self._check_layout(upload)
-        room = LIMIT / (self.cohort or len(self.asked))
+        room = LIMIT / (self.cohort or len(self.clients))
         for slot, block in self._uploading:
             for name, x in _tensors(block.Up, upload.parts.get(slot)):
                 _check_values(f"{slot}.{name}", x, room)

@@ -1,4 +1,4 @@
-"""Nouns to bytes and back: named tensors in safetensors with a SHA-256, never a pickle.
+"""Records as bytes and back: named tensors in safetensors with a SHA-256, never a pickle.
 
 `flatten` and `restore` turn a record into a dict of tensors and back, bit for bit; names, kinds and lengths are checked
 against what the algorithm's blocks declare before anything is used.
@@ -20,18 +20,18 @@ from undrift.core.records.types import Broadcast, ClientState, Declared, ServerS
 _MAGIC = b"undrift1"
 _TREES = {ServerState: "Server", Broadcast: "Sent", ClientState: "Client", Upload: "Up"}
 
-Noun = TypeVar("Noun", ServerState, Broadcast, ClientState, Upload)
+RecordT = TypeVar("RecordT", ServerState, Broadcast, ClientState, Upload)
 
 
 class WireError(ValueError):
     """Bytes or tensors that are not what was declared; the message names the field."""
 
 
-def flatten(noun: ServerState | Broadcast | ClientState | Upload) -> dict[str, Tensor]:
+def flatten(record: ServerState | Broadcast | ClientState | Upload) -> dict[str, Tensor]:
     """A record as named tensors; numbers become tensors of one element."""
     out: dict[str, Tensor] = {}
-    for f in fields(noun):
-        value = getattr(noun, f.name)
+    for f in fields(record):
+        value = getattr(record, f.name)
         if f.name == "parts":
             for slot, tree in value.items():
                 out.update({f"parts.{slot}.{name}": _tensor(x) for name, x in zip(tree._fields, tree, strict=True)})
@@ -43,7 +43,7 @@ def flatten(noun: ServerState | Broadcast | ClientState | Upload) -> dict[str, T
     return out
 
 
-def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> Noun:
+def restore(kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Tensor], size: int) -> RecordT:
     """The record that `flatten` took apart.
 
     Args:
@@ -62,7 +62,7 @@ def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor
     values: dict[str, Any] = {"parts": parts}
     for f in fields(kind):
         if f.name == "accepted":
-            values["accepted"] = _accepted(left.pop("accepted", None))
+            values["accepted"] = _read_accepted(left.pop("accepted", None))
         elif f.name != "parts" and (f.name in left or kind is not ClientState):
             what = {"int": "int", "float": "float"}.get(_annotation(f.type), "array")
             values[f.name] = _value(left, f.name, "vector" if f.name in ("params", "delta") else what, size)
@@ -73,10 +73,10 @@ def restore(kind: type[Noun], algorithm: Algorithm, tensors: Mapping[str, Tensor
     return kind(**values)
 
 
-def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
+def to_bytes(record: ServerState | Broadcast | ClientState | Upload) -> bytes:
     """A record as bytes that carry their own checksum; fields that share memory are written one by one."""
     tensors, seen = dict[str, Tensor](), set[int]()
-    for name, x in flatten(noun).items():
+    for name, x in flatten(record).items():
         place = x.untyped_storage().data_ptr()
         tensors[name] = x.clone(memory_format=torch.contiguous_format) if place in seen else x.contiguous()
         seen.add(place)
@@ -84,7 +84,7 @@ def to_bytes(noun: ServerState | Broadcast | ClientState | Upload) -> bytes:
     return _MAGIC + sha256(body).digest() + body
 
 
-def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -> Noun:
+def from_bytes(kind: type[RecordT], algorithm: Algorithm, data: bytes, size: int) -> RecordT:
     """The record that `to_bytes` wrote; damaged or foreign bytes are rejected."""
     magic, digest, body = data[:8], data[8:40], data[40:]
     if magic != _MAGIC:
@@ -97,9 +97,9 @@ def from_bytes(kind: type[Noun], algorithm: Algorithm, data: bytes, size: int) -
         raise WireError(f"{kind.__name__}: {error}") from error
 
 
-def fingerprint(noun: ServerState | Broadcast | ClientState | Upload) -> str:
+def fingerprint(record: ServerState | Broadcast | ClientState | Upload) -> str:
     """The SHA-256 of every bit of a record."""
-    return _digest(flatten(noun))
+    return _digest(flatten(record))
 
 
 def stored_fingerprint(data: bytes) -> str:
@@ -133,7 +133,7 @@ def _tensor(x: Any) -> Tensor:
     return torch.tensor([x], dtype=torch.int64 if isinstance(x, int) else torch.float64)
 
 
-def _accepted(x: Tensor | None) -> dict[int, int]:
+def _read_accepted(x: Tensor | None) -> dict[int, int]:
     """Clients and their last accepted rounds from pairs of whole numbers."""
     if x is None:
         return {}

@@ -1,4 +1,4 @@
-"""Data without memory that is not theirs, to be sent to workers.
+"""Data for workers, copied so that no tensor takes a larger storage with it.
 
 A pickled tensor takes the whole storage with it, also if it is a row of it: a list of a tensor's thousand rows would be
 a thousand times as large as the tensor.
@@ -14,7 +14,7 @@ from torch.utils.data import Subset, TensorDataset
 def compact(value: Any, seen: dict[int, Any] | None = None) -> Any:
     """The same data, with copies of tensors that are parts of larger ones.
 
-    It looks into lists, tuples, dicts, `TensorDataset`, `Subset` and objects of a class whose `compacts` names one of
+    It searches lists, tuples, dicts, `TensorDataset`, `Subset` and objects of a class whose `compacts` names one of
     their attributes; everything else, and whatever has no such tensor,
     stays as it is. What was one object stays one.
 

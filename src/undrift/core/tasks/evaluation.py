@@ -207,7 +207,7 @@ def evaluate(
                 targets.append(judged.targets)
         if not sum(counts):
             return {}
-        joined = home((_joined(outputs), _joined(targets))) if whole else (None, None)
+        joined = home((_join(outputs), _join(targets))) if whole else (None, None)
         row = {LOSS: weighted_sum(losses, counts) / sum(counts)}
         for name, any_metric in metrics.items():
             row.update(_value(name, any_metric, joined, row[LOSS]))
@@ -240,13 +240,13 @@ def _value(name: str, metric: Metric, joined: tuple[Any, Any], loss: float) -> d
         raise TypeError(f"metrics: {name} must give a number, got {type(value).__name__}") from None
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _join(parts: Sequence[Any]) -> Any:
     """What the batches gave, one after the other."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat([x.reshape(1) if x.dim() == 0 else x for x in parts])
     if isinstance(first, Mapping):
-        return {key: _joined([part[key] for part in parts]) for key in first}
+        return {key: _join([part[key] for part in parts]) for key in first}
     if isinstance(first, tuple):
-        return tuple(_joined(list(column)) for column in zip(*parts, strict=True))
+        return tuple(_join(list(column)) for column in zip(*parts, strict=True))
     return [x for part in parts for x in part] if isinstance(first, list) else list(parts)

@@ -97,7 +97,7 @@ class Participation:
         return bernoulli_size(seed, round, available, self.probability) if available else 0
 
     def available(self, round: int) -> Sequence[int]:
-        """The clients that can take part in a round; a trace is asked once for each."""
+        """The clients that can take part in a round; a trace is read once for each."""
         everyone, present = range(self.task.population), self._present
         if present is None:
             return everyone
@@ -151,7 +151,7 @@ class Participation:
 
     @cached_property
     def _found(self) -> dict[int, list[int]]:
-        """The clients that were available in the last round that was asked for."""
+        """The clients that were available in the last round that was requested."""
         return {}
 
     @cached_property

@@ -36,8 +36,8 @@ class Task(Protocol):
 class Evaluates(Protocol):
     """A task with held-out data.
 
-    Its attribute `goal`, if it has one, says by which column its runs are judged: "mae" or ("mae", "min"). Without it
-    this is the accuracy if there is one, else the first metric, else the loss.
+    Its attribute `goal`, if it has one, names the column by which its runs are judged: "mae" or ("mae", "min").
+    Without it this is the accuracy if there is one, else the first metric, else the loss.
     """
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:

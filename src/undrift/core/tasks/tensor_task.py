@@ -116,7 +116,7 @@ class TensorTask:
     def loss(self, model: nn.Module, batch: tuple[Any, Any]) -> Tensor:
         """The criterion on one batch."""
         inputs, targets = batch
-        return criterion_loss(self.criterion, called(model, inputs), targets)
+        return criterion_loss(self.criterion, call_model(model, inputs), targets)
 
     def examples(self, client: int) -> int:
         """How many training examples a client has."""
@@ -158,7 +158,7 @@ class TensorTask:
         each = example_losses(self.criterion)
         if each is None:
             raise TypeError(f"TensorTask: {self.one_by_one}; set together to 1")
-        outputs = called(model, batch[0])
+        outputs = call_model(model, batch[0])
         if self.criterion is not cross_entropy:
             check_shapes(outputs, batch[1])
         return each(outputs, batch[1])
@@ -179,11 +179,11 @@ class TensorTask:
         return evaluate(model, batches, self._judge, named_metrics(self.metrics))
 
     def _judge(self, model: nn.Module, batch: tuple[Any, Any]) -> Judged:
-        outputs = called(model, batch[0])
+        outputs = call_model(model, batch[0])
         return Judged(criterion_loss(self.criterion, outputs, batch[1]), outputs, batch[1])
 
 
-def called(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any) -> Any:
     """The model's outputs: of a dict by name; of an object or a dict with `logits`, as transformers return, these."""
     outputs = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     found = logits(outputs)

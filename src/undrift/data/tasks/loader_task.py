@@ -18,7 +18,7 @@ from undrift.core.tasks.compact import compact
 from undrift.core.tasks.evaluation import Goal, Judged, Metrics, evaluate, named_metrics, read_goal
 from undrift.core.tasks.example_losses import criterion_loss
 from undrift.core.tasks.model_factory import check_make, initial_model
-from undrift.core.tasks.tensor_task import BATCH, called, logits
+from undrift.core.tasks.tensor_task import BATCH, call_model, logits
 from undrift.data.tasks.batching import Collate, Source, as_source, check_not_one, common_size, read_batches
 
 
@@ -196,7 +196,7 @@ def lightning_loss(model: Any, batch: Any) -> Tensor:
 def _outputs(model: nn.Module, inputs: Any, argument: str) -> Any:
     """The model's outputs; several inputs that it does not take so are answered with what does work."""
     try:
-        return called(model, inputs)
+        return call_model(model, inputs)
     except TypeError as error:
         if not isinstance(inputs, Mapping | tuple | list):
             raise

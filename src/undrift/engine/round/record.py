@@ -8,7 +8,7 @@ from typing import Any, Self
 from undrift.core.method.aggregation import Summing
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.rejection import Rejection
-from undrift.core.records.report import Reported, declared, sound, spread
+from undrift.core.records.report import Reported, is_declared, sound, spread
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.util.display.html import short_text
@@ -126,7 +126,7 @@ def report_columns(algorithm: Algorithm, visits: Sequence[Visit], server: Report
     for visit in visits:
         for name, x in visit.reports.items():
             slot, _, rest = name.partition(".")
-            if slot in blocks and declared(rest, blocks[slot].reports) and sound(x):
+            if slot in blocks and is_declared(rest, blocks[slot].reports) and sound(x):
                 values.setdefault(name, []).append(x)
     alone = {name: x for name, x in server.items() if isinstance(x, float)}
     values |= {name: list(x) for name, x in server.items() if not isinstance(x, float)}

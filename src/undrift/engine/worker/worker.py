@@ -20,7 +20,7 @@ from undrift.core.client.visit import ClientError, starting_loss, train, tuning_
 from undrift.core.model.flat_model import Vector, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.precision import autocast
-from undrift.core.model.random import generator, seeded
+from undrift.core.model.random import generator, with_seed
 from undrift.core.records.place import home
 from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Broadcast, ClientState, Local, ServerState, Upload
@@ -303,7 +303,7 @@ class Worker:
         order = random("batches")
         local, batches = job.local, partial(self._batches, client)
         steps = local.step_count(examples, client, broadcast.round, job.seed)
-        with seeded(self.place.device, random("model").initial_seed()), autocast("fp32", self.place.device):
+        with with_seed(self.place.device, random("model").initial_seed()), autocast("fp32", self.place.device):
             return train(
                 job.algorithm,
                 self.model,
