@@ -61,7 +61,7 @@ def test_a_client_that_fails_ends_the_run_if_asked_to() -> None:
 def test_a_round_in_which_every_client_fails_ends_the_run() -> None:
     for failures in ("reject", "raise"):
         simulation = Simulation(Algorithm(drift=Broken()), Clinic(), LOCAL, failures=failures)
-        with pytest.raises(ClientError, match=r"drift=Broken.correct: a mistake \(every client .* failed, 7 in all\)"):
+        with pytest.raises(ClientError, match=r"drift=Broken.adjust: a mistake \(every client .* failed, 7 in all\)"):
             simulation.run(1)
     simulation = Simulation(make("fedavg"), Failing(), LOCAL)
     with pytest.raises(ClientError, match=r"client 3, .* 1 in all"):  # client 1 has no examples and cannot fail

@@ -21,7 +21,7 @@ class ServerTask:
         module: the model with its initial weights.
         population: how many clients there are.
         evaluated: returns the numbers of a model by name; none if there is no central test.
-        name: what the run calls it.
+        name: the name of the task in the run.
         goal: the metric by which the run is judged.
     """
 

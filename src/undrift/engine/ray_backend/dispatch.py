@@ -104,7 +104,7 @@ class Dispatch:
         retries: how often a chunk is sent again after its worker died.
         wait: seconds to wait for a worker when none is left.
         take: which chunk a worker gets; None takes the first.
-        work: what is done to the clients, for errors.
+        work: the participle of the work on the clients, for errors: "trained".
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class _Actor:
         return self.worker
 
     def _read(self, sent: Arrays) -> Broadcast:
-        """What the server sent."""
+        """The server's broadcast."""
         return wire.restore(Broadcast, self.worker.job.algorithm, as_tensors(sent), self.worker.model.layout.size)
 
 

@@ -132,7 +132,7 @@ def first_line(error: BaseException) -> str:
     r"""The first line of an error's message; that of Ray has many lines.
 
     Args:
-        error: what was raised.
+        error: the error.
 
     Example:
         >>> first_line(ValueError("no node is left.\nsee the log"))

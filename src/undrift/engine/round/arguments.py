@@ -18,8 +18,8 @@ def read_method(where: str, method: object) -> Algorithm:
     """A method that was given as such, or as its name or composition.
 
     Args:
-        where: who takes it, for errors.
-        method: what was given.
+        where: the class that takes it, for errors.
+        method: the method, or its name or composition.
 
     Example:
         >>> read_method("Simulation", "fedsam")
@@ -35,19 +35,19 @@ def read_method(where: str, method: object) -> Algorithm:
 
 
 def check_local(where: str, local: object) -> None:
-    """Raise if the settings of local training are something else."""
+    """Raise if the settings of local training are not a `Local`."""
     if not isinstance(local, Local):
         raise TypeError(f"{where}: local must be the settings of local training, Local(lr=0.1), got {_kind(local)}")
 
 
 def check_model(where: str, model: object) -> None:
-    """Raise if a model is something else, as it is if arguments change places."""
+    """Raise if a model is not a module, for example because arguments are in the wrong order."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{where}: model must be a torch.nn.Module, got {_kind(model)}")
 
 
 def check_task(where: str, task: object) -> None:
-    """Raise if a task is something else, as it is if arguments change places."""
+    """Raise if a task has not the methods of one, for example because arguments are in the wrong order."""
     missing = [name for name in _TASK if not hasattr(task, name)]
     if missing or isinstance(task, type):
         lacks = f", which has no {', '.join(missing)}" if missing else ""
@@ -62,9 +62,9 @@ def whole_number(name: str, value: object, least: int = 0, what: str = "") -> in
 
     Args:
         name: the argument, for errors.
-        value: what was given.
+        value: the given value.
         least: the smallest that can work.
-        what: what it counts, for errors.
+        what: what the number counts, for errors.
 
     Example:
         >>> import numpy

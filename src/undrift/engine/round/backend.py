@@ -184,8 +184,8 @@ def state_root(name: str, root: str | Path, *, shared: bool = True) -> Path | st
     """A given folder as an absolute path, or a URL that can work.
 
     Args:
-        name: of the backend.
-        root: what was given.
+        name: the backend's class, for errors.
+        root: the folder or URL.
         shared: whether other processes must see what this one writes.
     """
     if not isinstance(root, str) or not is_url(root):

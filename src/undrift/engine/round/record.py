@@ -1,4 +1,4 @@
-"""What happened in a round, as numbers."""
+"""The record of a round: the outcome of its clients, and the numbers of its row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from undrift.util.display.html import short_text
 
 @dataclass(frozen=True)
 class Record:
-    """What happened in a round.
+    """The record of a round.
 
     Args:
         round: the round, from 0.

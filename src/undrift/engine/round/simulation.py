@@ -155,7 +155,7 @@ class Simulation:
 
         Args:
             rounds: how many.
-            state: where to resume; None starts anew.
+            state: the state to resume from; None starts anew.
             progress: show a bar, on a terminal and in a notebook, or lines in a log.
             evaluate: a function of the global model that returns a number or numbers by name, which become columns of
                 `history`; or a number: every so many rounds the task's own test.
@@ -284,7 +284,7 @@ class Simulation:
 
         Args:
             state: the state before the round.
-            broadcast: what is sent in it.
+            broadcast: what the server sends in it.
             evaluated: a set to which the clients are added whose losses the method requested.
         """
         if not self.job.algorithm.fills("selection"):
@@ -358,7 +358,7 @@ class StateForm(NamedTuple):
 
 
 def _list_parts(parts: dict[str, type]) -> str:
-    """What slots keep, in words."""
+    """The kept parts of slots, as text."""
     return ", ".join(f"{kind.__name__} of {slot}" for slot, kind in sorted(parts.items())) or "nothing"
 
 

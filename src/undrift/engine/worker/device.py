@@ -1,4 +1,4 @@
-"""Where workers train: the devices of this machine, their memory, and what a worker's process is set to.
+"""The place of a worker: the devices of this machine, their memory, and the settings of a worker's process.
 
 `UNDRIFT_DEVICE_MODULE` names a module that registers a PyTorch backend from outside PyTorch; it is imported here and in
 every worker before a device is used.
@@ -69,7 +69,7 @@ class WorkerPlace:
 
         Args:
             gpus: each worker's share of a GPU, 0 for none; None gives it one if the device is a GPU.
-            where: what begins the message of an error, such as "Pool: ".
+            where: the beginning of an error's message, such as "Pool: ".
         """
         kind, _, number = self.device.partition(":")
         if kind == "cuda" and number:

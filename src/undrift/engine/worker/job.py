@@ -1,4 +1,4 @@
-"""What all workers of a run share."""
+"""The job of a run: the method, the task and the settings that all its workers share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

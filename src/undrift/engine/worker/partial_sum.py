@@ -42,7 +42,7 @@ class Visit:
 
 @dataclass(frozen=True, eq=False)
 class TrainedClient:
-    """What came of one client's training.
+    """The result of one client's training.
 
     Args:
         upload: its upload, at the worker's place.

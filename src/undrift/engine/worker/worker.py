@@ -197,8 +197,8 @@ class Worker:
 
         Args:
             client: the client.
-            error: what was raised.
-            gate: where it is rejected.
+            error: the exception of its training.
+            gate: the gate that rejects it.
         """
         gate.reject(client, Reason.FAILED, str(error))
         self.failure = self.failure or error

@@ -15,9 +15,9 @@ from undrift.engine.worker.job import Job
 from undrift.engine.worker.worker import Worker
 from undrift.util.steps import tell
 
-_SHARE = 0.9  # of the free memory: what the allocator cannot use stays free
+_SHARE = 0.9  # of the free memory; allocators cannot use all of it
 _CONTEXT = {"cuda": 500_000_000, "cpu": 400_000_000}  # bytes of a process itself: driver's context; Python with torch
-_WORTH = 0.05  # seconds of training a round below which a further worker costs more than it does
+_WORTH = 0.05  # seconds of training in a round below which a further worker costs more than it saves
 _MOST = 8  # workers on one device: beyond, they wait for each other
 
 
@@ -26,8 +26,8 @@ class Probe:
     """One visit, measured.
 
     Args:
-        device: where.
-        client: who; the client with the most examples.
+        device: the device of the visit.
+        client: the client, the one with the most examples.
         steps: how many local steps were taken.
         seconds: how long the whole visit would take, from the seconds of these steps.
         bytes: the most memory that model, data and training took; None if the device does not report it.
@@ -50,7 +50,7 @@ class Plan:
         device: the kind of device they train on.
         workers: how many in all.
         gpus: each worker's share of a GPU, for Ray; 0 without GPUs.
-        reason: what limits the number, for people.
+        reason: the limit that decided the number, as text.
     """
 
     device: str
@@ -117,7 +117,7 @@ def check_shares(where: str, workers: int, gpus: float, there: int) -> None:
     """Raise if workers with a share of a GPU each cannot all be placed.
 
     Args:
-        where: what is being set, for errors.
+        where: the class or setting that an error names first.
         workers: how many.
         gpus: each worker's share of a GPU; 0 for none.
         there: how many GPUs there are.
@@ -148,14 +148,14 @@ def _gb(count: int | None) -> str:
     return f"{(count or 0) / 1e9:.1f}"
 
 
-_SEARCHED = 1000  # clients among which the largest is sought
+_SEARCHED = 1000  # clients among which the one with the most examples is found
 _STEPS = 8  # local steps that are measured at most
 
 
 def probe_visit(job: Job, steps: int = _STEPS, clock: Callable[[], float] = perf_counter) -> Probe:
     """Train the client with the most examples for a few steps on the job's device; measure its memory and time.
 
-    The first visit warms up, the second is measured; both are forgotten.
+    The first visit warms up, the second is measured; neither is kept.
 
     Args:
         job: the method, the task and the device.

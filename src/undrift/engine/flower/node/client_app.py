@@ -216,7 +216,7 @@ def answer_losses(worker: Worker, order: Order, message: Message) -> Message:
 
 
 def _read_broadcast(worker: Worker, order: Order, message: Message) -> Broadcast:
-    """What the server sent, if it fits the order and the node's model."""
+    """The server's broadcast in a message; raises if it does not fit the order or the node's model."""
     model, algorithm = worker.model, worker.job.algorithm
     arrays = message.content.get("arrays")
     if not isinstance(arrays, ArrayRecord):

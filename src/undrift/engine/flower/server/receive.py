@@ -35,7 +35,7 @@ class Reply:
     Args:
         sent: the message it answers.
         message: the reply; None if none arrived in time or it could not be read.
-        why: what went wrong, in one line.
+        why: why there is no reply, in one line.
         malformed: whether a reply arrived that cannot be read.
     """
 

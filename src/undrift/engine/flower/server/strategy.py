@@ -417,7 +417,7 @@ def _evaluate(
         evaluate: a function of the round and the model's arrays; None does nothing.
         round: the round, from 1; 0 before the first.
         arrays: the model's.
-        result: where the metrics go.
+        result: the result that gets the metrics.
     """
     metrics = evaluate(round, arrays) if evaluate is not None else None
     if metrics is not None:

@@ -31,7 +31,7 @@ _FAMILY = 1 << 16  # and in addition for each family of scalars that a block rep
 
 @dataclass(frozen=True)
 class RoundRecord(Record):
-    """What happened in a round on Flower.
+    """The record of a round on Flower.
 
     Args:
         abandoned: whether too few uploads were accepted, so that the model was not changed.
