@@ -37,11 +37,6 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput.update(turn=node.config.stash[TURN], changed=node.config.stash[CHANGED])
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    files = ", ".join(config.stash[CHANGED])
-    return f"sweep: UNDRIFT_SWEEP={config.stash[TURN]}" + (f"; all cases of {files}" if files else "")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selection.resolve(items, config.stash[TURN], set(config.stash[CHANGED]))
@@ -91,6 +86,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """What repeats this choice of cases: a header would not be shown with -q."""
+    files = "".join(f", and all cases of {path}" for path in config.stash[CHANGED])
+    terminalreporter.write_line(f"cases of sweeps: UNDRIFT_SWEEP={config.stash[TURN]}{files}")
     if config.getoption("--used"):
         for folder in selection.uncalled(USED):
             terminalreporter.write_line(f"no function of undrift/{folder} was called", red=True)

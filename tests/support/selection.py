@@ -4,7 +4,7 @@
 its parameters, the first case of every value of it.
 
 `@pytest.mark.sweep(every=4)` leaves all but every fourth case of a test to `make sweeps`; `every=0` leaves all. Which
-cases are first changes with the commit and differs between tests; the header of a session states the turn, and
+cases are first changes with the commit and differs between tests; the last lines of a session state the turn, and
 `UNDRIFT_SWEEP=3 make check` repeats one. Cases of `make quick` always run, and so do those whose method, block or
 filter is defined in a file that this branch changes, unless it changes more than `LARGE` of them.
 """
