@@ -130,7 +130,7 @@ def build(
 
 
 def _build_own(name: str, make: Callable[..., nn.Module], offered: dict[str, int], others: dict[str, Any]) -> nn.Module:
-    """A model from outside the package; what is given comes before what the data offer."""
+    """A model from outside the package; arguments in `others` take precedence over those derived from the data."""
     takes = signature(make)
     wanted = {key: value for key, value in offered.items() if key in takes.parameters} | others
     try:

@@ -205,7 +205,7 @@ def _resolve_weights(reference: Reference, make: Callable[[], nn.Module] | None,
 
 
 def _state(found: Any, source: str) -> dict[str, Tensor]:
-    """A state dict from what a source gave."""
+    """The state dict in the content of a source."""
     found = plain_state(found) if isinstance(found, nn.Module) else found
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]

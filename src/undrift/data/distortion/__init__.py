@@ -1,1 +1,1 @@
-"""The corruptions of images, by family; `undrift.data.tasks.corruption` applies them."""
+"""The corruptions of images; `undrift.data.tasks.corruption` applies them."""

@@ -47,7 +47,7 @@ def _read_parquet(source: DataSource, split: str, files: list[Path]) -> Columns:
 
 
 def _find_saved(folder: Path, split: str) -> list[Path]:
-    """Files written by `save_to_disk`: a folder per split, or the split itself. `load_dataset` would misread them."""
+    """Files written by `save_to_disk`: a folder per split, or the split itself. `load_dataset` does not read these."""
     for inner in (folder / split, folder):
         if (inner / "state.json").is_file() and (inner == folder / split or split == "train"):
             return [inner / "state.json", *sorted(inner.glob("*.arrow"))]

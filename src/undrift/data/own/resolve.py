@@ -1,4 +1,4 @@
-"""Data of people's own, wherever the name of a data set is taken: a path, or a function of theirs by reference."""
+"""The user's own data: a path, or a reference to a function, in place of the name of a known data set."""
 
 import json
 from collections.abc import Mapping

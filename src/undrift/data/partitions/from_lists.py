@@ -1,4 +1,4 @@
-"""Partitions of people's own: lists of indices from Python, from a JSON file, or from a function of theirs."""
+"""Partitions by lists of indices: from Python, from a JSON file, or from a function of the user."""
 
 import json
 from collections.abc import Mapping
@@ -158,6 +158,6 @@ def _indices(own: Any, samples: int, whose: str) -> Indices:
 
 
 def _short(value: object) -> str:
-    """A value for an error."""
+    """A value as text for an error, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -163,7 +163,7 @@ def _between(values: Numbers, owners: Indices, groups: Indices) -> Numbers:
 
 
 def _means(values: Numbers, places: Indices) -> Numbers:
-    """Every row replaced by the mean of the rows of its place."""
+    """The mean of all rows with the same place, for every row."""
     sums = np.zeros((int(places.max()) + 1, values.shape[1]))
     np.add.at(sums, places, values)
     counts = np.bincount(places, minlength=len(sums))[:, None]

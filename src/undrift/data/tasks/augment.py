@@ -142,7 +142,7 @@ def _text(name: str, arguments: dict[str, object]) -> str:
 
 
 def _draw_mask(count: int, probability: float, generator: Generator) -> Tensor:
-    """Whether each of `count` images was drawn, as a column; a fair draw takes one bit, as it always did."""
+    """Whether each of `count` images was drawn, as a column; probability 0.5 draws one bit, as in earlier versions."""
     if probability == 0.5:
         return torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
     return torch.rand(count, 1, generator=generator) < probability

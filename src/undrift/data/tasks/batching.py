@@ -1,8 +1,4 @@
-"""Data sets and loaders as sources of batches that can be given again: in another process, or when a run is resumed.
-
-A `DataLoader` is read for its data set, `collate_fn`, batch size and whether it shuffles. Its own sampler and worker
-processes are not used. Random transforms draw from streams of their own.
-"""
+"""Data sets and loaders as sources of reproducible batches: the same in another process and in a resumed run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, overload
@@ -63,12 +59,12 @@ def by_column(dataset: Any, column: str) -> list[Any]:
 
 
 class Owned(Dataset[Any]):
-    """Some examples of a data set whose examples are mappings, read when they are needed, without one of their names.
+    """Some examples of a data set whose examples are mappings, read when they are needed, without one of their keys.
 
     Args:
         dataset: the data set.
         indices: of the examples.
-        without: the name to leave out.
+        without: the key to leave out.
     """
 
     compacts: ClassVar[str] = "dataset"
@@ -92,7 +88,7 @@ class Owned(Dataset[Any]):
         return {key: x for key, x in self.dataset[self.indices[i]].items() if key != self.without}
 
 
-def check_not_one(clients: Any) -> None:
+def check_one_each(clients: Any) -> None:
     """Raise if the clients' data are a single data set, of which every example would be a client.
 
     Args:
@@ -114,12 +110,12 @@ def _is_data(value: Any) -> bool:
 
 
 def as_source(data: Any, collate: Collate | None, what: str, training: bool) -> Source:
-    """What is kept of a data set or a loader; raises if its batches could not be given again.
+    """What is kept of a data set or a loader; raises if its batches would not be reproducible.
 
     Args:
         data: a data set with length and items, or a loader of one.
         collate: makes a batch of examples, if the data are no loader; None takes `collate_examples`.
-        what: how to call the data in errors.
+        what: what to call the data in errors.
         training: whether clients train on it.
     """
     if isinstance(data, DataLoader):
@@ -133,7 +129,7 @@ def as_source(data: Any, collate: Collate | None, what: str, training: bool) -> 
 
 
 def _of_loader(loader: "DataLoader[Any]", what: str, training: bool) -> Source:
-    """The same of a loader."""
+    """What is kept of a loader."""
     if isinstance(loader.dataset, IterableDataset):
         return as_source(loader.dataset, None, what, training)
     if loader.batch_size is None:
@@ -171,7 +167,7 @@ def common_size(sources: Sequence[Source]) -> int | None:
 
 
 def read_batches(data: Source, order: Tensor, size: int, seed: int) -> Iterator[Any]:
-    """Batches of a data set in an order, with random streams of their own.
+    """Batches of a data set in an order; random transforms draw from streams with a seed of their own.
 
     Args:
         data: the data set.

@@ -135,7 +135,7 @@ class CorruptTests:
         check_images(self.kinds, tuple(self.clean.inputs.shape[1:]))
 
     def __getstate__(self) -> dict[str, Any]:
-        """The settings alone."""
+        """The arguments, without the images made so far."""
         return {name: getattr(self, name) for name in ("clean", "kinds", "severity", "seed")}
 
     def under(self, kind: str) -> Split:
@@ -152,13 +152,13 @@ class CorruptTests:
             self.under(kind)
 
     def places(self, client: int, chosen: Tensor) -> Tensor:
-        """Where a client's own test examples are if the types' test sets follow one another, each under its type."""
+        """The positions of a client's own test examples, each under its type, in all types' test sets concatenated."""
         own = own_kinds(client, chosen.numpy(), self.seed, self.kinds)
         number = {kind: i for i, kind in enumerate(self.kinds)}
         return torch.tensor([number[kind] for kind in own.tolist()], dtype=torch.int64) * len(self.clean) + chosen
 
     def take(self, places: Tensor) -> Split:
-        """The examples at these places; see `places`."""
+        """The examples at these positions; see `places`."""
         kind, chosen = places // len(self.clean), places % len(self.clean)
         inputs = torch.empty((len(places), *self.clean.inputs.shape[1:]), dtype=self.clean.inputs.dtype)
         for number in sorted(set(kind.tolist())):

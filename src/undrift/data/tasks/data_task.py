@@ -130,7 +130,7 @@ class DataTask:
 
     @property
     def one_by_one(self) -> str:
-        """Why clients can only be trained one after the other: augmentation, a criterion or batches of one's own."""
+        """Why clients can only be trained one after the other: augmentation, a criterion or batches of a subclass."""
         if Augment.parse(self.augment):
             return f"its batches are augmented ({self.augment})"
         if each_loss(self._criterion) is None:

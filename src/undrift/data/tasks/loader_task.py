@@ -19,7 +19,7 @@ from undrift.core.tasks.evaluation import Goal, Judged, Metrics, evaluate, named
 from undrift.core.tasks.example_losses import criterion_loss
 from undrift.core.tasks.model_factory import check_make, initial_model
 from undrift.core.tasks.tensor_task import BATCH, call_model, logits
-from undrift.data.tasks.batching import Collate, Source, as_source, check_not_one, common_size, read_batches
+from undrift.data.tasks.batching import Collate, Source, as_source, check_one_each, common_size, read_batches
 
 
 class LoaderTask:
@@ -66,7 +66,7 @@ class LoaderTask:
         name: str = "",
     ) -> None:
         check_make("LoaderTask", make)
-        check_not_one(clients)
+        check_one_each(clients)
         if loss is not None and criterion is not None:
             raise ValueError("LoaderTask: give loss, of (model, batch), or criterion, of (outputs, targets), not both")
         self.make, self.seed, self.goal, self.name = make, seed, goal, name
@@ -89,7 +89,7 @@ class LoaderTask:
         return f"LoaderTask({self.population} clients, {examples} examples)"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Sent to workers without memory that is not the task's."""
+        """What is pickled: of a tensor that is a part of a larger one only the part is sent to workers."""
         seen = dict[int, Any]()
 
         def sent(own: Source | None) -> Source | None:
@@ -161,7 +161,7 @@ class LoaderTask:
         return Judged(loss, _outputs(model, inputs, "predict"), targets)
 
     def _default(self, model: nn.Module, batch: Any) -> Judged:
-        """Loss, outputs and targets without a loss of one's own."""
+        """Loss, outputs and targets if no `loss` was given."""
         if isinstance(batch, Mapping):
             outputs = model(**batch)
             loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)

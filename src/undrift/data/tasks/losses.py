@@ -20,7 +20,7 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean absolute error, likewise."""
+    """The mean absolute error; targets take the shape of the outputs."""
     return l1_loss(outputs, targets.view_as(outputs))
 
 

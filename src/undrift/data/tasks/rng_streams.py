@@ -1,4 +1,4 @@
-"""The global random streams of Python, NumPy and torch, replaced for a while: random transforms draw from them."""
+"""Seeded replacements of the global random generators of Python, NumPy and torch, from which transforms draw."""
 
 import random
 from types import TracebackType
@@ -9,7 +9,7 @@ import torch
 
 
 class Streams:
-    """Random streams of their own for code that draws from the global ones; a context manager, entered again and again.
+    """A context in which code that draws from the global generators draws from seeded streams; it can be entered again.
 
     Inside, Python's, NumPy's and torch's global generators continue where they were when it was last left; outside
     they are as if nothing had been drawn.
@@ -49,12 +49,12 @@ class Streams:
 
 
 def _states() -> tuple[Any, ...]:
-    """Where the global streams are."""
+    """The states of the global generators."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()
 
 
 def _set(states: tuple[Any, ...]) -> None:
-    """Continue the global streams elsewhere."""
+    """Set the states of the global generators."""
     random.setstate(states[0])
     np.random.set_state(states[1])
     torch.set_rng_state(states[2])
