@@ -165,7 +165,7 @@ def test_each_sample_gets_one_of_its_clients_kinds() -> None:
         assert counts.min() > 0.6 * len(own) / len(found)
     few = partition("corrupt,types=fog+spatter,severity=2", labels, 20)
     assert set(assign(few, seed=2).tolist()) == {"fog", "spatter"}
-    with pytest.raises(ValueError, match=r"clients of dirichlet-client:0\.1,refill=true share samples"):
+    with pytest.raises(ValueError, match=r"clients of dirichlet-client\(0\.1, refill=True\) share samples"):
         assign(partition("dirichlet-client:0.1,refill=true", labels, 20), seed=2)
 
 

@@ -96,7 +96,7 @@ def test_a_run_on_domains(office: Path, tmp_path: Path, monkeypatch: pytest.Monk
     values = {"data": "office-home", "partition": "natural,samples=0.1", "cohort": 1.0, "rounds": 1, "model": "resnet8"}
     outcome = start(Config.build({**values, "output": {"lens_every": 0}}), tmp_path / "run")
     found = Config.read(outcome.folder / "config.toml")
-    assert (found.clients, found.cohort, found.partition) == (4, 4, "natural,samples=0.1")
+    assert (found.clients, found.cohort, found.partition) == (4, 4, "natural(samples=0.1)")
     assert len(outcome.summary["data"]) and outcome.summary["data"].startswith("Office-Home")
 
 
@@ -118,7 +118,7 @@ def test_one_domain_is_left_out(over: str, office: Path, tmp_path: Path, monkeyp
 
 def test_the_domain_left_out_must_be_one() -> None:
     labels = np.zeros(9, int)
-    with pytest.raises(ValueError, match=r"natural,test=3: test must be one of at least two owners, .* 0 to 2"):
+    with pytest.raises(ValueError, match=r"natural\(test=3\): test must be one of at least two owners, .* 0 to 2"):
         partition("natural,test=3", labels, owners=np.arange(9) % 3)
     with pytest.raises(ValueError, match="test must be one of at least two owners"):
         partition("natural,test=0", labels, owners=labels)

@@ -1,8 +1,8 @@
 """Files of the user's own data: a table, a folder with tables or images, or the output of `save_to_disk`.
 
-They are found and read here and not by `datasets.load_dataset`, which reads a file named train_val as both splits, reads
-only the images of a class named "test" and drops the other classes, knows no owners, takes the text "NA" for a missing
-value, and writes a second copy to disk.
+They are read here, because `datasets.load_dataset` reads a file named train_val as both splits, keeps only the
+class "test" if images have a class of that name, knows no owners, takes the text "NA" for a missing value, and writes a
+second copy to disk.
 """
 
 import re
