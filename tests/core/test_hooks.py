@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from support.rounds import close, path
-from undrift import Algorithm, Local, Simulation, TensorTask
+from undrift import Algorithm, Local, Simulation, TensorTask, core
 from undrift.blocks import SAM, Proximal, Scaffold
 from undrift.core.client.visit import ClientError
 from undrift.core.method.block import Correction, Objective
@@ -279,3 +279,22 @@ def test_batches_that_come_once_are_not_read_twice(tmp_path: Path) -> None:
         with nullcontext() if again[0] else said:
             start(strategy, StandInGrid(app, 8, tmp_path / str(again[0])), 1)
         assert bool(strategy.records[0].visits) == again[0]
+
+
+def test_hooks_of_the_last_version_are_adopted_or_explained() -> None:
+    with pytest.warns(DeprecationWarning, match="Old.correct is now adjust; correct goes with version 0.4"):
+
+        @dataclass(frozen=True)
+        class Old(Correction):
+            """Written for 0.2."""
+
+            def correct(self, grad, state, step):
+                return grad.mul_(0.5)
+
+    close(path(Algorithm(drift=Old()), Q2, Local(lr=0.5, batch_size=4), 1), [1.5])  # half of -0.5 / 4 + 1.5 * 3 / 4
+    with pytest.raises(TypeError, match=r"Older.settle is no longer a hook: return the displacement from receive"):
+        type("Older", (Correction,), {"settle": lambda self, delta, server: delta})
+    with pytest.warns(DeprecationWarning, match="Gathered is now ServerView"):
+        assert core.Gathered is core.ServerView
+    with pytest.raises(AttributeError, match=r"undrift\.core\.Summed is gone"):
+        _ = core.Summed

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from support.flower_grid import travel
 from undrift import Local
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import STYPE, Order, claim, decode, encode, one_line, read_claim
+from undrift.engine.flower.records import STYPE, VERSION, Order, claim, decode, encode, one_line, read_claim
 
 
 def test_every_dtype_travels_bit_for_bit() -> None:
@@ -87,7 +87,7 @@ def test_claims_are_compact_and_checked() -> None:
     assert read_claim(claim([5, 2, 2]), 8).tolist() == [2, 5] and read_claim(claim([]), 8).tolist() == []
     for wrong in ({"clients": [8]}, {"clients": [-1]}, {"clients": [1, 1]}, {"start": 0, "stop": 9, "step": 1}):
         with pytest.raises(WireError):
-            read_claim(RecordDict({"undrift": ConfigRecord({"version": 4, **wrong})}), 8)
+            read_claim(RecordDict({"undrift": ConfigRecord({"version": VERSION, **wrong})}), 8)
 
 
 def test_a_claim_below_zero_is_named() -> None:

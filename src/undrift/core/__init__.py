@@ -3,6 +3,9 @@
 This is what the author of a block needs: the kinds, the views and the trees.
 """
 
+import warnings
+from typing import Any
+
 from undrift.core.client.visit import ClientError
 from undrift.core.method.aggregation import Aggregation, Gathering, Robust, Summing
 from undrift.core.method.algorithm import SLOTS, Algorithm, Cost, cost
@@ -98,3 +101,15 @@ __all__ = [
     "named_metrics",
     "unit",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Names of version 0.2, for one version."""
+    if name == "Gathered":
+        warnings.warn(
+            "undrift.core.Gathered is now ServerView; Gathered goes with 0.4", DeprecationWarning, stacklevel=2
+        )
+        return ServerView
+    if name in ("Cohort", "Summed", "WeightedSums"):
+        raise AttributeError(f"undrift.core.{name} is gone: hooks of the server get the sums from their ServerView")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ from undrift.core.server.wire import WireError
 STYPE = "undrift.raw"
 """The serialisation of our arrays; any other is rejected."""
 
-VERSION = 4
+VERSION = 5
 """The version of the messages; server and nodes must agree."""
 
 LOSSES = "losses"
