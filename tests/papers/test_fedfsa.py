@@ -50,8 +50,8 @@ def test_the_protocol_of_section_5_1() -> None:
         assert config.model == ("variational-cnn(body='cnn', latent=512, samples=18)" if label == "fedcr" else "cnn")
     partitions = {part: trial.config.partition for (part, _), trial in trials("table1").items()}
     assert list(partitions.values()) == [
-        *("classes:5", "dirichlet-client:0.5") * 2,
-        *("classes:15", "dirichlet-client:0.3", "classes:50", "dirichlet-client:0.3"),
+        *("classes(5)", "dirichlet-client(0.5)") * 2,
+        *("classes(15)", "dirichlet-client(0.3)", "classes(50)", "dirichlet-client(0.3)"),
     ]
 
 
