@@ -145,7 +145,7 @@ def _slot(prefix: str) -> str:
 
 
 def _own(reference: Reference, source: str) -> Callable[..., Any]:
-    """What a reference names; a misspelled slot looks like a module."""
+    """What a reference names; a misspelled slot has the form of a module."""
     try:
         return _callable(reference.resolve(), repr(source))
     except ValueError:

@@ -77,7 +77,7 @@ def _target(value: Any, free: bool) -> Target:
 
 
 def run_numbers(value: Any, info: ValidationInfo) -> Any:
-    """The same as `numbers`, of any metric if the settings before it say that the run may be judged by another one."""
+    """The same as `numbers`, of any metric if the settings before it allow another one to judge the run."""
     return numbers(value, any(info.data.get(key) for key in _FREE))
 
 
@@ -107,7 +107,7 @@ def split_targets(value: Any) -> tuple[Any, tuple[Target, ...]]:
         >>> split_targets([0.7, "baseline"])
         ([0.7], (Target(value=1.0, relative=True),))
     """
-    targets = read_targets(value, free=True)  # the run's own settings say which numbers are possible
+    targets = read_targets(value, free=True)  # the run's own settings determine which numbers are possible
     relative = tuple(target for target in targets if target.relative)
     own = [target.value for target in targets if not target.relative]
     return (own or None if relative else value), relative

@@ -46,7 +46,7 @@ class Reference:
         return None if match is None else cls(match[1], match[2])
 
     def resolve(self) -> Any:
-        """The object; raises a `ValueError` that says what is missing."""
+        """The object; raises a `ValueError` that names what is missing."""
         value: Any = _imported(self)
         for part in self.name.split("."):
             try:
