@@ -13,9 +13,9 @@ from undrift.algorithms import ALGORITHMS
 from undrift.blocks import FSA, SAM
 from undrift.cli import app
 from undrift.cli.training.run import with_preset
+from undrift.compose.build import resolve
 from undrift.compose.cards import card, markdown
 from undrift.compose.grammar import parts
-from undrift.compose.presets import resolve
 from undrift.core.local.presets import PAPERS, preset
 from undrift.core.local.settings import PRESETS
 from undrift.runs import Config, ConfigError

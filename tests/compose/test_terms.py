@@ -10,9 +10,9 @@ import pytest
 from support.own import own_code_fixture, plugged_fixture  # noqa: F401
 from undrift import Algorithm, make, parse
 from undrift.blocks import FSA, SAM, Filters, Scaffold, Uniform, high_pass
+from undrift.compose.build import resolve
 from undrift.compose.cards import card, markdown, pages, write
 from undrift.compose.grammar import composed, text, with_arguments
-from undrift.compose.presets import resolve
 from undrift.core import Objective
 from undrift.runs import Config, ConfigError
 from undrift.studies.tune import Tuning

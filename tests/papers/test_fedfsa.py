@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from undrift.algorithms import make
-from undrift.compose.presets import resolve
+from undrift.compose.build import resolve
 from undrift.papers import comparison, paper
 from undrift.papers.catalogue import Cell
 from undrift.papers.runner import Scale

@@ -86,7 +86,7 @@ def run(
     lr: Annotated[float | None, typer.Option(help="Learning rate of the clients.")] = None,
     epochs: Annotated[
         str | None,
-        typer.Option(help="Passes over a client's data in a round: 5, 0.5, uniform:1-5, mypackage.work:f."),
+        typer.Option(help="Passes over a client's data in a round: 5, 0.5, uniform(1, 5), mypackage.work:f."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per local step.")] = None,
     precision: PrecisionName = None,

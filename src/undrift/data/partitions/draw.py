@@ -7,7 +7,7 @@ The text is in the grammar of `undrift.util.naming.calls`: `dirichlet(0.1)`, `lo
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -204,6 +204,7 @@ def needs_classes(scheme: Scheme) -> bool:
     return isinstance(inner, Dirichlet | DirichletClient | Classes | LongTail)
 
 
+@lru_cache(maxsize=256)
 def parse(text: str) -> Scheme:
     """The scheme that a text names.
 

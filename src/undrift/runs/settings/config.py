@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
+from undrift.compose.build import resolve
 from undrift.compose.grammar import composed, parse, with_arguments
-from undrift.compose.presets import resolve
 from undrift.core.local.amounts import identity_amount, portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
