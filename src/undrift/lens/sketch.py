@@ -17,13 +17,13 @@ from undrift.core.model.random import derive
 from undrift.lens.alignment import normalise
 from undrift.lens.divergence import Divergence
 from undrift.lens.spectrum import FILTERED, PLAIN, Spread, banded_tensors, edges
-from undrift.lens.stream import CHUNK, Setting, Stream, slices
+from undrift.lens.stream import CHUNK, StreamSettings, Stream, slices
 
 
 class _SketchStream(Stream):
     """A sketch of each client's vector: `width` numbers for each of its cells, with the same signs for all clients."""
 
-    def __init__(self, setting: Setting, cells: Sequence[int]) -> None:
+    def __init__(self, setting: StreamSettings, cells: Sequence[int]) -> None:
         if setting.width < 1:
             raise ValueError(f"{type(self).__name__}: width must be 1 or more, got {setting.width}")
         super().__init__(setting)
@@ -66,7 +66,9 @@ class SpreadStream(_SketchStream):
     ) -> None:
         self.kept = banded_tensors(layout, bands)
         cuts = [pairwise(edges(layout.sizes[i], bands)) for i in self.kept]
-        super().__init__(Setting(layout, bands, filter, width, seed), [2 * (b - a) for pairs in cuts for a, b in pairs])
+        super().__init__(
+            StreamSettings(layout, bands, filter, width, seed), [2 * (b - a) for pairs in cuts for a, b in pairs]
+        )
 
     def _put(self, row: Tensor, i: int, piece: Tensor) -> None:
         if i not in self.kept:
@@ -108,7 +110,7 @@ class GramStream(_SketchStream):
     """
 
     def __init__(self, layout: Layout, *, filter: Filter | None = None, width: int = 64, seed: int = 0) -> None:
-        super().__init__(Setting(layout, 0, filter, width, seed), layout.sizes)
+        super().__init__(StreamSettings(layout, 0, filter, width, seed), layout.sizes)
 
     def _put(self, row: Tensor, i: int, piece: Tensor) -> None:
         row[i] = self.sketch(piece, i)

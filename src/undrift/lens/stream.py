@@ -24,7 +24,7 @@ CHUNK = 1 << 16  # elements that are copied in double precision at once
 
 
 @dataclass(frozen=True)
-class Setting:
+class StreamSettings:
     """What streams must share to be merged: the layout, the bands, the filter, the width of a sketch and the seed."""
 
     layout: Layout
@@ -37,7 +37,7 @@ class Setting:
 class Stream(ABC):
     """One row of numbers per client, filled tensor by tensor, and the rule that a client counts once."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: StreamSettings) -> None:
         self.setting = setting
         self.rows: dict[int, Tensor] = {}
 
@@ -117,7 +117,7 @@ class BandStream(Stream):
     """
 
     def __init__(self, layout: Layout, *, bands: int = 10, filter: Filter | None = None, seed: int = 0) -> None:
-        super().__init__(Setting(layout, bands, filter, 0, seed))
+        super().__init__(StreamSettings(layout, bands, filter, 0, seed))
         self.kept, self.parts = banded_tensors(layout, bands), slices(layout.sizes)
         # NumPy's zeros take memory only when first written, so a model may be made in between.
         self.total = torch.from_numpy(np.zeros(layout.size))
