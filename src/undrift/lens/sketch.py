@@ -17,7 +17,7 @@ from undrift.core.model.random import derive
 from undrift.lens.alignment import normalise
 from undrift.lens.divergence import Divergence
 from undrift.lens.spectrum import FILTERED, PLAIN, Spread, banded_tensors, edges
-from undrift.lens.stream import CHUNK, StreamSettings, Stream, slices
+from undrift.lens.stream import CHUNK, Stream, StreamSettings, slices
 
 
 class _SketchStream(Stream):
