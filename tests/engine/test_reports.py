@@ -45,9 +45,8 @@ def test_reports_of_another_machine_are_not_trusted() -> None:
     assert set(report_columns(make("scaffold"), visits, {})) == {
         f"drift.client_norm{end}" for end in ("", "_std", "_min", "_max")
     }
-    gate = Gate(
-        make("scaffold"), LOCAL, server.send(make("scaffold"), Simulation(make("scaffold"), Clinic()).start()), [0]
-    )
+    plain = Simulation(make("scaffold"), Clinic())
+    gate = Gate(make("scaffold"), LOCAL, server.send(make("scaffold"), plain.start(), plain.job.setting), [0])
     for reports in ("[1]", "3", '{"a": "b"}'):
         summary = f'{{"visits": [[0, 1, 1, 1, 1, 1, 1, {reports}]], "rejections": []}}'
         json.loads(summary)

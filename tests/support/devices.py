@@ -80,12 +80,12 @@ def visited(algorithm: Algorithm, *steps: int) -> list[Counter[str]]:
     task = task_for(algorithm, sizes=(16,))
     state = open_run(algorithm, bind(task.model()))
     first = Job(algorithm, task, Local(lr=0.05, batch_size=2, steps=1), device="pretend")
-    worker, broadcast = Worker(first), send(algorithm, state)
+    worker, broadcast = Worker(first), send(algorithm, state, first.setting)
     partial = worker.serve(broadcast, [0], {}, 1)
     assert not partial.rejections, partial.cause
     if not algorithm.needs.proxy:
-        state = close(algorithm, state, broadcast, partial.total, 1, first.local, worker.model.layout)
-    out, broadcast = [], send(algorithm, state)
+        state = close(algorithm, state, first.setting, [(broadcast, partial.total)])
+    out, broadcast = [], send(algorithm, state, first.setting)
     for count in steps:
         worker.job = replace(first, local=Local(lr=0.05, batch_size=2, steps=count))
         with pretend.counted() as found:
