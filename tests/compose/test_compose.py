@@ -24,6 +24,8 @@ from undrift.blocks import (
     Filters,
     HeavyBall,
     Krum,
+    LocalAdam,
+    LocalSGD,
     MomentumPath,
     Private,
     Proximal,
@@ -37,6 +39,7 @@ from undrift.blocks import (
 from undrift.cli.training.run import slug
 from undrift.compose.grammar import parse, parts, text
 from undrift.core.method.block import Block
+from undrift.core.method.parts import by_part
 from undrift.core.server import step as server
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
@@ -262,3 +265,25 @@ def test_uniform_weights_yield_only_with_an_algorithm() -> None:
     assert parse("fedsam + median").aggregation == parse("median + fedsam").aggregation == CoordinateMedian()
     with pytest.raises(ValueError, match="'uniform' and 'by-examples' both fill the aggregation slot"):
         parse("uniform + by-examples")
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Algorithm(local_optimizer=by_part({"head.*": LocalSGD(0.5), "*": LocalAdam(moments="keep")})),
+        Algorithm(drift=Scaffold(), aggregation=by_part({"body.*": Uniform(), "*": ByExamples()})),
+        Algorithm(personalization=by_part({"head.*": Private("all")})),
+    ],
+    ids=repr,
+)
+def test_rules_by_part_are_written_and_read(algorithm: Algorithm) -> None:
+    assert parse(text(algorithm)) == algorithm and repr(parse(text(algorithm))) == repr(algorithm)
+
+
+def test_parts_that_cannot_be_read_are_explained() -> None:
+    for wrong in ("by-part()", "by-part('head.*')", "by-part(uniform(), 'head.*')", "by-part(a='b')"):
+        with pytest.raises(ValueError, match="write name patterns and blocks in turn"):
+            parse(wrong)
+    with pytest.raises(TypeError, match="by_part: give name patterns and blocks of one kind"):
+        parse("by-part('head.*', uniform(), '*', local-sgd(0.9))")
+    assert parse("scaffold + by-part('head.*', private('all'))").personalization.personalizes

@@ -5,6 +5,7 @@ Terms are joined by "+". A term is a name with optional arguments in parentheses
 - an algorithm (`fedsam`) fills the slots in which it differs from FedAvg;
 - a block (`sam`, `stale-global`) fills its own slot, or with a prefix the slot named: `momentum:feddyn`. After a prefix
   a name always means a block: `drift:scaffold` keeps weights by examples, `scaffold` sets equal weights;
+- `by-part('head.*', local-sgd(0.9), '*', local-adam())` gives the tensors that a pattern names blocks of their own;
 - a filter (`high-pass(0.01)`) acts on the offset of a perturbation if an earlier term has one, else on the gradient;
   `perturbation:` and `gradient:` select one.
 
@@ -25,11 +26,16 @@ from inspect import cleandoc, signature
 from typing import Any
 
 from undrift.blocks import ByExamples, Filter, Filters, Uniform
-from undrift.compose.terms import Term, check_part, dashed, maker, name_of, parts, read_composition
+from undrift.compose.terms import Term, as_term, check_part, dashed, maker, name_of, parts, read_composition
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock
+from undrift.core.method.parts import ByPart, by_part
 from undrift.util.naming.binding import build, conform_argument
-from undrift.util.naming.calls import Call, changed_fields, read_terms
+from undrift.util.naming.calls import Call, changed_fields, read_call, read_terms
+from undrift.util.naming.names import normalized
+
+BY_PART = "by-part"
+"""The term that gives tensors by name blocks of their own."""
 
 FILTERED: tuple[str, ...] = ("perturbation", "gradient")
 """What a filter can act on: the fields of the spectral slot."""
@@ -167,6 +173,9 @@ def with_arguments(text: str, arguments: Mapping[str, object]) -> str:
 
 def _read(term: Term, perturbed: bool) -> _Filling:
     """What a term fills; `perturbed` is whether an earlier term has a perturbation."""
+    if normalized(term.name) == normalized(BY_PART):
+        block = _read_parts(term.call)
+        return _placed(term.source, block, term.slot or block.home, term.source)
     make, source = maker(term), term.source
     part = check_part(build(make, term.call), source)
     if isinstance(part, Algorithm):
@@ -180,6 +189,21 @@ def _read(term: Term, perturbed: bool) -> _Filling:
             placed, given=frozenset(signature(make).bind(*term.call.positional, **term.call.named).arguments)
         )
     return replace(placed, given=frozenset(changed_fields(part)))  # what a function of one's own sets
+
+
+def _read_parts(call: Call) -> AnyBlock:
+    """The block of `by-part('head.*', local-sgd(0.9), '*', local-adam)`: name patterns and blocks in turn."""
+    patterns, blocks = call.positional[::2], call.positional[1::2]
+    calls = [read_call(block) if isinstance(block, str) else block for block in blocks]
+    named = [pattern for pattern in patterns if isinstance(pattern, str)]
+    if call.named or not calls or len(named) != len(calls) or not all(isinstance(one, Call) for one in calls):
+        raise ValueError(
+            f"{call.source!r}: write name patterns and blocks in turn, {BY_PART}('head.*', local-sgd(0.9), '*', "
+            "local-adam(0.9))"
+        )
+    made = [build(maker(as_term(one)._replace(slot=BY_PART)), one) for one in calls if isinstance(one, Call)]  # blocks
+    block: AnyBlock = by_part(dict(zip(named, made, strict=True)))  # type: ignore[arg-type]
+    return block
 
 
 def _placed(source: str, made: AnyBlock | Filter, where: str, bare: str) -> _Filling:
@@ -247,6 +271,16 @@ def _joined(fills: Filled) -> str:
 
 def _written(place: _Place, part: AnyBlock | Filter) -> str:
     """The term of one part."""
+    where = dashed(place.filter or place.slot)
+    if isinstance(part, ByPart):
+        own = [(name, block) for name, block in part.parts if name != "*" or type(block) not in SLOTS.values()]
+        return str(Call(f"{where}:{BY_PART}", tuple(x for name, block in own for x in (name, str(_call(block))))))
+    call = _call(part)
+    return str(replace(call, name=f"{where}:{call.name}"))
+
+
+def _call(part: AnyBlock | Filter) -> Call:
+    """A block or a filter with the arguments that are not its defaults."""
     kind = type(part)
     given = {key: conform_argument(kind, key, value) for key, value in changed_fields(part).items()}
-    return str(Call(f"{dashed(place.filter or place.slot)}:{name_of(kind)}", (), given))
+    return Call(name_of(kind), (), given)

@@ -59,10 +59,10 @@ def read_composition(text: str) -> list[Term]:
         >>> [(term.slot, term.name) for term in read_composition("momentum:feddyn(0.1) + mypackage.blocks:MyDrift")]
         [('momentum', 'feddyn'), ('', 'mypackage.blocks:MyDrift')]
     """
-    return [_term(call) for call in read_terms(text)]
+    return [as_term(call) for call in read_terms(text)]
 
 
-def _term(call: Call) -> Term:
+def as_term(call: Call) -> Term:
     """A term with its slot, which is in front of the first colon if there is a slot of this name."""
     words = call.name.split(":")
     first = _slot(words[0]) if len(words) > 1 else ""
