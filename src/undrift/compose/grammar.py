@@ -194,14 +194,14 @@ def _read(term: Term, perturbed: bool) -> _Filling:
 def _read_parts(call: Call) -> AnyBlock:
     """The block of `by-part('head.*', local-sgd(0.9), '*', local-adam)`: name patterns and blocks in turn."""
     patterns, blocks = call.positional[::2], call.positional[1::2]
-    calls = [read_call(block) if isinstance(block, str) else block for block in blocks]
     named = [pattern for pattern in patterns if isinstance(pattern, str)]
-    if call.named or not calls or len(named) != len(calls) or not all(isinstance(one, Call) for one in calls):
+    if call.named or not blocks or len(named) != len(blocks) or not all(isinstance(x, str | Call) for x in blocks):
         raise ValueError(
             f"{call.source!r}: write name patterns and blocks in turn, {BY_PART}('head.*', local-sgd(0.9), '*', "
             "local-adam(0.9))"
         )
-    made = [build(maker(as_term(one)._replace(slot=BY_PART)), one) for one in calls if isinstance(one, Call)]  # blocks
+    calls = [block if isinstance(block, Call) else read_call(str(block)) for block in blocks]
+    made = [build(maker(as_term(one)._replace(slot=BY_PART)), one) for one in calls]  # a name means a block here
     block: AnyBlock = by_part(dict(zip(named, made, strict=True)))  # type: ignore[arg-type]
     return block
 
