@@ -16,7 +16,7 @@ def test_a_former_name_is_the_new_one(name: str) -> None:
 
 
 def test_an_import_by_name_warns_where_it_stands() -> None:
-    with pytest.warns(DeprecationWarning, match="version 0.3") as seen:
+    with pytest.warns(DeprecationWarning, match="version 0.4") as seen:
         exec("from undrift.experiment import start", {"__name__": "theirs"})
     assert seen[0].filename == "<string>"
     importlib.import_module("undrift.experiment")  # the module alone warns of nothing

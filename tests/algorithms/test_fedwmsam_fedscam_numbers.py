@@ -111,7 +111,9 @@ def test_fedwmsam_without_radius_reaches_the_optimum() -> None:
 
 
 def test_the_path_of_the_momentum_needs_one() -> None:
-    with pytest.raises(TypeError, match=r"MomentumPath reads .* momentum slot and needs momentum=AdaptiveMomentum"):
+    with pytest.raises(
+        TypeError, match=r"MomentumPath\(.*\) reads .* momentum slot and needs momentum=AdaptiveMomentum"
+    ):
         Algorithm(MomentumPath(), momentum=ServerMomentum())
 
 
@@ -132,7 +134,7 @@ def test_scores_of_the_sheet() -> None:
         # the pilot looks downhill: cos(-gradient, u) = c, and stands half a radius of h away
         g, points = torch.tensor([score.h, 0.0], dtype=torch.float64), []
         u = sketch(torch.tensor([-score.c, 0.75**0.5], dtype=torch.float64), 256)
-        start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]))
+        start = SimpleNamespace(w0=torch.zeros(2).double(), data=lambda purpose: iter([0, 0]), report=lambda *_: None)
         start.gradient_at = lambda point, batch, g=g, points=points: (points.append(point.clone()), g.clone())[1]
         begun = sam.begin(Compass(u), None, start)
         close(begun.score, score)

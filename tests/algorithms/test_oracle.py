@@ -30,6 +30,7 @@ from undrift.blocks import (
 )
 from undrift.blocks.spectral.filter import _shuffle
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Layout
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
@@ -95,8 +96,8 @@ CASES = [
     Case("specgrad", {"filter": moving_average(0.2)}, {"r": 0.2, "phi": slow.lap_d}),
     Case("specgrad", {"filter": gaussian(0.2)}, {"r": 0.2, "phi": slow.gaussian}),
 ]
-EXACT = [case for case in CASES if "slope" not in case.algorithm().uses]
-SLOPED = [case for case in CASES if "slope" in case.algorithm().uses]
+EXACT = [case for case in CASES if Sums.SLOPES not in case.algorithm().uses]
+SLOPED = [case for case in CASES if Sums.SLOPES in case.algorithm().uses]
 
 
 def test_every_algorithm_has_an_oracle() -> None:

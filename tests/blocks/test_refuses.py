@@ -14,7 +14,7 @@ REFUSED = {
     "scaffold + local-momentum(0.9)": "is not plain SGD, which drift=Scaffold needs: its variates are slopes",
     "q-fedavg + local-momentum(0.9)": "is not plain SGD, which aggregation=QFair needs",
     "fedrep + local-momentum(0.9)": "is not plain SGD, which personalization=Alternating needs",
-    "normalized + local-momentum(0.9)": "is not plain SGD, which aggregation=Normalized needs",
+    "normalized + local-momentum(0.9)": "is for steps with a local momentum of 0.0, found 0.9",
     "normalized + proximal(0.1)": r"write normalized\(rho=0.0, mu=0.1\)",
     "fedavg + normalized(rho=0.9)": r"found 0; add local-momentum\(0.9\) or write normalized\(rho=0, mu=0.0\)",
     "normalized(0.9) + momentum:server-momentum": "is for steps with a local momentum of 0.9, found 0",

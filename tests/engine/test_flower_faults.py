@@ -20,6 +20,7 @@ from support.flower import own_clock as own_clock
 from support.flower import true_clock as true_clock
 from support.flower_grid import StandInGrid
 from undrift.core.records.rejection import Reason
+from undrift.engine.flower.records import VERSION
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Quarantine
 from undrift.testing import fingerprint
@@ -141,7 +142,7 @@ def test_r14_too_few_nodes_end_the_wait_on_the_true_clock(real_time: None, tmp_p
 # R15: other versions of the messages
 
 
-@pytest.mark.parametrize("version", [3, 5, "4", None])
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1, str(VERSION), None])
 def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path) -> None:
     """Its replies are refused with the reason; also what it says about its clients, and then it hosts nothing."""
     grid = grid_of("fedavg", 8, tmp_path)
@@ -156,7 +157,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
     start(strategy, grid, 2)
     for record in strategy.records:
         (refused,) = [r for r in record.rejections if r.client == 5]
-        assert refused.reason is Reason.TREE and f"message version {version}, expected 4" in refused.detail
+        assert refused.reason is Reason.TREE and f"message version {version}, expected {VERSION}" in refused.detail
     left = [client for client in ALL if client != 5]
     assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", left, left))
 

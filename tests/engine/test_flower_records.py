@@ -61,7 +61,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
     order = Order("run-1", 4, -3, "Algorithm()", 9, [2, 7], {7: 1}, Local(1, clip=2.0, buffers="keep"), 5.0)
     assert Order.read(RecordDict({"undrift": order.record()})) == order
     for name, value, message in [
-        ("version", 1, "version 1, expected 4"),
+        ("version", 1, f"version 1, expected {VERSION}"),
         ("run", "../../etc", "not a valid run name"),
         ("run", "a\nb", "not a valid run name"),
         ("run", ".hidden", "not a valid run name"),

@@ -84,13 +84,13 @@ def test_a_task_s_own_test() -> None:
 def test_everything_has_a_text_of_one_line() -> None:
     simulation = Simulation("scaffold", blobs(), Local(lr=0.05))
     state, record = next(simulation.rounds(1))
-    assert repr(simulation.task) == "TensorTask(_projected, 23 examples of shape (5,), 4 clients)"
+    assert repr(simulation.task) == "TensorTask(_project, 23 examples of shape (5,), 4 clients)"
     assert repr(state) == "ServerState(1 rounds done, 79 parameters, drift)"
     assert repr(Local(lr=0.05, epochs=3)) == "Local(lr=0.05, epochs=3)" and repr(Local()) == "Local(lr=0.1)"
     assert repr(record).startswith("Record(round 1: 4 clients, loss 1.")
     assert repr(simulation) == (
         "Simulation(Algorithm(drift=Scaffold(), aggregation=Uniform()), "
-        "TensorTask(_projected, 23 examples of shape (5,), 4 clients), Local(lr=0.05), 1 rounds done)"
+        "TensorTask(_project, 23 examples of shape (5,), 4 clients), Local(lr=0.05), 1 rounds done)"
     )
 
 

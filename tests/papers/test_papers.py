@@ -311,7 +311,7 @@ def test_figure_5_of_fedfft_needs_the_partition_only() -> None:
 def test_a_step_that_could_not_be_measured_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[float | None] = [None, 0.5]
     module = sys.modules["undrift.papers.estimate"]  # the package has a function of this name
-    monkeypatch.setattr(module, "_measured", lambda _: found.pop(0))
+    monkeypatch.setattr(module, "_time_example", lambda _: found.pop(0))
     config, file = Config(model="cnn", local={"batch_size": 2}), tmp_path / "steps.json"
     steps = Steps(file)
     assert isnan(steps.seconds(config)) and isnan(steps.seconds(config)) and json.loads(file.read_text()) == {}

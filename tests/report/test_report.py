@@ -76,7 +76,7 @@ def test_single_runs_are_put_together_by_what_they_differ_in(tmp_path: Path, mon
     found = collect([tmp_path, tmp_path / "run-0"])
     assert [(group.setting, group.label, len(group.runs)) for group in found.groups] == [
         ("partition iid", "fedavg", 2),
-        ("partition dirichlet:0.1", "fedprox(mu=0.1)", 1),
+        ("partition dirichlet(0.1)", "fedprox(mu=0.1)", 1),
     ]
     assert [recipe.command for recipe in found.recipes][2] == "undrift run --config config.toml --out run-2"
     write_run(tmp_path / "deep" / "run-0", Config.build({"seed": 7}), 0.1)

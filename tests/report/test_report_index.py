@@ -145,7 +145,7 @@ def test_settings_and_differences(material: Material) -> None:
     rows = [dict(zip(table.headings, row, strict=True)) for row in table.rows]
     assert [(row["setting"], row["partition"], row["clients"], row["rounds"]) for row in rows] == [
         ("even", "iid", "4", "4"),
-        ("skewed", "dirichlet:0.1", "4", "4"),
+        ("skewed", "dirichlet(0.1)", "4", "4"),
     ]
     (figure,) = differences(material)
     even, _ = (mark for mark in figure.parts[0][1].marks if isinstance(mark, Line))

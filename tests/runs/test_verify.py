@@ -262,7 +262,7 @@ def test_a_key_that_cannot_be_used_is_refused(content, message: str, tmp_path: P
 
 @pytest.mark.parametrize(
     ("place", "name"),
-    [(folder.RunFolder, "opened"), (folder.Metrics, "rewind"), (folder.Metrics, "append"), (folder.Checkpoints, "save"),
+    [(folder.Metrics, "rewind"), (folder.Metrics, "append"), (folder.Checkpoints, "save"),
      (folder.RunFolder, "end"), (folder.Audit, "write"), (folder, "write"), (audit, "append")],
 )  # fmt: skip
 def test_what_a_crash_leaves_is_intact_and_goes_on(place, name: str, ended: Path, tmp_path: Path, monkeypatch) -> None:

@@ -481,10 +481,10 @@ def test_an_array_without_a_length_is_refused_when_the_algorithm_is_built() -> N
 class Misspelt(Correction[None, None, None, None]):
     """Means `correct`."""
 
-    def corect(self, state: None, g: Vector, step: object) -> Vector:
+    def ajust(self, state: None, g: Vector, step: object) -> Vector:
         return g
 
 
 def test_a_misspelt_hook_is_named() -> None:
-    with pytest.raises(ContractError, match=r"Misspelt.corect is no hook and is never called; is correct meant\?"):
+    with pytest.raises(ContractError, match=r"Misspelt.ajust is no hook and is never called; is adjust meant\?"):
         check_block(Misspelt())

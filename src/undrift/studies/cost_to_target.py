@@ -168,7 +168,7 @@ def amount_text(value: float) -> str:
     """Megabytes or seconds in a table, with three digits or more.
 
     Example:
-        >>> amount(1234.5), amount(0.12345)
+        >>> amount_text(1234.5), amount_text(0.12345)
         ('1234', '0.123')
     """
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

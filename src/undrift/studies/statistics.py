@@ -115,7 +115,7 @@ def paired_difference(
         level: the share of such intervals that contain the true difference.
 
     Example:
-        >>> gap = paired({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.25, 2: 0.25})
+        >>> gap = paired_difference({0: 0.5, 1: 0.75, 2: 1.0}, {0: 0.25, 1: 0.25, 2: 0.25})
         >>> gap.mean, round(gap.low, 4), round(gap.high, 4)
         (0.5, -0.121, 1.121)
     """

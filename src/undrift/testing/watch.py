@@ -76,7 +76,8 @@ def _shadow_blocks(algorithm: Algorithm, wrap: Wrap, only: str | None = None) ->
 def _shadow(slot: str, block: AnyBlock, wrap: Wrap) -> AnyBlock:
     """A block of a subclass with wrapped hooks."""
     kind = type(block)
-    hooks = {name for base in (Block, SLOTS[slot]) for name, hook in vars(base).items() if isfunction(hook)}
+    bases = [base for base in SLOTS[slot].__mro__ if issubclass(base, Block)]
+    hooks = {name for base in bases for name, hook in vars(base).items() if isfunction(hook)}
     hooks = {name for name in hooks if not name.startswith("_")} | (
         {"gather"} if isinstance(block, Gathering) else set()
     )

@@ -79,7 +79,7 @@ def describe_batch(batch: Any) -> str:
 
     Example:
         >>> import torch
-        >>> described((torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)))
+        >>> describe_batch((torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)))
         '([4, 3] float32, [4] int64)'
     """
     if isinstance(batch, Tensor):

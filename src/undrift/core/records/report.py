@@ -38,7 +38,7 @@ def is_declared(name: str, names: Iterable[str]) -> bool:
     """Whether a reported name is one of those declared, or of a declared family.
 
     Example:
-        >>> declared("radius", ("radius",)), declared("chosen/conv1", ("chosen/*",)), declared("h", ("radius",))
+        >>> is_declared("radius", ("radius",)), is_declared("chosen/conv1", ("chosen/*",)), is_declared("h", ("radius",))
         (True, True, False)
     """
     head, slash, rest = name.partition("/")

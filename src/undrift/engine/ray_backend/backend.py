@@ -91,9 +91,9 @@ def balance(costs: Mapping[int, float], count: int, most: int | None = None) -> 
         most: the most clients in a chunk; None sets no limit.
 
     Example:
-        >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2)
+        >>> balance({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2)
         [[1], [2, 3, 0]]
-        >>> spread_out({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2, most=2)
+        >>> balance({0: 1.0, 1: 5.0, 2: 2.0, 3: 2.0}, 2, most=2)
         [[1, 0], [2, 3]]
     """
     pieces: list[list[int]] = [[] for _ in range(count)]
@@ -283,7 +283,7 @@ def group_by_node(clients: Sequence[int], homes: Mapping[int, str]) -> list[list
         homes: the node of each that has a state.
 
     Example:
-        >>> grouped([1, 2, 3, 4], {1: "b", 3: "a", 4: "b"})
+        >>> group_by_node([1, 2, 3, 4], {1: "b", 3: "a", 4: "b"})
         [[3], [1, 4], [2]]
     """
     groups: dict[str, list[int]] = {}

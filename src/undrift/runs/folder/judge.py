@@ -35,7 +35,7 @@ def judging_column(algorithm: Algorithm, local: Local, goal: str | None = None) 
         goal: of the run's settings; None is the accuracy.
 
     Example:
-        >>> judged_by(Algorithm(), Local()), judged_by(Algorithm(), Local(buffers="keep"))
+        >>> judging_column(Algorithm(), Local()), judging_column(Algorithm(), Local(buffers="keep"))
         ('accuracy', 'personal_accuracy')
     """
     wanted = ACCURACY if goal is None else GoalText.parse(goal)

@@ -45,7 +45,7 @@ def replace_weights(algorithm: Algorithm, weights: Weights) -> Algorithm:
         weights: "paper" keeps its own; "examples" and "uniform" override them.
 
     Example:
-        >>> reweighted(Algorithm(aggregation=ByExamples()), "uniform").aggregation
+        >>> replace_weights(Algorithm(aggregation=ByExamples()), "uniform").aggregation
         Uniform()
     """
     if weights == "paper":

@@ -280,7 +280,7 @@ def check_rules(kind: type, values: Mapping[str, Any]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _rules(kind: type) -> dict[str, TypeAdapter[Any]]:
+def _rules(kind: type) -> dict[str, Any]:
     """What validates the fields of a dataclass whose annotations have rules."""
     found = annotations_of(kind, extras=True)
     marked = {name: {get_origin(one) for one in (hint, *get_args(hint))} for name, hint in found.items()}
