@@ -71,7 +71,7 @@ def test_orders_come_back_and_bad_ones_are_refused() -> None:
         ("clients", [], "do not fit"),
         ("clients", ["a", "b"], "list of whole numbers"),
         ("accepted", [1], "do not fit"),
-        ("local.lr", -1.0, "lr must be positive"),
+        ("local.lr", -1.0, "lr: input should be greater than 0"),
         ("local.lr", "fast", "cannot be used"),
         ("local.warmth", 1.0, "not known to this node: .*warmth.*: update undrift on it"),
     ]:

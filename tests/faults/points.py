@@ -53,7 +53,7 @@ def _of_checkpoints(handle: int, *_: Any, **__: Any) -> bool:
 EIGHT: dict[str, Point] = {
     "before send": Point(server, "send"),
     "after send": Point(server, "send", after=True),
-    "first reply": Point(worker.Worker, "_visit", after=True),
+    "first reply": Point(worker.Worker, "_train_one", after=True),
     "before reduce": Point(server, "close"),
     "after reduce": Point(server, "close", after=True),
     "during the temporary write": Point(os, "fdopen", about=_of_checkpoints, half=True),

@@ -43,7 +43,7 @@ def test_a_run_is_read(run: Outcome) -> None:
     assert task.test(first).accuracy == saved.history[0]["accuracy"]
     assert repr(saved).endswith(f"fedavg on fashion-mnist, 2 of 2 rounds, accuracy {run.summary['accuracy']:.4g})")
     assert repr(run).startswith("Outcome(") and "\n" not in repr(run)
-    assert run._repr_html_() == saved._repr_html_() and "dirichlet(1.0)" in saved._repr_html_()
+    assert run._repr_html_() == saved._repr_html_() and "dirichlet(1)" in saved._repr_html_()
     with pytest.raises(RunError, match="is not a run"):
         load_run(run.folder.parent)
 

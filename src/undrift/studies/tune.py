@@ -221,8 +221,8 @@ def value_beyond(values: Sequence[float], up: bool) -> float:
     """The value beyond an end of sorted values: by the last ratio if all are positive, else by the last distance.
 
     Example:
-        >>> value_beyond([0.01, 0.05, 0.1, 0.15], up=True), value_beyond([0.0, 0.5, 1.0], up=True), value_beyond([1, 2, 5], up=True)
-        (0.225, 1.5, 12)
+        >>> [value_beyond(values, up=True) for values in ([0.01, 0.05, 0.1, 0.15], [0.0, 0.5, 1.0], [1, 2, 5])]
+        [0.225, 1.5, 12]
     """
     near, end = (values[-2], values[-1]) if up else (values[1], values[0])
     beyond = end * end / near if values[0] > 0 else 2 * end - near

@@ -69,7 +69,7 @@ class Local:
     def __post_init__(self) -> None:
         for name, most in AMOUNTS.items():
             if (value := getattr(self, name)) is not None or name == "epochs":
-                found = normalize_amount(f"Local: {name}", value, whole=name == "steps", most=most)
+                found = normalize_amount(f"Local: {name}", value, whole=name == "steps", most=float(most))
                 object.__setattr__(self, name, found)
         if (self.deadline is None) != (self.speed is None):
             raise ValueError(

@@ -38,8 +38,8 @@ def is_declared(name: str, names: Iterable[str]) -> bool:
     """Whether a reported name is one of those declared, or of a declared family.
 
     Example:
-        >>> is_declared("radius", ("radius",)), is_declared("chosen/conv1", ("chosen/*",)), is_declared("h", ("radius",))
-        (True, True, False)
+        >>> [is_declared(name, ("radius", "chosen/*")) for name in ("radius", "chosen/conv1", "h")]
+        [True, True, False]
     """
     head, slash, rest = name.partition("/")
     return (f"{head}/*" if slash and rest else name) in names
