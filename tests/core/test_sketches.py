@@ -9,7 +9,7 @@ from torch import Tensor
 
 from support.rounds import close
 from undrift import Algorithm, Local, Simulation
-from undrift.blocks import NormClip, Private, Uniform
+from undrift.blocks import Alternating, LocalSGD, NormClip, Private, QFair, Uniform
 from undrift.core import End, LocalOptimizer, Release, ServerView, Start, Step, Summing, Upload, Vector, by_part
 from undrift.core.server import step as server
 from undrift.core.server.gate import Gate
@@ -137,3 +137,11 @@ def test_a_local_optimizer() -> None:
 
 def test_a_release_leaves_a_block_that_does_not_use_it_alone() -> None:
     assert Algorithm().release == Release() and repr(Algorithm()) == "Algorithm()"
+
+
+def test_parts_need_and_freeze_what_their_blocks_do() -> None:
+    with pytest.raises(TypeError, match="needs plain SGD on the clients"):
+        Algorithm(aggregation=by_part({"head.*": QFair(1.0)}), local_optimizer=LocalSGD(0.9))
+    halves = Alternating("all", head_epochs=1)  # the private part moves in the first half of the steps only
+    assert by_part({"head.*": halves}).needs.plain_sgd
+    check_algorithm(Algorithm(personalization=by_part({"head.*": halves})))

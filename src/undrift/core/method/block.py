@@ -117,7 +117,7 @@ class Block(Generic[ServerT, ClientT, SentT, UpT, StateT]):
     personalizes: ClassVar[bool] = False
     """Whether clients are evaluated with models of their own because of this block."""
     vectorises: ClassVar[bool] = False
-    """Whether its hooks of a step work under `torch.func.vmap`, on many clients at once, see `core.together`."""
+    """Whether its hooks of a step work under `torch.func.vmap`, on many clients at once: `core.client.vectorised`."""
     reports: ClassVar[tuple[str, ...]] = ()
     """Names of the scalars that it reports through its views; "layer/*" declares a family."""
 

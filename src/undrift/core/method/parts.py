@@ -9,15 +9,24 @@ pattern names. The first pattern that fits a tensor counts; tensors that no patt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any, NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
 from undrift.core.method.aggregation import Aggregation, Summing, Weights
-from undrift.core.method.block import Adjusting, AnyBlock, Block, LocalOptimizer, Personalization, ServerOptimizer
+from undrift.core.method.block import (
+    Adjusting,
+    AnyBlock,
+    Block,
+    LocalOptimizer,
+    Needs,
+    Personalization,
+    ServerOptimizer,
+)
 from undrift.core.method.defaults import ByExamples
-from undrift.core.method.view import End, ServerView, Start, Step
+from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Array, Declared, Tree, Upload, kinds
 
@@ -70,12 +79,24 @@ class ByPart(Block[Any, Any, Any, Any, Any]):
             object.__setattr__(self, name, _join(declared, name == "Client"))
         for name in ("keeps_buffers", "personalizes"):
             object.__setattr__(self, name, any(getattr(block, name) for _, block in self.parts))
+        object.__setattr__(self, "uses", reduce(or_, (block.uses for _, block in self.parts), Sums.NONE))
+        object.__setattr__(self, "reports", tuple(dict.fromkeys(x for _, block in self.parts for x in block.reports)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.parts,)
 
     def __repr__(self) -> str:
         return f"by_part({{{', '.join(f'{pattern!r}: {block!r}' for pattern, block in self.parts)}}})"
+
+    @property
+    def needs(self) -> Needs:
+        """What its blocks need, together."""
+        needs = [block.needs for _, block in self.parts]
+        return Needs(
+            labels=any(x.labels for x in needs),
+            reads=tuple(dict.fromkeys(slot for x in needs for slot in x.reads)),
+            plain_sgd=next((x.plain_sgd for x in needs if x.plain_sgd), ""),
+        )
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """What the first of its blocks refuses."""
@@ -226,6 +247,24 @@ class PersonalizationByPart(ByPart, Personalization[Any, Any, Any, Any, Any]):
         for i, block, mask, own in self._split(layout):
             assert isinstance(block, Personalization)
             out[mask] = block.start(params[mask], self._tree("Client", i, kept, mask), own)
+        return out
+
+    def active(self, step: Step) -> Tensor | None:
+        """Where the parts' blocks let the model move."""
+        out = step.layout.mask(lambda *_: True)
+        for _, block, mask, own in self._split(step.layout):
+            assert isinstance(block, Personalization)
+            inside = block.active(_part(step, mask, own))
+            if inside is not None:
+                out[mask] = inside
+        return None if bool(out.all()) else out
+
+    def personal(self, params: Vector, kept: Tree, layout: Layout) -> Vector:
+        """The model a client is evaluated with, part by part."""
+        out = params.clone()
+        for i, block, mask, own in self._split(layout):
+            found = block.personal(params[mask], self._tree("Client", i, kept, mask), own)
+            out[mask] = params[mask] if found is None else found
         return out
 
 

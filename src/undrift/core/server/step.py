@@ -31,7 +31,7 @@ def reset_parts(algorithm: Algorithm, state: ServerState) -> ServerState:
     if algorithm.unprotected:
         _log.warning(
             "%s does not protect %s, which takes every upload as it is: one faulty client can move the model anywhere",
-            f"aggregation={algorithm.aggregation!r}",
+            f"release={algorithm.release!r}" if algorithm.release.guards else f"aggregation={algorithm.aggregation!r}",
             " and ".join(f"{slot}={getattr(algorithm, slot)!r}" for slot in algorithm.unprotected),
         )
     parts = {slot: block.init_server(state.params) for slot, block in algorithm.slots() if block.Server is not None}
@@ -116,9 +116,9 @@ def close(
     delta = _shorten(delta, bound, state.round)
     sums = {"weight": whole.weight(), "mean": delta}
     declared = {Sums.DISPLACEMENTS: "displacements", Sums.SLOPES: "slopes"}
-    if whole.uses(Sums.DISPLACEMENTS):
+    if Sums.DISPLACEMENTS in algorithm.uses:
         sums["displacements"] = whole.displacements().to(dtype)
-    if whole.uses(Sums.SLOPES):
+    if Sums.SLOPES in algorithm.uses:
         # Displacements are zero on a private part, where the decay is none of the shared model's either.
         starts = [algorithm.personalization.share(sent.params, setting.layout) for sent, _ in held]
         slopes = [total.slopes(start) for (_, total), start in zip(held, starts, strict=True)]

@@ -73,6 +73,9 @@ class Total:
         twice = set(self.clients) & set(other.clients)
         if twice:
             raise ValueError(f"merge: client {min(twice)} is in both totals; a client counts once")
+        self._absorb(other)
+
+    def _absorb(self, other: "Total") -> None:
         self.clients.extend(other.clients)
         self.common.merge(other.common)
         self.rule.merge(other.rule)
@@ -229,11 +232,7 @@ def add_versions(totals: Sequence[Total]) -> Total:
         return totals[0]
     whole = Total(totals[0].algorithm, totals[0].local, max(total.version for total in totals))
     for total in totals:
-        whole.clients.extend(total.clients)
-        whole.common.merge(total.common)
-        whole.rule.merge(total.rule)
-        if total.counts is not None:
-            whole.counts = total.counts if whole.counts is None else torch.maximum(whole.counts, total.counts)
+        whole._absorb(total)
     return whole
 
 
