@@ -48,6 +48,7 @@ def test_every_file_of_the_template_ends_so_that_no_tool_takes_it_for_code() -> 
 def test_the_app_is_named_after_its_folder(tmp_path: Path) -> None:
     result = new(tmp_path / "deep" / "my-app")
     assert result.exit_code == 0 and "Next: cd" in result.stdout
+    assert "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1" in result.stdout and "code 608" in result.stdout
     project = tomllib.loads((tmp_path / "deep" / "my-app" / "pyproject.toml").read_text())
     assert project["project"]["name"] == "my-app"
     for name in contents(tmp_path / "deep" / "my-app"):

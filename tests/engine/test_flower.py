@@ -1,5 +1,6 @@
 """The Flower engine: the same bits as in one process."""
 
+import logging
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from support.flower import LOCAL, TASK, grid_of, reference, start, strategy_of, task_of
@@ -20,6 +21,7 @@ from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.method.aggregation import Robust
 from undrift.core.server.wire import WireError
+from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Job, UndriftStrategy, client_app, host, open_visit
 from undrift.testing import fingerprint
 
@@ -155,6 +157,46 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
         open_visit(messages[0], next(iter(grid.nodes.values())), make("fedavg"))
     with pytest.raises(WireError, match=r"this node runs .*Scaffold.*, the server Algorithm\(\)"):
         open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))
+
+
+def test_population_and_nodes_that_do_not_match_get_one_sentence(tmp_path: Path, caplog) -> None:
+    """Not a traceback of every round: a node that trains one client refuses to host several."""
+    app = ClientApp()
+    host(app)
+    with caplog.at_level(logging.WARNING, "flwr"), pytest.raises(TooFewNodes, match="0 of 8 clients") as raised:
+        start(strategy_of("fedavg"), StandInGrid(app, 3, tmp_path), 1)
+    told = "open_visit trains one per node: set population=3 of the strategy, or use client_app(job) on the nodes"
+    assert told in str(raised.value)
+    assert sum(told in message for message in caplog.messages) == 3  # one sentence for each node, once
+
+
+def test_a_node_without_clients_is_named(tmp_path: Path, caplog) -> None:
+    with caplog.at_level(logging.WARNING, "flwr"):
+        start(strategy_of("fedavg"), grid_of("fedavg", 9, tmp_path), 1)
+    assert [m for m in caplog.messages if "hosts no client: 8 clients are fewer than the nodes" in m]
+
+
+@pytest.mark.parametrize("evaluate", [True, False])
+def test_an_evaluate_function_that_is_not_called_is_named(evaluate: bool, tmp_path: Path, caplog) -> None:
+    app = client_app(Job(make("fedavg"), TASK))
+    app.evaluate()(lambda message, _: Message(RecordDict(), reply_to=message))
+    with caplog.at_level(logging.WARNING, "flwr"):
+        start(strategy_of("fedavg", evaluate=evaluate), StandInGrid(app, 2, tmp_path), 2)
+    named = [m for m in caplog.messages if "evaluate function is not called: give UndriftStrategy evaluate=True" in m]
+    assert len(named) == (0 if evaluate else 1)
+
+
+def test_dependencies_that_a_node_cannot_install_get_a_remedy(tmp_path: Path) -> None:
+    """Flower's exit 608, as the server sees it: an error in reply to the first question."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, _: object) -> Message:
+        reason = "<class 'flwr.supercore.RuntimeDependencyInstallationError'>:<'undrift was not found'>"
+        return Message(Error(code=2, reason=reason), reply_to=message)
+
+    with pytest.raises(TooFewNodes, match="without --allow-runtime-dependency-installation"):
+        start(strategy_of("fedavg"), StandInGrid(app, 1, tmp_path), 1)
 
 
 @pytest.mark.parametrize(

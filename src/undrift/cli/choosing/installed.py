@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from undrift.cli.choosing.new import BEFORE_FLWR_RUN, NO_INSTALLS
 from undrift.cli.plugins import by_package, survey
 from undrift.cli.tables import open_console
 from undrift.data import available
@@ -56,6 +57,7 @@ def examine() -> dict[str, Any]:
         "extras": {extra: _version(package) for extra, package in _EXTRAS.items()},
         "data": [item._asdict() for item in available()],
         "plugins": by_package(plugged.working),
+        "notes": [BEFORE_FLWR_RUN] if _version("flwr") and os.environ.get(NO_INSTALLS) != "1" else [],
         "problems": [*filter(None, [_torchvision(torch.__version__)]), *plugged.problems],
     }
 
@@ -107,6 +109,8 @@ def show_machine(found: dict[str, Any]) -> None:
     console.print(data)
     for package, adds in found["plugins"].items():
         console.print(f"{package} adds {adds}", highlight=False)
+    for note in found["notes"]:
+        console.print(f"note: {escape(note)}", highlight=False)
     for problem in found["problems"]:
         console.print(f"problem: {escape(problem)}", highlight=False)
 

@@ -12,6 +12,15 @@ from undrift.cli.app import app, report_errors
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+NO_INSTALLS = "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"
+"""The variable that keeps Flower 1.41 from installing an app's dependencies."""
+
+BEFORE_FLWR_RUN = (
+    f"before flwr run: export {NO_INSTALLS}=1, and end a SuperLink that was started without it. Otherwise Flower "
+    "installs the app's dependencies from the package index, and a run whose packages are not there ends with exit "
+    "code 608"
+)
+
 
 @app.command()
 def new(
@@ -37,6 +46,7 @@ def new(
     for path in written:
         typer.echo(path)
     typer.echo(f"Next: cd {quote(str(folder))} && python deploy.py up && python deploy.py run; python deploy.py down")
+    typer.echo(f"Without deploy.py, {BEFORE_FLWR_RUN}.")
 
 
 def _fill(folder: Path, template: "Traversable", name: str) -> list[Path]:

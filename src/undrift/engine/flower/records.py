@@ -201,13 +201,24 @@ def read_population(content: RecordDict) -> int:
     return _scalar(_config(content), "population", int)
 
 
-def claim(clients: Iterable[int]) -> RecordDict:
-    """The clients a node hosts: a range as three numbers, anything else as a list."""
+def claim(clients: Iterable[int], *, evaluates: bool = False) -> RecordDict:
+    """The clients a node hosts: a range as three numbers, anything else as a list.
+
+    Args:
+        clients: their numbers.
+        evaluates: whether the node has an evaluate function.
+    """
+    record = ConfigRecord({"version": VERSION, **({"evaluates": True} if evaluates else {})})
     if isinstance(clients, range):
-        bounds = {"start": clients.start, "stop": clients.stop, "step": clients.step}
-        return RecordDict({"undrift": ConfigRecord({"version": VERSION, **bounds})})
-    listed = sorted({int(client) for client in clients})
-    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "clients": listed})})
+        record["start"], record["stop"], record["step"] = clients.start, clients.stop, clients.step
+    else:
+        record["clients"] = sorted({int(client) for client in clients})
+    return RecordDict({"undrift": record})
+
+
+def read_evaluates(content: RecordDict) -> bool:
+    """Whether the node of a claim has an evaluate function."""
+    return _config(content).get("evaluates") is True
 
 
 def read_claim(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:

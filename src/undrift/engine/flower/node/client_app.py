@@ -76,7 +76,7 @@ def build_app(
 ) -> ClientApp:
     """`client_app`, with a function that returns the state folder for a context and a run's name."""
     app = ClientApp()
-    host(app, clients)
+    _answer_queries(app, clients, several=True)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -96,16 +96,35 @@ def build_app(
 
 
 def host(app: ClientApp, clients: Hosted = None) -> None:
-    """Make an app answer the server's question which clients its node hosts.
+    """Make an app with a train function of its own answer the server's question which client its node hosts.
 
     Args:
         app: the app.
-        clients: the clients that this node hosts.
+        clients: the client that this node hosts, as a list of one.
     """
+    _answer_queries(app, clients, several=False)
+
+
+def _answer_queries(app: ClientApp, clients: Hosted, *, several: bool) -> None:
+    """Make an app report its clients; a node that cannot train several refuses a claim to them."""
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        return Message(claim(_clients_of(clients, context, read_population(message.content))), reply_to=message)
+        own = _clients_of(clients, context, read_population(message.content))
+        own = own if isinstance(own, range) else list(own)
+        if len(own) > 1 and not several:
+            nodes = context.node_config.get("num-partitions", "the number of nodes")
+            return Message(
+                refusal(
+                    f"it would host {len(own)} clients, and open_visit trains one per node: "
+                    f"set population={nodes} of the strategy, or use client_app(job) on the nodes"
+                ),
+                reply_to=message,
+            )
+        # Flower has no public list of an app's functions; without it the server does not warn
+        functions = getattr(app, "_registered_funcs", ())
+        evaluates = any(name.startswith("evaluate.") for name in functions)
+        return Message(claim(own, evaluates=evaluates), reply_to=message)
 
 
 @dataclass(frozen=True, eq=False)

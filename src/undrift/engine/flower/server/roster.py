@@ -12,13 +12,22 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import one_line, question, read_claim
+from undrift.engine.flower.records import one_line, question, read_claim, read_evaluates
 from undrift.engine.flower.server.hosts import Hosts
 from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, connected_nodes, pause, pull, push
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
 _NAMED = 5  # clients named in a message
+
+_ADVICE = {
+    "No query function": "its ClientApp does not report its clients; call host(app) there",
+    "RuntimeDependencyInstallationError": (
+        "Flower could not install the app's dependencies there; if undrift is installed on the node, start its "
+        "SuperNode or SuperExec without --allow-runtime-dependency-installation"
+    ),
+}
+"""Flower's words for why a node has no answer -> what to do there."""
 
 Clients: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -55,6 +64,7 @@ class Roster:
         self.population, self.stopped, self.hosts = population, stopped, hosts
         self.begun = False
         self.conflict = ""
+        self.evaluates = False  # whether a node has an evaluate function
         self.refused: dict[int, str] = {}
         self.claims: dict[int, Clients] = {}
         self._pending: dict[int, tuple[str, Message]] = {}
@@ -160,18 +170,21 @@ class Roster:
         try:
             if reply.message is None:
                 raise WireError(reply.why)
-            self.claims[number] = self._restrict(node, read_claim(reply.message.content, self.population))
+            claimed = read_claim(reply.message.content, self.population)
+            if not len(claimed):
+                _log.warning("node %d hosts no client: %d clients are fewer than the nodes", number, self.population)
+            self.claims[number] = self._restrict(node, claimed)
+            self.evaluates |= read_evaluates(reply.message.content)
             self._session[number] = next(self._sessions)
             self.refused.pop(number, None)
         except WireError as error:
-            # Flower's words for a ClientApp without a function for queries, which `host` registers
-            advice = ": its ClientApp does not report its clients; call host(app) there"
-            hint = advice if "No query function" in str(error) else ""
+            hint = "".join(f": {advice}" for words, advice in _ADVICE.items() if words in str(error))
             self._refuse(number, f"node {number} sent no valid list of its clients{hint}: {error}", poll)
 
     def _refuse(self, node: int, why: str, poll: float) -> None:
         """Record why a node's answer cannot be used, and query it again later."""
-        _log.warning("%s", why)
+        if self.refused.get(node) != why:
+            _log.warning("%s", why)
         self.refused[node] = why
         self._retry[node] = monotonic() + _AGAIN * poll
 

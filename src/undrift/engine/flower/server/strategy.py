@@ -252,6 +252,8 @@ class UndriftStrategy(Strategy):
         groups, lost = dict[int, list[int]](), list[int]()
         if clients:
             groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
+        if self._roster.evaluates and not self.evaluate and not self.records:
+            _log.warning("the nodes' evaluate function is not called: give UndriftStrategy evaluate=True to call it")
         broadcast = server.send(self.algorithm, state, self._setting)
         self._tally = self._orders.write(broadcast, groups, state.accepted, seconds, config, lost)
         self._tally.mark_absent(lost, "no node hosts it")
