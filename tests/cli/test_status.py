@@ -71,8 +71,7 @@ def running(path: Path, rounds: int = 5, **facts: object):
         live = LiveStatus(path, rounds, 6, 30.0)
         live.begin("mine-1", 2, "accuracy")
         live.set_connected([11, 12])
-        live.set_hosted(11, [0, 2, 4])
-        live.set_hosted(12, [1, 3, 5])
+        live.set_hosted({11: [0, 2, 4], 12: [1, 3, 5]})
         live.set_connected([11])
         live.await_replies([11])
         live.facts |= {"absent": [[1, "node 12: no reply in time"]], "closed": time(), **facts}

@@ -7,9 +7,7 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,9 +26,8 @@ from undrift.cli.results.health import health
 from undrift.deploying import deploy as deployment
 from undrift.deploying import live_status
 from undrift.deploying.deploy import LineFormatter, server_log
-from undrift.deploying.live_status import LiveStatus, WatchedGrid
 from undrift.deploying.server_task import server_task, task_record
-from undrift.engine.flower.server.receive import connected_nodes
+from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.strategy import UndriftStrategy
 from undrift.runs import verify
 from undrift.runs.folder.files import RunError, RunFolder
@@ -204,14 +201,14 @@ def test_rounds_that_are_done_cannot_be_taken_back(tmp_path: Path) -> None:
 def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(live_status, "EVERY", 0.0)
     on, path = grid("fedavg", tmp_path, nodes=2), tmp_path / live_status.STATUS
-    watched, gone = live_status.WatchedGrid(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
-    assert len(connected_nodes(watched)) == 2
+    watched, gone = Mailbox(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
+    assert len(watched.nodes()) == 2
     on.kill(1)
-    assert len(connected_nodes(watched)) == 1
+    assert len(watched.nodes()) == 1
     nodes = json.loads(path.read_text())["nodes"]
     assert nodes[str(gone)]["connected"] is False and sum(node["connected"] for node in nodes.values()) == 1
     path.unlink()
-    connected_nodes(watched)
+    watched.nodes()
     assert path.exists()
 
 
@@ -267,14 +264,6 @@ def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(UndriftStrategy, "start", started)
     deployed("fedavg", tmp_path, rounds=2, on_round=lambda state, record: kept.append(len(record.visits)))
     assert strategies[0].records == [] and len(kept) == 2 and min(kept) > 0
-    keys = count()
-    silent = SimpleNamespace(push_messages=lambda messages: [str(next(keys)) for _ in messages])
-    watched = WatchedGrid(silent, LiveStatus(tmp_path, 9, 8, 1.0))
-    for _ in range(5):
-        for kind in ("query", "train"):
-            sent = [SimpleNamespace(metadata=SimpleNamespace(message_type=kind, dst_node_id=node)) for node in (1, 2)]
-            assert len(watched.push_messages(sent)) == 2
-    assert sorted(watched._types.values()) == [("query", 1), ("query", 2), ("train", 1), ("train", 2)]
 
 
 def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path) -> None:

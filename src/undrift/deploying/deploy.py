@@ -27,7 +27,7 @@ from torch import nn
 
 from undrift.core.records.types import Local, ServerState
 from undrift.core.tasks.task import Task
-from undrift.deploying.live_status import LiveStatus, WatchedGrid
+from undrift.deploying.live_status import LiveStatus
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
@@ -241,17 +241,16 @@ def _train(
             if on_round is not None:
                 on_round(state, record)
 
-        trained = strategy(run=name, state=state, on_round=store)
+        trained = strategy(run=name, state=state, on_round=store, watch=status)
         trained.state = state
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
-        watched = WatchedGrid(grid, status)
-        trained.start(watched, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
+        trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
         return finish(run, setup, measure, trained.state)
 
 
 def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse what a run's folder decides."""
-    for name in ("run", "state"):
+    for name in ("run", "state", "watch"):
         if name in options:
             raise ValueError(f"deploy: {name} comes from the run's folder; leave it out")
     if options.get("evaluate"):

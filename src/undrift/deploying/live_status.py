@@ -12,7 +12,7 @@ error     why it ended, if it failed
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, time
@@ -24,8 +24,6 @@ from undrift.util.storage.files import write
 STATUS = "status.json"
 EVERY = 5.0
 """Seconds between two versions of the file, unless something happens."""
-CHECK = 30.0
-"""Seconds between two checks of which nodes are connected, while replies are awaited."""
 SHOWN = 100
 """How many clients of a node, and absent clients, are named."""
 
@@ -89,10 +87,11 @@ class LiveStatus:
                 changed = True
         self.write() if changed else self.refresh()
 
-    def set_hosted(self, node: int, clients: Sequence[int]) -> None:
-        """Record which clients a node claims to host."""
-        known = self._nodes.setdefault(node, {"connected": True, "since": time()})
-        known |= {"hosted": len(clients), "clients": list(clients[:SHOWN])}
+    def set_hosted(self, hosted: Mapping[int, Sequence[int]]) -> None:
+        """Record which clients each node was given."""
+        for node, clients in hosted.items():
+            known = self._nodes.setdefault(node, {"connected": True, "since": time()})
+            known |= {"hosted": len(clients), "clients": list(clients[:SHOWN])}
         self.write()
 
     def await_replies(self, nodes: Iterable[int]) -> None:
@@ -101,7 +100,7 @@ class LiveStatus:
         self.set_phase("training")
 
     def receive_replies(self, nodes: Iterable[int]) -> None:
-        """Record that nodes replied."""
+        """Record that nodes replied; without any, that the server is still waiting."""
         left = sorted(set(self.facts["waiting"]) - set(nodes))
         if left != self.facts["waiting"]:
             self.facts["waiting"] = left
@@ -148,75 +147,3 @@ class LiveStatus:
         finally:
             self.facts["waiting"] = []
             self.write()
-
-
-class WatchedGrid:
-    """A grid that records in a status which nodes are connected and whose replies are awaited; all else is the grid's.
-
-    Args:
-        grid: a Flower grid.
-        status: receives what the grid sees.
-    """
-
-    def __init__(self, grid: Any, status: LiveStatus) -> None:
-        self._grid, self._status = grid, status
-        self._types: dict[str, tuple[str, int]] = {}
-        self._newest: dict[tuple[str, int], str] = {}  # an older message of a kind to a node is not answered any more
-        self._checked = monotonic()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._grid, name)
-
-    def get_node_ids(self) -> list[int]:
-        """The connected nodes."""
-        nodes = list(self._grid.get_node_ids())
-        self._connected(nodes)
-        return nodes
-
-    def get_nodes(self) -> list[Any]:
-        """The connected nodes, with what the grid knows about each."""
-        nodes = list(self._grid.get_nodes())
-        self._connected([int(node.node_id) for node in nodes])
-        return nodes
-
-    def push_messages(self, messages: Iterable[Any]) -> list[str]:
-        """Send messages."""
-        sent = list(messages)
-        keys = list(self._grid.push_messages(sent))
-        for key, message in zip(keys, sent, strict=False):
-            kind, node = message.metadata.message_type, message.metadata.dst_node_id
-            if key:
-                self._types.pop(self._newest.get((kind, node), ""), None)
-                self._types[key], self._newest[kind, node] = (kind, node), key
-                if kind.startswith("train"):
-                    self._status.await_replies([node])
-        return keys
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
-        """The replies that have arrived."""
-        replies = list(self._grid.pull_messages(message_ids))
-        if monotonic() - self._checked >= CHECK:
-            with suppress(Exception):  # the connected nodes are read again before the next round
-                self.get_node_ids()
-        for reply in replies:
-            kind, node = self._types.pop(reply.metadata.reply_to_message_id, ("", 0))
-            if kind.startswith("train"):
-                self._status.receive_replies([node])
-            elif kind == "query":
-                self._hosts(node, reply)
-        self._status.refresh()
-        return replies
-
-    def _connected(self, nodes: list[int]) -> None:
-        """Record in the status which nodes are connected."""
-        self._checked = monotonic()
-        self._status.set_connected(nodes)
-
-    def _hosts(self, node: int, reply: Any) -> None:
-        """Note the clients that a node claims; the strategy decides whether it gets them."""
-        from undrift.core.server.wire import WireError
-        from undrift.engine.flower.records import read_claim
-
-        with suppress(WireError, TypeError, ValueError):
-            if reply.has_content():
-                self._status.set_hosted(node, read_claim(reply.content, self._status.population).tolist())

@@ -14,10 +14,13 @@ from flwr.serverapp import Grid
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import one_line, question, read_claim, read_evaluates
 from undrift.engine.flower.server.hosts import Hosts
-from undrift.engine.flower.server.receive import SKEW, Reply, TooFewNodes, connected_nodes, pause, pull, push
+from undrift.engine.flower.server.mailbox import Mailbox, Reply
+from undrift.engine.flower.server.receive import SKEW, TooFewNodes, pause
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _AGAIN = 10.0  # polls until a node whose answer could not be used is queried again
+_SILENT = 60.0  # polls until a node that does not answer is queried again; then twice as many, and so on
+_CLAIM = 16  # the most bytes that a client takes in the list of a node
 _NAMED = 5  # clients named in a message
 
 _ADVICE = {
@@ -32,10 +35,10 @@ _ADVICE = {
 Clients: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def wait_for_nodes(grid: Grid, wanted: int, seconds: float, poll: float = 1.0) -> list[int]:
+def wait_for_nodes(grid: Grid | Mailbox, wanted: int, seconds: float, poll: float = 1.0) -> list[int]:
     """The nodes of a grid, once there are at least `wanted`."""
-    began = monotonic()
-    while len(nodes := sorted(connected_nodes(grid) or ())) < wanted:
+    mailbox, began = Mailbox.of(grid), monotonic()
+    while len(nodes := sorted(mailbox.nodes() or ())) < wanted:
         waited = monotonic() - began
         if waited >= seconds:
             raise TooFewNodes(
@@ -67,7 +70,8 @@ class Roster:
         self.evaluates = False  # whether a node has an evaluate function
         self.refused: dict[int, str] = {}
         self.claims: dict[int, Clients] = {}
-        self._pending: dict[int, tuple[str, Message]] = {}
+        self._pending: dict[str, Message] = {}  # queries without an answer so far
+        self._queried: dict[int, tuple[float, int]] = {}  # when each node without an answer was queried, how often
         self._retry: dict[int, float] = {}  # nodes whose answer could not be used -> when to query them again
         self._started: dict[int, str] = {}  # when each node was started, by the SuperLink
         self._session: dict[int, int] = {}  # one number for each time that a node reported its clients
@@ -85,12 +89,18 @@ class Roster:
         return self._session[node]
 
     def find(
-        self, grid: Grid, clients: Sequence[int], quorum: int, nodes: int | None, seconds: float, poll: float = 1.0
+        self,
+        grid: Grid | Mailbox,
+        clients: Sequence[int],
+        quorum: int,
+        nodes: int | None,
+        seconds: float,
+        poll: float = 1.0,
     ) -> tuple[dict[int, list[int]], list[int]]:
         """The clients of a round by node, and those without a node.
 
         Args:
-            grid: the grid.
+            grid: the grid, or its mailbox.
             clients: the clients of the round.
             quorum: how many of them must have a node, after the first round.
             nodes: how many nodes to wait for before the first round; None waits until every client has a node.
@@ -117,7 +127,7 @@ class Roster:
         self.begun = True
         return self.split(clients)
 
-    def gather(self, grid: Grid, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
+    def gather(self, grid: Grid | Mailbox, ready: Callable[[], bool], seconds: float, poll: float = 1.0) -> bool:
         """Query nodes until the connected ones suffice or the time is over; returns whether they suffice."""
         began = monotonic()
         while True:
@@ -127,9 +137,10 @@ class Roster:
                 return ready()
             sleep(min(pause(poll, waited), seconds - waited))
 
-    def refresh(self, grid: Grid, poll: float = 1.0) -> None:
+    def refresh(self, grid: Grid | Mailbox, poll: float = 1.0) -> None:
         """Remove nodes that left, query new ones, and read the answers that arrived; never waits."""
-        there = connected_nodes(grid)
+        mailbox = Mailbox.of(grid)
+        there = mailbox.nodes()
         if there is None:
             return
         before = dict(self._session)
@@ -137,21 +148,46 @@ class Roster:
         self._started = {node: info.last_activated_at for node, info in there.items()}
         self.claims = {node: clients for node, clients in self.claims.items() if node in same}
         self._session = {node: number for node, number in self._session.items() if node in same}
-        self._pending = {node: query for node, query in self._pending.items() if node in same}
+        self._queried = {node: asked for node, asked in self._queried.items() if node in same}
         self._retry = {node: when for node, when in self._retry.items() if node in same and when > monotonic()}
-        for node in sorted(set(there).difference(self.claims, self._pending, self._retry)):
-            message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
-            key, why = push(grid, message)
-            if key is None:
-                self._refuse(node, f"the list of clients of node {node} could not be requested: {why}", poll)
-            else:
-                self._pending[node] = key, message
-        for node, (key, message) in list(self._pending.items()):
-            if reply := pull(grid, key, message):
-                del self._pending[node]
+        self._drop_queries(mailbox, lambda node: node not in self._queried)
+        for node in sorted(set(there).difference(self.claims, self._retry)):
+            self._query(mailbox, node, poll)
+        for found in mailbox.pull(self._pending):
+            if found is not None:
+                key, reply = found
+                node = self._pending.pop(key).metadata.dst_node_id
+                self._queried.pop(node, None)
                 self._take(there[node], reply, poll)
+        self._drop_queries(mailbox, lambda node: node in self.claims)
         if before != self._session:
             self._assign()
+            if mailbox.watch is not None:
+                mailbox.watch.set_hosted({node: self.granted(node) for node in there})
+
+    def granted(self, node: int) -> list[int]:
+        """The clients that a node was given, sorted."""
+        place = self._nodes.index(node) if node in self._nodes else -2
+        return [int(client) for client in np.flatnonzero(self._home == place)]
+
+    def _query(self, mailbox: Mailbox, node: int, poll: float) -> None:
+        """Request the list of a node's clients, and again if it does not answer for long."""
+        when, times = self._queried.get(node, (0.0, 0))
+        if times and monotonic() - when < _SILENT * poll * 2 ** (times - 1):
+            return
+        message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
+        key, why = mailbox.push(message, _CLAIM * self.population)
+        if key is None:
+            self._refuse(node, f"the list of clients of node {node} could not be requested: {why}", poll)
+        else:
+            self._pending[key], self._queried[node] = message, (monotonic(), times + 1)
+
+    def _drop_queries(self, mailbox: Mailbox, over: Callable[[int], bool]) -> None:
+        """Forget the queries to nodes that are gone or have answered."""
+        keys = [key for key, message in self._pending.items() if over(message.metadata.dst_node_id)]
+        mailbox.discard(keys)
+        for key in keys:
+            del self._pending[key]
 
     def split(self, clients: Sequence[int]) -> tuple[dict[int, list[int]], list[int]]:
         """Clients by node, and those without a node."""

@@ -32,8 +32,9 @@ from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
 from undrift.engine.flower.records import check_name
 from undrift.engine.flower.server.hosts import Hosting, Hosts
+from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
 from undrift.engine.flower.server.orders import Orders
-from undrift.engine.flower.server.receive import LATE, Reply, TooFewNodes, read_reply, receive
+from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
@@ -75,6 +76,7 @@ class UndriftStrategy(Strategy):
             one for every run that uses the same nodes at the same time.
         state: the state to resume from; None starts from the arrays given to `start`.
         on_round: called after every round with the state and the record, for example to write a checkpoint.
+        watch: sees which nodes are connected, which clients each was given, and whose replies are awaited.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class UndriftStrategy(Strategy):
         run: str | None = None,
         state: ServerState | None = None,
         on_round: Callable[[ServerState, RoundRecord], None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
         check_model("UndriftStrategy", model)
@@ -114,7 +117,7 @@ class UndriftStrategy(Strategy):
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
-        self.evaluate, self.on_round = evaluate, on_round
+        self.evaluate, self.on_round, self.watch = evaluate, on_round, watch
         settings = repr((seed, algorithm, local, population))
         self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
         self.state = state
@@ -155,14 +158,14 @@ class UndriftStrategy(Strategy):
         self.state = self._first or self._open(initial_arrays)
         self.local.check_rates(self.state.round, num_rounds)
         self._load(initial_arrays)  # entries that are neither trained nor sent keep the values given
-        arrays, result = self.arrays(), Result()
+        arrays, result, mailbox = self.arrays(), Result(), Mailbox(grid, self.watch)
         seconds = timeout if self.deadline is None else self.deadline
         _evaluate(evaluate_fn, self.state.round, arrays, result)
         for round in range(self.state.round + 1, self.state.round + num_rounds + 1):
-            arrays, result.train_metrics_clientapp[round] = self._train(grid, train_config, seconds)
+            arrays, result.train_metrics_clientapp[round] = self._train(mailbox, train_config, seconds)
             result.arrays = arrays
             messages = list(self.configure_evaluate(round, arrays, evaluate_config or ConfigRecord(), grid))
-            replies = [r.message for r in receive(grid, messages, seconds, poll=self.poll) if r.message is not None]
+            replies = [r.message for r in receive(mailbox, messages, seconds, poll=self.poll) if r.message is not None]
             metrics = self.aggregate_evaluate(round, replies)
             if metrics is not None:
                 result.evaluate_metrics_clientapp[round] = metrics
@@ -175,7 +178,7 @@ class UndriftStrategy(Strategy):
         """The messages of the next round, one per node; `arrays` are used only before the first round."""
         if self.state is None:
             self.state = self._open(arrays)
-        return self._begin(grid, config, self.deadline or 3600.0).messages
+        return self._begin(Mailbox(grid, self.watch), config, self.deadline or 3600.0).messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -232,16 +235,16 @@ class UndriftStrategy(Strategy):
         """Load a model's state."""
         self._model.load_state(arrays.to_torch_state_dict())
 
-    def _train(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
+    def _train(self, mailbox: Mailbox, config: ConfigRecord | None, seconds: float) -> tuple[ArrayRecord, MetricRecord]:
         """One round, from its first message to the server step."""
-        tally = self._begin(grid, config, seconds)
+        tally = self._begin(mailbox, config, seconds)
         assert self.state is not None
         limits = (seconds, self.poll, self.rejoin)
-        exchange = Exchange(grid, self._roster, self._orders, tally, self.state.accepted, config, *limits)
+        exchange = Exchange(mailbox, self._roster, self._orders, tally, self.state.accepted, config, *limits)
         exchange.collect(self._need, self.grace)
         return self._close()
 
-    def _begin(self, grid: Grid, config: ConfigRecord | None, seconds: float) -> Tally:
+    def _begin(self, mailbox: Mailbox, config: ConfigRecord | None, seconds: float) -> Tally:
         """Sample the clients of a round and write a message for every node that hosts some."""
         assert self.state is not None
         state = self.state
@@ -251,7 +254,7 @@ class UndriftStrategy(Strategy):
         clients = [client for client in drawn if client not in out]
         groups, lost = dict[int, list[int]](), list[int]()
         if clients:
-            groups, lost = self._roster.find(grid, clients, self._need, self.nodes, self.wait, self.poll)
+            groups, lost = self._roster.find(mailbox, clients, self._need, self.nodes, self.wait, self.poll)
         if self._roster.evaluates and not self.evaluate and not self.records:
             _log.warning("the nodes' evaluate function is not called: give UndriftStrategy evaluate=True to call it")
         broadcast = server.send(self.algorithm, state, self._setting)
@@ -312,7 +315,7 @@ class Exchange:
     counts it once, by the reply that comes first.
 
     Args:
-        grid: the grid.
+        mailbox: that of the grid.
         roster: which node hosts which clients.
         orders: writes the messages.
         tally: counts the replies.
@@ -323,7 +326,7 @@ class Exchange:
         rejoin: how long a round whose other replies are there waits for a node that left in it.
     """
 
-    grid: Grid
+    mailbox: Mailbox
     roster: Roster
     orders: Orders
     tally: Tally
@@ -354,7 +357,7 @@ class Exchange:
         enough = None if grace is None else partial(self.tally.has_uploads, need)
         first, tally = list(self.tally.messages), self.tally
         replies = receive(
-            self.grid,
+            self.mailbox,
             first,
             self.seconds,
             poll=self.poll,
@@ -362,6 +365,7 @@ class Exchange:
             grace=grace or 0.0,
             more=self.more,
             wanted=self.awaits,
+            most=tally.most_bytes,
         )
         for reply in replies:
             self._over.add(id(reply.sent))
@@ -379,7 +383,7 @@ class Exchange:
             return None
         if now - self._refreshed < self.poll and self.tally.absent == self._absent:
             return self._pending
-        self.roster.refresh(self.grid, self.poll)
+        self.roster.refresh(self.mailbox, self.poll)
         self._refreshed, self._absent = now, dict(self.tally.absent)
         groups, homeless = self.roster.split(self.tally.open_clients())
         again: dict[int, list[int]] = {}

@@ -19,7 +19,7 @@ from undrift.core.server.gate import Gate
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import Answer, one_line
-from undrift.engine.flower.server.receive import Reply
+from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record
 from undrift.engine.worker.partial_sum import Partial, Visit
@@ -122,6 +122,11 @@ class Tally:
     def clients_of(self, message: Message) -> list[int]:
         """The clients that a message is about."""
         return self._members[id(message)]
+
+    def most_bytes(self, message: Message) -> int:
+        """The most bytes that the reply to a message may have."""
+        clients = len(self.clients_of(message))
+        return self._limit(clients) + 4 * self._most * clients  # a character takes up to 4 bytes
 
     def take(self, reply: Reply) -> None:
         """Add a reply to the sum, or reject it; no reply can end the round."""
