@@ -13,8 +13,8 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 
-types:
-	$(PYTHON) -m mypy
+types:  ## the package's types and, beside them, the tests'
+	$(PYTHON) -m mypy --config-file tests/mypy.ini & tests=$$!; $(PYTHON) -m mypy; package=$$?; wait $$tests && exit $$package
 
 test:
 	$(PYTHON) -m pytest -n auto --dist loadgroup -m "not slow and not sweep"

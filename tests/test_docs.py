@@ -23,7 +23,7 @@ def code(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if code(page)], ids=lambda page: page.name)
 def test_examples_run(page: Path) -> None:
-    names: dict[str, object] = {"__name__": "example"}
+    names: dict[str, Any] = {"__name__": "example"}
     for block in code(page):
         exec(compile(block, str(page), "exec"), names)
 

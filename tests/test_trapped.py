@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ class Trap:
     def __init__(self, canary: Path) -> None:
         self.canary = canary
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return os.mkdir, (str(self.canary),)
 
 

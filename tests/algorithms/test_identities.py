@@ -72,7 +72,7 @@ class Paper(FedDyn, Correction[Dual, Dual, None, Dual, Dual]):
 
     uses = Sums.NONE
 
-    def finish(self, state: Dual, end: End) -> tuple[Dual, Dual]:
+    def finish(self, state: Dual, end: End) -> tuple[Dual, Dual]:  # type: ignore[override]
         _, kept = super().finish(state, end)
         return kept, kept
 

@@ -105,7 +105,7 @@ NUMBERS: list[tuple[str, Any, Algorithm, list[dict[str, Any]]]] = [
     ("name", "problem", "algorithm", "rounds"), NUMBERS, ids=[f"{n}-{a!r}" for n, _, a, _ in NUMBERS]
 )
 def test_models_and_states(name: str, problem: Any, algorithm: Algorithm, rounds: list[dict[str, Any]]) -> None:
-    for frame, expected in zip(watch(algorithm, *problem, len(rounds)), rounds, strict=True):
+    for frame, expected in zip(watch(algorithm, *problem, len(rounds)), rounds, strict=True):  # type: ignore[call-arg]
         for key, value in expected.items():
             slot, _, field = key.removesuffix("[]").partition(".")
             if key == "w":

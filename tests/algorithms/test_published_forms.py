@@ -40,13 +40,13 @@ class PublishedVariates(Correction[Variate, Variate, Variate, Variate]):
     def send(self, view: ServerView[Variate]) -> Variate:
         return view.state
 
-    def begin(self, sent: Variate, kept: Variate, start: Start) -> Vector:
+    def begin(self, sent: Variate, kept: Variate, start: Start) -> Vector:  # type: ignore[override]
         return kept.c - sent.c
 
-    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:
+    def adjust(self, grad: Vector, state: Vector, step: Step) -> Vector:  # type: ignore[override]
         return grad.add_(state)
 
-    def finish(self, state: Vector, end: End) -> tuple[Variate, Variate]:
+    def finish(self, state: Vector, end: End) -> tuple[Variate, Variate]:  # type: ignore[override]
         new = Variate(state - end.delta / (end.steps * end.lr))
         return new, new
 

@@ -53,7 +53,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
 
 @pytest.mark.parametrize(("name", "arguments", "other", "cohort"), CASES, ids=str)
 @pytest.mark.parametrize("clip", [None, 5.0])
-def test_equals_its_oracle(name: str, arguments: dict, other: dict, cohort: int, clip: float | None) -> None:
+def test_equals_its_oracle(
+    name: str, arguments: dict[str, Any], other: dict[str, Any], cohort: int, clip: float | None
+) -> None:
     local = replace(LOCAL, clip=clip, weight_decay=0.0 if clip else 0.05)
     settings = methods.Settings(local.lr, local.decay, local.weight_decay, local.clip)
     rule, view = getattr(weights, name.replace("-", "_")), View(TASK, local, cohort=cohort, seed=2)

@@ -76,7 +76,7 @@ def test_a_schedule_over_steps_changes_torch_s_rate(name: str) -> None:
 def test_moments_kept_and_reset(name: str, moments: str) -> None:
     """A client's own optimizer of torch lives for one round, or for all of them."""
     block, make = TORCH[name]
-    found = run(Algorithm(local_optimizer=replace(block, moments=moments)), BOWL, 3)
+    found = run(Algorithm(local_optimizer=replace(block, moments=moments)), BOWL, 3)  # type: ignore[call-arg]
     w, p = start(BOWL), nn.Parameter(start(BOWL))
     optimizer = make([p], lr=0.05, weight_decay=0.1)
     for t in range(3):

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, fields, replace
 from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ class Taking(Selection):
 
     clients: tuple[object, ...] = ()
 
-    def select(self, candidates: Candidates) -> tuple[object, ...]:
+    def select(self, candidates: Candidates) -> tuple[object, ...]:  # type: ignore[override]
         return self.clients
 
 
@@ -97,7 +98,7 @@ def test_a_task_may_count_with_numpy() -> None:
     class Counting(Quadratics):
         """As NumPy counts."""
 
-        def examples(self, client: int) -> np.int64:
+        def examples(self, client: int) -> np.int64:  # type: ignore[override]
             return np.int64(super().examples(client))
 
     counting = Counting(**{f.name: getattr(BOWLS, f.name) for f in fields(BOWLS)})
@@ -154,7 +155,7 @@ def test_unavailable_clients_are_no_candidates() -> None:
 
 def test_a_loss_that_is_no_number_comes_first() -> None:
     class Broken(Clinic):
-        def loss(self, model, batch):
+        def loss(self, model: Any, batch: Any) -> Any:
             return super().loss(model, batch) * float("nan")
 
     simulation = Simulation(Algorithm(selection=PowerOfChoice(4)), Broken(), LOCAL, cohort=2)

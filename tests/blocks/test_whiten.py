@@ -1,5 +1,7 @@
 """Damped whitening against the formula written out, and its limits."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -111,7 +113,7 @@ class Images:
     def examples(self, client: int) -> int:
         return 10
 
-    def batches(self, client: int, size: int, generator: torch.Generator):
+    def batches(self, client: int, size: int, generator: torch.Generator) -> Any:
         for i in range(0, 10, size):
             yield self.images[client, i : i + size], self.labels[client, i : i + size]
 
@@ -145,7 +147,7 @@ def test_a_round_equals_a_loop_over_plain_tensors(center: str | None, sizes: tup
 
 
 @pytest.mark.parametrize(("center", "plain"), [(None, {}), ("maps", {"spectral": Filters(gradient=filtered("maps"))})])
-def test_a_large_share_gives_the_host_or_the_filter(center: str | None, plain: dict) -> None:
+def test_a_large_share_gives_the_host_or_the_filter(center: str | None, plain: dict[str, Any]) -> None:
     ends = []
     for spectral in (plain, {"spectral": Whiten(1e12, center)}):
         algorithm = Algorithm(SAM(0.1), **spectral)

@@ -218,7 +218,9 @@ def test_a_bad_value_is_answered_in_one_line(arguments: tuple[str, ...], line: s
 
 
 @pytest.mark.parametrize(("stored", "line"), [(True, "resume with: undrift resume run"), (False, "nothing was stored")])
-def test_an_interrupted_command_names_what_can_be_resumed(stored: bool, line: str, folder: Path, capsys) -> None:
+def test_an_interrupted_command_names_what_can_be_resumed(
+    stored: bool, line: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(typer.Exit) as ended, stop_cleanly("undrift resume run", folder / ("run" if stored else "new")):
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130 and capsys.readouterr().err == f"stopped; {line}\n"

@@ -1,6 +1,7 @@
 """What `undrift resume` says about damaged checkpoints."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 from undrift.cli import app
 
 
-def undrift(*words: object):
+def undrift(*words: object) -> Any:
     return CliRunner().invoke(app, [*map(str, words)])
 
 

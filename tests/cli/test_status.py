@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import AF_INET6, socket
 from time import time
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -28,7 +29,7 @@ from undrift.runs.settings.config import Config
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (-?[0-9.e+-]+|NaN|[+-]Inf)')
 
 
-def status(*words: object):
+def status(*words: object) -> Any:
     return CliRunner().invoke(app, ["status", *map(str, words)])
 
 
@@ -57,7 +58,7 @@ def parsed(text: str) -> dict[str, float]:
 
 
 @contextmanager
-def running(path: Path, rounds: int = 5, **facts: object):
+def running(path: Path, rounds: int = 5, **facts: Any) -> Any:
     """A run in progress: two rounds are done, and a node is gone."""
     with RunFolder.create(path, Config(rounds=rounds, clients=6, task="mine")) as run:
         run.audit.write("begin", round=0)

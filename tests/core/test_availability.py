@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_file_with_a_hash_sign_in_its_name(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("given", [{"cohort": 2}, {"probability": 0.5}, {"cohort": 2, "sampling": "examples"}])
-def test_a_trace_is_asked_once_for_each_client_and_round(given: dict) -> None:
+def test_a_trace_is_asked_once_for_each_client_and_round(given: dict[str, Any]) -> None:
     asked: Counter[tuple[int, int]] = Counter()
 
     def present(client: int, round: int) -> bool:
@@ -186,6 +187,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ({"cohort": -1}, "cohort: size must be between 1 and the population of 8, got -1"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict, message: str) -> None:
+def test_what_cannot_be_used_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Simulation(make("fedavg"), EIGHT, LOCAL, **{"cohort": 3, **given})

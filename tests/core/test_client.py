@@ -1,6 +1,7 @@
 """The rulings of the local loop: decay, clipping, running statistics, errors, private parts."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Broken(Correction):
         """Fails in the third step."""
 
-        def adjust(self, grad, state, step):
+        def adjust(self, grad: Any, state: Any, step: Any) -> Any:
             return grad[:-1] if step.step < 2 else grad.add_(step.w[:-1])
 
     with pytest.raises(ClientError, match=r"round 1, client 0, step 0: output with shape"):
@@ -99,7 +100,7 @@ def test_an_error_names_round_client_step_and_block() -> None:
     class Later(Broken):
         """Fails in the third step, inside the block."""
 
-        def adjust(self, grad, state, step):
+        def adjust(self, grad: Any, state: Any, step: Any) -> Any:
             if step.step == 2:
                 raise ValueError("expected a vector of length 1, got 0")
             return grad
@@ -114,7 +115,7 @@ def test_a_task_with_too_few_batches_is_noticed() -> None:
     class Short(Quadratics):
         """Gives no batch at all."""
 
-        def batches(self, client, size, generator):
+        def batches(self, client: Any, size: Any, generator: Any) -> Any:
             yield from ()
 
     short = Short(ONE.curvatures, ONE.optima, ONE.start, ONE.sizes)
@@ -161,7 +162,7 @@ def test_sam_with_a_private_head_is_filtered_on_the_body_only() -> None:
         ({"buffers": "drop"}, "Local: buffers: input should be 'average' or 'keep', got 'drop'"),
     ],
 )
-def test_bad_settings_are_refused(arguments, message: str) -> None:
+def test_bad_settings_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Local(**arguments)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial as given
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -26,11 +27,11 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 class Odd(Summing):
     """Weighs by the loss, whatever it is."""
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         return upload.loss
 
 
-def setup(algorithm: Algorithm, **options) -> tuple[Simulation, Gate, Upload]:
+def setup(algorithm: Algorithm, **options: Any) -> tuple[Simulation, Gate, Upload]:
     simulation = Simulation(algorithm, Clinic(), LOCAL)
     broadcast = server.send(algorithm, simulation.start(), simulation.job.setting)
     gate = Gate(algorithm, LOCAL, broadcast, range(8), **options)
@@ -45,7 +46,7 @@ def poisoned(v: torch.Tensor, value: float) -> torch.Tensor:
     return out
 
 
-def parts(upload: Upload, **changes) -> dict:
+def parts(upload: Upload, **changes: Any) -> dict[str, Any]:
     return {"drift": upload.parts["drift"]._replace(**changes)}
 
 

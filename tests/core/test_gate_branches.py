@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 UNEVEN = Local(lr=0.05, epochs=1, batch_size=4, weight_decay=1e-3, step_schedule="cosine")
 
 
-def served(method: str, local: Local = LOCAL, bound: float | None = None):
+def served(method: str, local: Local = LOCAL, bound: float | None = None) -> Any:
     """A gate, a node's reply and one client's upload."""
     simulation = Simulation(make(method), Clinic(), local)
     broadcast = server.send(simulation.job.algorithm, simulation.start(), simulation.job.setting)
@@ -102,7 +103,7 @@ def test_states_are_copied_where_links_do_not_work(tmp_path: Path, monkeypatch: 
     store = DiskStore(tmp_path / "a", make("feddyn"), 7)
     store.save(1, 0, ClientState({"drift": Dual(torch.ones(7))}), None)
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object, **__: Any) -> None:
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)

@@ -1,5 +1,7 @@
 """Gradients are counted where they are taken: steps, pilot batches, full passes and whatever else a block looks at."""
 
+from typing import Any
+
 import pytest
 
 from undrift import Local, Simulation, make
@@ -16,7 +18,7 @@ def counted(name: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 2) -> tupl
     """What the visits of a run say, and how many backward passes there were, client by client."""
     passes, original, train = [0], Bound.gradient, []
 
-    def gradient(self: Bound, *args: object, **kwargs: object) -> object:
+    def gradient(self: Bound, *args: object, **kwargs: Any) -> object:
         passes[0] += 1
         return original(self, *args, **kwargs)
 
@@ -41,7 +43,7 @@ def test_what_is_reported_is_what_was_taken(name: str, monkeypatch: pytest.Monke
     assert reported == taken and all(n > 0 for n in reported)
 
 
-def gradients(name: str, **arguments: object) -> list[int]:
+def gradients(name: str, **arguments: Any) -> list[int]:
     """What every client of the first round evaluates: 9 examples are 3 steps an epoch, two epochs."""
     task = blobs(sizes=(9, 9))
     (_, record) = next(Simulation(make(name, **arguments), task, LOCAL).rounds(1))

@@ -53,15 +53,15 @@ def kept(simulation: Simulation, client: int, slot: str, round: int = 0) -> Any:
 class Whole(Objective[None, Model]):
     """Keeps the gradient of all of the client's data at the received model, and looks at much on the way."""
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Model(torch.zeros_like(w))
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         losses = [start.loss_at(start.w0, batch, evaluate=True) for batch in start.data("evaluation")]
         assert max(losses) > 0 and start.mean_loss_at(start.w0) > 0
         return Model(start.mean_gradient_at(start.w0))
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, state
 
 
@@ -97,17 +97,17 @@ class Reader(Correction):
 
     result: Any = None
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         self.result.append([[x[0].tolist() for x in start.data(purpose)] for purpose in ("a", "a", "b", "batches")])
         self.result.append(start.label_counts())
         return []
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         state.append(step.batch[0].tolist())
         assert step.round == 0 and examples_of(step.batch) == (4, 3)[step.step]
         return grad
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         self.result.append(list(zip(state, map(float, end.losses), strict=True)))
         assert len(end.losses) == end.steps and end.round == 0
         return None, None
@@ -142,7 +142,7 @@ def test_labels_are_the_tasks_count_or_that_of_the_batches() -> None:
         class Labels(Correction):
             """Asks."""
 
-            def begin(self, sent, kept, start):
+            def begin(self, sent: Any, kept: Any, start: Any) -> None:
                 found.append(start.label_counts())  # noqa: B023
 
         simulation = Simulation(Algorithm(drift=Labels()), task)
@@ -157,10 +157,10 @@ class Pull(Objective):
 
     mu: float = 1.0
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return start.module
 
-    def penalty(self, state, step):
+    def penalty(self, state: Any, step: Any) -> Any:
         w = torch.cat([p.reshape(-1) for p in state.parameters()])
         return self.mu / 2 * (w - step.w0).square().sum()
 
@@ -189,24 +189,24 @@ class Contrast(Objective[None, Last]):
     layer: str = "body"
     mu: float = 1.0
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Last(torch.empty(0, dtype=w.dtype))
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         start.tap(self.layer)
         return kept.w if len(kept.w) else start.w0 * 0.9
 
-    def penalty(self, state, step):
+    def penalty(self, state: Any, step: Any) -> Any:
         z = step.seen[self.layer]
         near, far = (self.features(point, step) for point in (step.w0, state))
         s = [torch.cosine_similarity(z.flatten(1), other.flatten(1)) for other in (near, far)]
         return self.mu * cross_entropy(torch.stack(s, dim=1) / 0.5, torch.zeros(len(z), dtype=torch.int64))
 
-    def features(self, point, step):
+    def features(self, point: Any, step: Any) -> Any:
         step.loss_at(point, step.batch, evaluate=True)
         return step.seen[self.layer]
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Last(end.w.clone())
 
 
@@ -243,7 +243,7 @@ def test_an_unknown_layer_is_named_and_hooks_end_with_a_failure() -> None:
     class Fails(Contrast):
         """Fails after its hook is set."""
 
-        def penalty(self, state, step):
+        def penalty(self, state: Any, step: Any) -> None:
             raise ValueError("no")
 
     simulation = Simulation(Algorithm(objective=Fails()), Clinic())
@@ -265,7 +265,7 @@ def test_batches_that_come_once_are_not_read_twice(tmp_path: Path) -> None:
     host(app)
 
     @app.train()
-    def train(message, context):
+    def train(message: Any, context: Any) -> Any:
         visit = open_visit(message, context, algorithm)
         batches = partial(TASK.batches, visit.client, 4)
         given = batches if again[0] else list(batches(visit.generator("batches")))
@@ -288,7 +288,7 @@ def test_hooks_of_the_last_version_are_adopted_or_explained() -> None:
         class Old(Correction):
             """Written for 0.2."""
 
-            def correct(self, grad, state, step):
+            def correct(self, grad: Any, state: Any, step: Any) -> Any:
                 return grad.mul_(0.5)
 
     close(path(Algorithm(drift=Old()), Q2, Local(lr=0.5, batch_size=4), 1), [1.5])  # half of -0.5 / 4 + 1.5 * 3 / 4

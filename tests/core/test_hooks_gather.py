@@ -1,7 +1,7 @@
 """Rules that see every upload apart, each a tiny block with a number from the sheets or by hand."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ TWICE = Local(lr=0.5, epochs=2, batch_size=4)
 class Shrink(Gathering):
     """FedLWS: every layer of the mean model times a factor that falls with the clients' disagreement."""
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         moved, w0 = torch.stack([upload.delta for upload in uploads]), view.w0
         mean = moved.mean(dim=0)
         new = w0 + mean
@@ -53,10 +53,10 @@ class Table(NamedTuple):
 class Ledger(Gathering[Table]):
     """FedAWA's bookkeeping: a value per client on the server, found by the client's number."""
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Table(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64))
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         held = dict(zip(view.state.ids.tolist(), view.state.values.tolist(), strict=True))
         for upload in uploads:
             held[upload.client] = held.get(upload.client, 0.0) + 1.0
@@ -83,10 +83,10 @@ class Judged(Gathering):
     """FedLAW's judge: the client's model with the smallest proxy loss, then a step along the proxy gradient."""
 
     @property
-    def needs(self):
+    def needs(self) -> Any:
         return Needs(proxy=True)
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         proxy = view.proxy
         models = [view.w0 + upload.delta for upload in uploads]
         best = min(models, key=proxy.mean_loss_at)

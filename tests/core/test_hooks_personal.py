@@ -1,7 +1,7 @@
 """The hooks of personalization, each with a tiny block that needs it and a number from the sheets or by hand."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ class Phases(Personalization):
 
     first: str = "norm"
 
-    def active(self, step):
+    def active(self, step: Any) -> Any:
         mask = step.layout.mask(lambda name, _: name.startswith(self.first))
         return mask if step.step * step.local.epochs < step.steps else ~mask
 
@@ -59,23 +59,23 @@ class Mixture(Personalization[None, Model]):
     a: float = 0.5
 
     @property
-    def gradients(self):
+    def gradients(self) -> Any:
         return 1
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Model(w)
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return kept.v.clone()
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         state.sub_(step.gradient_at(self.a * state + (1 - self.a) * step.w, step.batch), alpha=step.lr * self.a)
         return grad
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Model(state)
 
-    def personal(self, params, kept, layout):
+    def personal(self, params: Any, kept: Any, layout: Any) -> Any:
         return self.a * kept.v + (1 - self.a) * params
 
 
@@ -83,11 +83,11 @@ class Mixture(Personalization[None, Model]):
 class Ditto(Mixture):
     """Ditto: v is pulled towards the received model."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         state.sub_(step.gradient_at(state, step.batch) + state - step.w0, alpha=step.lr)
         return grad
 
-    def personal(self, params, kept, layout):
+    def personal(self, params: Any, kept: Any, layout: Any) -> Any:
         return kept.v
 
 
@@ -111,23 +111,23 @@ class Moreau(Perturbation[None, Model]):
 
     personalizes = True
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Model(w)
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return {"theta": start.w0.clone()}
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         return state["theta"] - step.w
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         state["theta"] = state["theta"] - 0.5 * (grad + state["theta"] - step.w)
         return step.w - state["theta"]
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Model(state["theta"])
 
-    def personal(self, params, kept, layout):
+    def personal(self, params: Any, kept: Any, layout: Any) -> Any:
         return kept.v
 
 
@@ -143,7 +143,7 @@ def test_any_slot_may_hold_a_clients_own_model() -> None:
     check_block(Moreau())
 
 
-def tuned(layout):
+def tuned(layout: Any) -> Any:
     """Where it is tuned."""
     return layout.mask(lambda name, _: name.startswith(("head", "norm")))
 
@@ -153,10 +153,10 @@ class Tuned(Personalization):
     """FedAvg-FT: epochs of plain SGD on the head before a client is evaluated."""
 
     @property
-    def tuning(self):
+    def tuning(self) -> Any:
         return 3
 
-    def active(self, step):
+    def active(self, step: Any) -> Any:
         return tuned(step.layout) if step.tuning else None
 
 
@@ -180,7 +180,7 @@ def test_tuning_moves_a_clients_model_inside_its_scope_before_it_is_evaluated() 
 class Elsewhere(Personalization):
     """FedALA's move before training: half way from the origin."""
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> None:
         start.begin_at(0.5 * start.w0)
 
 
@@ -204,19 +204,19 @@ class Norms(Personalization[None, Values]):
 
     keeps_buffers = True
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Values(torch.empty(0, dtype=w.dtype))
 
-    def shared(self, layout):
+    def shared(self, layout: Any) -> Any:
         chosen = {name for name, owner in zip(layout.names, layout.owners, strict=True) if "Norm" in owner}
         return ~layout.mask(lambda name, _: name in chosen)
 
-    def start(self, params, kept, layout):
+    def start(self, params: Any, kept: Any, layout: Any) -> Any:
         out = params.clone()
         out[~self.shared(layout)] = kept.x if len(kept.x) else params[~self.shared(layout)]
         return out
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Values(end.w[~self.shared(end.layout)])
 
 
@@ -240,7 +240,7 @@ def test_layers_are_chosen_by_their_class_and_statistics_stay() -> None:
 class Misread(Personalization):
     """A hook with too few arguments."""
 
-    def adjust(self, grad, local):
+    def adjust(self, grad: Any, local: Any) -> Any:  # type: ignore[override]
         return None
 
 
@@ -248,10 +248,10 @@ class Misread(Personalization):
 class Global(Correction[Model]):
     """Draws from a generator that all share."""
 
-    def receive(self, delta, up, view):
+    def receive(self, delta: Any, up: Any, view: Any) -> Any:
         return delta, Model(torch.rand(len(delta)))
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Model(torch.zeros_like(w))
 
 
@@ -259,7 +259,7 @@ class Global(Correction[Model]):
 class Cut(Personalization):
     """Evaluates a client with half a model."""
 
-    def personal(self, params, kept, layout):
+    def personal(self, params: Any, kept: Any, layout: Any) -> Any:
         return params[::2]
 
 

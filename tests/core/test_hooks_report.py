@@ -129,7 +129,7 @@ class Rare(Gathering):
 
     reports = ("first", "spread")
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         view.report("first", uploads[0].loss * 0 + 2)
         view.report("spread", [1.0, nan, 3.0])
         return uploads[0].delta.double(), None
@@ -146,7 +146,7 @@ class Lists(Gathering):
 
     reports = ("none", "tensor")
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         view.report("none", [])
         view.report("tensor", torch.tensor([1.0, 2.0]))
         return uploads[0].delta.double(), None
@@ -163,7 +163,7 @@ class Careless(Correction):
 
     reports = ("a",)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         end.report("b", 1.0)
         return None, None
 
@@ -179,7 +179,7 @@ class EveryStep(Correction):
 
     reports = ("a",)
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         step.report("a", 1.0)
         return grad
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -32,13 +32,13 @@ class Nova(Summing[None, None, None, Counts]):
 
     scalars = ("n",)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Counts(float(end.examples * end.steps)), None
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         return {"": upload.examples / upload.steps, "n": float(upload.examples)}
 
-    def mean(self, up, view):
+    def mean(self, up: Any, view: Any) -> Any:
         return view.weighted / view.scalar("n") * (up.na / view.scalar("n"))
 
 
@@ -55,17 +55,17 @@ class QFair(Summing[None, None, None, Fair]):
 
     q: float = 1.0
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return start.mean_loss_at(start.w0) + 1e-10
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         square = float(end.delta.double().square().sum()) / end.lr**2
         return Fair(state, self.q * state ** (self.q - 1) * square + state**self.q / end.lr), None
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         return upload.parts["aggregation"].loss ** self.q
 
-    def mean(self, up, view):
+    def mean(self, up: Any, view: Any) -> Any:
         return view.weighted / view.setting.local.rate(view.round) / (up.h or 1.0)
 
 
@@ -76,10 +76,10 @@ class Nolowe(Summing):
     equal_weights = True
     extra = ("loss",)
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         return {"": 1.0, "loss": upload.loss}
 
-    def mean(self, up, view):
+    def mean(self, up: Any, view: Any) -> Any:
         losses, others = view.scalar("loss"), view.cohort - 1
         if losses == 0 or others == 0:
             return view.weighted / view.weight
@@ -129,10 +129,10 @@ class Claims(Summing[None, None, None, Fair]):
 
     extra = ("h",)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Fair(1.0, -2.0), None
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         return {"": up.loss**2.5, "h": up.h}
 
 
@@ -173,21 +173,21 @@ class Scored(Summing[None, None, None, Score]):
     extra = ("examples",)
     gamma: float = 1.0
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         norms = [
             float(start.gradient_at(start.w0, batch).norm())
             for _, batch in zip(range(3), start.data("batches"), strict=False)
         ]
         return sum(norms) / len(norms)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Score(state), None
 
-    def weigh(self, upload, up, age):
+    def weigh(self, upload: Any, up: Any, age: Any) -> Any:
         weight = upload.examples * max(0.0, 1 - self.gamma * up.h)
         return {"": weight, "examples": float(upload.examples)}
 
-    def mean(self, up, view):
+    def mean(self, up: Any, view: Any) -> Any:
         if view.weight == 0:
             return view.weighted_by("examples") / view.scalar("examples")
         return view.weighted / view.weight

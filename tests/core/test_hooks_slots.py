@@ -1,7 +1,7 @@
 """Blocks with state of their own and blocks that read another's, with the sheets' numbers."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -25,10 +25,10 @@ class Towards(Perturbation):
 
     gradients = 1
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return start.module
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         def away(loss: Tensor) -> Tensor:
             return 0 * loss + sum(p.square().sum() for p in state.parameters()) / 2
 
@@ -48,10 +48,10 @@ class MomentumPath(Perturbation):
     a: float = 0.5
 
     @property
-    def needs(self):
+    def needs(self) -> Any:
         return Needs(reads=("drift", "momentum"))
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         pull, variates = step.peer("momentum", Tensor), step.peer("drift", Variates)  # the pull is (1 - a) m
         assert step.peer("momentum", Variates) is None  # another kind than asked for is nothing
         own = (pull + self.a * variates.difference) / (1 - self.a)
@@ -78,26 +78,26 @@ class Consensus(Perturbation[Dual, Dual, Dual, Dual]):
     rho: float = 0.1
     gradients = 1
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Dual(torch.zeros_like(w))
 
     init_client = init_server
 
-    def send(self, view):
+    def send(self, view: Any) -> Any:
         return view.state
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return {"mu": kept.v.clone(), "s": sent.v}
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         offset = self.rho * unit(step.gradient() - state["mu"] - state["s"])
         state["mu"] += offset - state["s"]
         return offset
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Dual(state["mu"]), Dual(state["mu"])
 
-    def receive(self, delta, up, view):
+    def receive(self, delta: Any, up: Any, view: Any) -> Any:
         return delta, Dual(self.rho * unit(up.v / view.cohort))
 
 
@@ -122,13 +122,13 @@ class Shift(ServerOptimizer[Ahead]):
 
     rho: float = 0.1
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Ahead(torch.zeros_like(w))
 
-    def shift(self, view):
+    def shift(self, view: Any) -> Any:
         return view.params + self.rho * unit(view.state.g)
 
-    def receive(self, delta, up, view):
+    def receive(self, delta: Any, up: Any, view: Any) -> Any:
         return delta, Ahead(-view.mean)
 
 

@@ -84,7 +84,7 @@ def test_a_thousand_fuzzed_replies(rule: str, clients: list[int]) -> None:
 @pytest.mark.timeout(3600)  # seconds of a busy machine; those of the processor are asserted
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("clients", [ONE, NODE], ids=["updates", "sums"])
-def test_ten_thousand_fuzzed_replies(rule: str, clients: list[int], record_property) -> None:
+def test_ten_thousand_fuzzed_replies(rule: str, clients: list[int], record_property: Any) -> None:
     found = attack(rule, clients, 10_000)
     honest(rule, clients, 1000)
     for name, value in found.items():

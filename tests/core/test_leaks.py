@@ -1,6 +1,7 @@
 """Nothing goes from one client of a worker to the next but what travels."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ class Moving(nn.Module):
         return outputs + self.mean
 
 
-def task(make) -> TensorTask:
+def task(make: Any) -> TensorTask:
     """Four clients of three examples."""
     return TensorTask(make, INPUTS, torch.arange(12) % 3, [list(range(i, 12, 4)) for i in range(4)])
 

@@ -1,6 +1,7 @@
 """Compiled models have the names, the hooks and the gradients of the plain ones."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def trained(model: nn.Module) -> Tensor:
 
 @pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("compiled", [whole, in_place, part])
-def test_a_compiled_model_trains_as_the_plain_one(compiled) -> None:
+def test_a_compiled_model_trains_as_the_plain_one(compiled: Any) -> None:
     torch.compiler.reset()
     torch.testing.assert_close(trained(compiled("aot_eager")), trained(Net()), rtol=0, atol=1e-6)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def bound(dtype: torch.dtype = torch.float32) -> Bound:
         return bind(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).to(dtype))
 
 
-def oracle(model: Bound, precision="fp32", factor: float = 1.0) -> Oracle:
+def oracle(model: Bound, precision: Any = "fp32", factor: float = 1.0) -> Oracle:
     dtype = model.parameters[0].dtype
 
     def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -62,7 +63,7 @@ def test_the_cache_of_an_autocast_around_a_run_stalls_it_and_ours_does_not() -> 
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_gradients_are_float32_and_close(precision) -> None:
+def test_gradients_are_float32_and_close(precision: Any) -> None:
     full_model, model = bound(), bound()
     exact = oracle(full_model)
     low = oracle(model, precision)

@@ -1,5 +1,7 @@
 """Many small clients at once: the same result as one after the other, and the same bits in any group and order."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Generator, nn
@@ -33,7 +35,7 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Unflatten(1, (1, 6, 6)), *body, nn.Flatten(), nn.Linear(12, 4))
 
 
-def task(make=network, width=12, **options) -> TensorTask:
+def task(make: Any = network, width: Any = 12, **options: Any) -> TensorTask:
     """Clients of unequal sizes."""
     draw = Generator().manual_seed(1)
     inputs = torch.randn(sum(SIZES), width, generator=draw)
@@ -42,7 +44,7 @@ def task(make=network, width=12, **options) -> TensorTask:
     return TensorTask(make, inputs, options.pop("targets", targets), clients, **options)
 
 
-def run(method: str, together: int, rounds: int = 2, of: TensorTask | None = None, **settings) -> ServerState:
+def run(method: str, together: int, rounds: int = 2, of: TensorTask | None = None, **settings: Any) -> ServerState:
     """Some rounds."""
     local = Local(**(SETTINGS | settings), together=together)
     return Simulation(compose(method), of or task(), local, failures="raise").run(rounds)
@@ -84,7 +86,7 @@ def test_equals_one_after_the_other(method: str) -> None:
 
 
 @pytest.mark.parametrize(("make_model", "width"), [(network, 12), (convolutions, 36)])
-def test_grouping_and_order_are_irrelevant_to_the_bit(make_model, width) -> None:
+def test_grouping_and_order_are_irrelevant_to_the_bit(make_model: Any, width: Any) -> None:
     """Each client alone, in any group and at any row gives the same upload."""
     of = task(make_model, width)
     job = Job(make("fedsam"), of, Local(**SETTINGS, together=4))
@@ -141,7 +143,7 @@ def test_losses_of_examples() -> None:
         ("fedavg", {"make": lambda: nn.Linear(12, 4).double()}, {}, "float64"),
     ],
 )
-def test_what_cannot_be_vectorised_is_refused_by_name(method, options, settings, reason) -> None:
+def test_what_cannot_be_vectorised_is_refused_by_name(method: Any, options: Any, settings: Any, reason: Any) -> None:
     with pytest.raises(ValueError, match=f"together = 4 is not possible: .*{reason}.*; set together to 1"):
         Job(compose(method), task(**options), Local(**settings, together=4))
     check_together(compose(method), Local(**settings), task(**options))
@@ -150,7 +152,7 @@ def test_what_cannot_be_vectorised_is_refused_by_name(method, options, settings,
 class OwnBatches(TensorTask):
     """A task with noisy batches."""
 
-    def batches(self, client, size, generator):
+    def batches(self, client: Any, size: Any, generator: Any) -> Any:
         for inputs, targets in super().batches(client, size, generator):
             yield inputs + torch.randn(inputs.shape, generator=generator), targets
 
@@ -158,21 +160,21 @@ class OwnBatches(TensorTask):
 class OwnLoss(TensorTask):
     """A task with a scaled loss."""
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Any) -> Any:
         return 2 * super().loss(model, batch)
 
 
 class OwnLosses(OwnLoss):
     """The same, per example too."""
 
-    def losses(self, model, batch):
+    def losses(self, model: Any, batch: Any) -> Any:
         return 2 * super().losses(model, batch)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"), [(OwnBatches, "its own batches"), (OwnLoss, "its own loss"), (OwnLosses, "")]
 )
-def test_a_derived_task_is_not_bypassed(kind, reason) -> None:
+def test_a_derived_task_is_not_bypassed(kind: Any, reason: Any) -> None:
     base = task()
     derived = kind(base.make, base.inputs, base.targets, base.clients)
     if reason:

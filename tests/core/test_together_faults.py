@@ -1,6 +1,6 @@
 """What several clients at once cannot do: refused, or one client's failure and no other's."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ INPUTS = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(12) % 3
 
 
-def task(make=lambda: nn.Linear(5, 3), targets: Tensor = CLASSES, **options) -> TensorTask:
+def task(make: Any = lambda: nn.Linear(5, 3), targets: Tensor = CLASSES, **options: Any) -> TensorTask:
     """Four clients of three examples."""
     return TensorTask(make, INPUTS, targets, CLIENTS, **options)
 
@@ -86,13 +86,13 @@ def test_an_error_of_vmap_says_how_to_do_without() -> None:
 
 
 @pytest.mark.parametrize("criterion", [mse_loss, poisson_nll_loss, nn.PoissonNLLLoss()])
-def test_no_output_is_compared_with_every_target(criterion) -> None:
+def test_no_output_is_compared_with_every_target(criterion: Any) -> None:
     with pytest.raises(ValueError, match="every output would be compared with every target"):
         criterion_loss(criterion, torch.ones(4, 1), torch.ones(4))
 
 
 @pytest.mark.parametrize("criterion", [mse_loss, binary_cross_entropy_with_logits])
-def test_nor_in_a_group(criterion) -> None:
+def test_nor_in_a_group(criterion: Any) -> None:
     numbers = task(lambda: nn.Linear(5, 1), CLASSES.float() / 3, criterion=criterion)
     with pytest.raises(RuntimeError, match="reshape the targets"):
         Simulation("fedavg", numbers, Local(together=2)).run(1)
@@ -104,7 +104,7 @@ def test_a_loss_of_one_element_is_a_number(together: int) -> None:
     def criterion(outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets).reshape(1)
 
-    def own(kind):
+    def own(kind: Any) -> Any:
         return kind(lambda: nn.Linear(5, 3), INPUTS, CLASSES, CLIENTS, criterion=criterion)
 
     class Own(TensorTask):

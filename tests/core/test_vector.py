@@ -1,6 +1,7 @@
 """A model as one vector."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def test_the_backward_pass_ends_before_tensors_that_are_frozen() -> None:
     [lambda m: m.double(), lambda m: m.to(memory_format=torch.channels_last), lambda m: m.requires_grad_(False)],
     ids=["double", "channels_last", "frozen"],
 )
-def test_a_lost_binding_is_noticed(break_it) -> None:
+def test_a_lost_binding_is_noticed(break_it: Any) -> None:
     module = net()
     bound = bind(module)
     break_it(module)

@@ -4,7 +4,7 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def test_nothing_is_unpickled() -> None:
     class Trap:
         """Fires when unpickled."""
 
-        def __reduce__(self):
+        def __reduce__(self) -> Any:
             return pytest.fail, ("unpickled",)
 
     with pytest.raises(WireError, match=r"not an undrift record.*only safetensors are read"):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_a_law_is_drawn_anew_for_every_client_and_round_or_once() -> None:
         ({"deadline": 0.0, "speed": 1.0}, "deadline: input should be greater than 0, got 0.0"),
     ],
 )
-def test_what_cannot_be_used_is_refused(given: dict, message: str) -> None:
+def test_what_cannot_be_used_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Local(**given)
 

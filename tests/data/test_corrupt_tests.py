@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,11 +40,11 @@ def clean() -> Split:
     return Split(torch.from_numpy(COLOUR.copy()), torch.arange(40) % 2)
 
 
-def shifted(**changes: object) -> CorruptTests:
+def shifted(**changes: Any) -> CorruptTests:
     return CorruptTests(**{"clean": clean(), "kinds": KINDS, "severity": 4, "seed": 1, **changes})  # type: ignore[arg-type]
 
 
-def task(**changes: object) -> DataTask:
+def task(**changes: Any) -> DataTask:
     data = Dataset("toy", "image", clean(), clean(), 2, (0.0,) * 3, (1.0,) * 3, "Toy")
     clients = [np.arange(0, 16), np.arange(16, 40)]
     settings = {"dataset": data, "clients": clients, "make": Judge, "seed": 1, "corruptions": shifted(clean=data.test)}

@@ -300,7 +300,7 @@ def test_hub_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hub(name: str, split: str) -> Any:
         asked.append((name, split))
-        return real("parquet", data_files=path, split=split, cache_dir=str(tmp_path / "hub"))
+        return real("parquet", data_files=path, split=split, cache_dir=str(tmp_path / "hub"))  # type: ignore[call-arg]
 
     real = datasets.load_dataset
     monkeypatch.setattr(datasets, "load_dataset", hub)

@@ -160,7 +160,7 @@ def test_one_data_set_or_one_model_is_refused_with_advice() -> None:
     assert LoaderTask(net, ClientSets()).population == len(SETS)
 
 
-class ClientSets(Dataset):
+class ClientSets(Dataset[Any]):
     """A data set of the clients' data sets."""
 
     def __len__(self) -> int:

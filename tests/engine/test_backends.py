@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ class Failing(Clinic):
 
     broken: tuple[int, ...] = (3, 6)
 
-    def batches(self, client, size, generator):
+    def batches(self, client: Any, size: Any, generator: Any) -> Any:
         if client in self.broken:
             raise ValueError("the disk is gone")
         return super().batches(client, size, generator)
@@ -35,7 +36,7 @@ class Failing(Clinic):
 class Broken(Correction):
     """A block with a mistake in it."""
 
-    def adjust(self, grad, local, run):
+    def adjust(self, grad: Any, local: Any, run: Any) -> None:  # type: ignore[override]
         raise IndexError("a mistake")
 
 
@@ -107,7 +108,7 @@ def test_probability_samples_the_clients_of_every_round() -> None:
 
 
 def test_options_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
-    def simulation(**options: object) -> Simulation:
+    def simulation(**options: Any) -> Simulation:
         return Simulation(make("fedavg"), Clinic(), LOCAL, **options)
 
     with pytest.raises(ValueError, match=r"failures: use \"reject\" .* or \"raise\" .*, got 'ignore'"):

@@ -2,6 +2,8 @@
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +36,13 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 @pytest.mark.slow
-def test_the_app_gives_the_model_of_the_local_engine(deployment):
+def test_the_app_gives_the_model_of_the_local_engine(deployment: Any) -> None:
     log = deployment.finish(deployment.submit(num_rounds=2), 150)
     assert outcome(log) == (cohorts(2), replay("fedfft-d", cohorts(2)))
 
 
 @pytest.mark.sweep(every=0)
-def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment):
+def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment: Any) -> None:
     config = {"run": "killed", "algorithm": "scaffold", "num_rounds": 2}
     deployment.submit(**config)
     until(lambda: deployment.rounds("killed") == 1, 240)
@@ -58,7 +60,7 @@ def test_a_killed_server_app_goes_on_with_the_same_command_to_the_bit(deployment
 
 
 @pytest.mark.slow
-def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment):
+def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment: Any) -> None:
     config = {"run": "orphan", "algorithm": "scaffold", "num_rounds": 2}
     run = deployment.submit(**config)
     until(lambda: deployment.rounds("orphan") == 1, 240)
@@ -71,21 +73,21 @@ def test_a_killed_superexec_says_what_happened_and_the_run_goes_on(deployment):
     assert deployment.summary("orphan")["sha256"] == replay("scaffold", cohorts(2))
 
 
-def test_every_supernode_connects_through_the_proxy(deployment):
+def test_every_supernode_connects_through_the_proxy(deployment: Any) -> None:
     access = (deployment.work / "logs" / "nginx-access.log").read_text()
     assert access.count('"POST /v1/fleet/activate-node HTTP/1.1" 200') >= deployment.nodes
 
 
 @pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("server", ["superlink", "nginx"])
-def test_plain_text_is_refused(deployment, server):
+def test_plain_text_is_refused(deployment: Any, server: Any) -> None:
     with socket.create_connection((deploy.HOST, deployment.ports[server]), timeout=20) as plain:
         plain.sendall(b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         answer = plain.recv(100)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 400 "), answer
 
 
-def test_strangers_are_refused(deployment, tmp_path):
+def test_strangers_are_refused(deployment: Any, tmp_path: Path) -> None:
     work, other = deployment.work, tmp_path
     deploy.certificates(other)
     deploy.keys(other)
@@ -128,16 +130,16 @@ def test_strangers_are_refused(deployment, tmp_path):
         "/V1/fleet/pull-messages/x",
     ],
 )
-def test_the_proxy_hides_all_other_paths(deployment, path):
+def test_the_proxy_hides_all_other_paths(deployment: Any, path: Any) -> None:
     assert deployment.request("nginx", path) in (400, 404)
 
 
 @pytest.mark.parametrize("path", FLEET)
-def test_the_proxy_lets_the_fleet_through(deployment, path):
+def test_the_proxy_lets_the_fleet_through(deployment: Any, path: Any) -> None:
     assert deployment.request("nginx", f"/v1/fleet/{path}") == 415, "the SuperLink itself misses the media type"
 
 
-def test_a_fleet_request_without_a_signature_is_refused(deployment):
+def test_a_fleet_request_without_a_signature_is_refused(deployment: Any) -> None:
     headers = "Content-Type: application/protobuf\r\nContent-Length: 0\r\n"
     assert deployment.request("nginx", "/v1/fleet/pull-messages", headers=headers) == 401
 
@@ -150,12 +152,12 @@ def test_a_fleet_request_without_a_signature_is_refused(deployment):
     ],
     ids=["announced", "chunked"],
 )
-def test_the_proxy_refuses_a_body_above_its_limit(deployment, headers, body):
+def test_the_proxy_refuses_a_body_above_its_limit(deployment: Any, headers: Any, body: Any) -> None:
     assert deployment.request("nginx", "/v1/fleet/push-object", body, headers) == 413
 
 
 @pytest.mark.slow
-def test_a_killed_supernode_costs_its_own_clients_only_and_rejoins(deployment):
+def test_a_killed_supernode_costs_its_own_clients_only_and_rejoins(deployment: Any) -> None:
     deadline, rounds = 40.0, 7
     run = deployment.submit(num_rounds=rounds, pause=4.0, deadline=deadline)
     deployment.reaches(run, "node1", 1)
@@ -172,7 +174,7 @@ def test_a_killed_supernode_costs_its_own_clients_only_and_rejoins(deployment):
 
 
 @pytest.mark.slow
-def test_a_killed_superlink_comes_back_and_the_run_completes(deployment):
+def test_a_killed_superlink_comes_back_and_the_run_completes(deployment: Any) -> None:
     run = deployment.submit(num_rounds=3, pause=4.0)
     deployment.reaches(run, "node0", 1)
     deployment.kill("superlink")

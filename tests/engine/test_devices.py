@@ -1,6 +1,7 @@
 """Names of devices, what is refused, deterministic kernels, and the visit that is measured."""
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ def test_names_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         ((9, 0.25, 2), r"9 workers with gpus=0.25 need 3 GPUs and Ray has 2: set workers to 8 or .* gpus to 0.2 "),
     ],
 )
-def test_shares_that_cannot_work_are_refused(given: tuple, message: str) -> None:
+def test_shares_that_cannot_work_are_refused(given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_shares("Pool", *given)
 

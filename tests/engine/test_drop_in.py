@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: object) -> list[ArrayRecord]:
+def run(name: str, modules: tuple[ModuleType, ...], root: Path, **settings: Any) -> list[ArrayRecord]:
     """The global model before and after each of two rounds."""
     _, client, server = modules
     grid, seen = StandInGrid(client.app, NODES, root), []
@@ -109,7 +110,7 @@ def test_the_readme_shows_the_diff() -> None:
 
 
 @pytest.mark.parametrize("name", ["before", "after"])
-def test_the_app_runs(name: str, load, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_app_runs(name: str, load: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start, *_, end = run(name, load(name), tmp_path, **{"batch-size": 20, "epochs": 2})
     assert capsys.readouterr().out.count("accuracy") == 3
     first, last = start.to_torch_state_dict(), end.to_torch_state_dict()
@@ -117,7 +118,7 @@ def test_the_app_runs(name: str, load, data: Path, tmp_path: Path, capsys: pytes
         assert x.isfinite().all() and not torch.equal(x, first[entry]), entry
 
 
-def test_with_the_same_method_both_give_the_same_model(load, data: Path, tmp_path: Path) -> None:
+def test_with_the_same_method_both_give_the_same_model(load: Any, data: Path, tmp_path: Path) -> None:
     whole = {"batch-size": 1000, "epochs": 2}  # one batch: the order of examples, drawn by each in its way, is nothing
     expected = run("before", load("before"), tmp_path / "before", **whole)
     modules = load("after")
@@ -129,7 +130,7 @@ def test_with_the_same_method_both_give_the_same_model(load, data: Path, tmp_pat
             torch.testing.assert_close(ours.to_torch_state_dict()[entry], x, rtol=1e-5, atol=1e-6)
 
 
-def test_the_partition_deals_out_every_example_once_and_unevenly(load) -> None:
+def test_the_partition_deals_out_every_example_once_and_unevenly(load: Any) -> None:
     task, *_ = load("before")
     labels = np.arange(5000) % 10
     parts = task.partition(labels, 10)
@@ -139,7 +140,7 @@ def test_the_partition_deals_out_every_example_once_and_unevenly(load) -> None:
     assert all(np.array_equal(x, y) for x, y in zip(parts, task.partition(labels, 10), strict=True))
 
 
-def test_missing_data_is_said(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_said(load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
     task, *_ = load("before")
     monkeypatch.setattr(task, "DEBIAN", str(tmp_path / "none"))
@@ -148,7 +149,7 @@ def test_missing_data_is_said(load, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_data_elsewhere_does_not_hide_debians(
-    load, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()
     task, *_ = load("before")
@@ -157,7 +158,7 @@ def test_data_elsewhere_does_not_hide_debians(
     assert len(task.read("t10k")) == 100
 
 
-def test_debians_files(load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debians_files(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     task, *_ = load("before")
     if not Path(task.DEBIAN).exists():
         pytest.skip("dataset-fashion-mnist is not installed")

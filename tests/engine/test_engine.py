@@ -1,6 +1,7 @@
 """The reference engine and its randomness."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_the_global_generator_is_neither_used_nor_changed() -> None:
             super().__init__()
             self.layers = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
 
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             return self.layers(x)
 
     data = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))

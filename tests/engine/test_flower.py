@@ -4,6 +4,7 @@ import logging
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_buffers_kept_by_clients_and_all_settings_reach_the_nodes(tmp_path: Path
 class Median(Robust):
     """Needs every upload apart."""
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         return torch.stack([upload.delta for upload in uploads]).median(dim=0).values, None
 
 
@@ -110,7 +111,7 @@ def test_evaluation_on_the_nodes(tmp_path: Path) -> None:
     app = client_app(Job(make("fedavg"), TASK))
 
     @app.evaluate()
-    def evaluate(message: Message, context) -> Message:
+    def evaluate(message: Message, context: Any) -> Message:
         model = TASK.model()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         part = context.node_config["partition-id"]
@@ -133,11 +134,11 @@ def test_a_train_function_of_ones_own(whole: bool, tmp_path: Path) -> None:
     host(app)
 
     @app.train()
-    def train(message: Message, context) -> Message:
+    def train(message: Message, context: Any) -> Message:
         visit = open_visit(message, context, make("scaffold"))
         assert visit.config["note"] == "hello" and visit.client == context.node_config["partition-id"]
 
-        def epoch(generator):
+        def epoch(generator: Any) -> Any:
             return TASK.batches(visit.client, visit.local.batch_size, generator)
 
         order = visit.generator("batches")
@@ -207,7 +208,7 @@ def test_dependencies_that_a_node_cannot_install_get_a_remedy(tmp_path: Path) ->
         ({"population": 0}, "population must be 1 or more, the number of all clients, got 0"),
     ],
 )
-def test_numbers_of_clients_that_cannot_be_are_refused(given: dict, message: str) -> None:
+def test_numbers_of_clients_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         UndriftStrategy(make("fedavg"), TASK.model(), **{"population": 8, **given})
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ class Flower:
         self.delay: dict[int, float] = {}
         self.error: Exception | None = None
 
-    def __call__(self, app, nodes, count, backend_config) -> None:
+    def __call__(self, app: Any, nodes: Any, count: Any, backend_config: Any) -> None:
         if self.error is not None:
             raise self.error
         grid = StandInGrid(nodes, count, self.root)

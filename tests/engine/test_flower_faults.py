@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_r1_killed_nodes_cost_their_own_clients_only(injection: int, clock: Cloc
         for partition in dead:
             grid.dropped.add(partition) if silent else grid.kill(partition)
 
-    def after(state, record) -> None:
+    def after(state: Any, record: Any) -> None:
         if record.round == 0:
             grid.delay = dict.fromkeys(dead, 6.0)
             grid.later(draw.uniform(0.0, 5.0), strike)
@@ -71,7 +72,7 @@ def test_r2_dropout_for_200_rounds(share: float, tmp_path: Path, monkeypatch: py
     grid.lazy = 0.0
     draw, states = Random(int(10 * share)), []
 
-    def drop(state, record) -> None:
+    def drop(state: Any, record: Any) -> None:
         states.append(state.params.tolist())
         grid.faults = {p: made_up.broken for p in range(9) if draw.random() < share}
 
@@ -165,7 +166,7 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
     app = old.app
     foreign = old.node_of(5)
 
-    def asked(message: Message, context) -> Message:
+    def asked(message: Message, context: Any) -> Message:
         reply = app(message, context)
         return other(message, reply) if context.node_id == foreign else reply
 
@@ -180,7 +181,9 @@ def test_r15_a_node_with_another_message_schema(version: object, tmp_path: Path)
 
 
 @pytest.mark.parametrize("step", [-600.0, 600.0])
-def test_r16_a_clock_that_jumps_in_mid_round(step: float, real_time: None, tmp_path: Path, monkeypatch) -> None:
+def test_r16_a_clock_that_jumps_in_mid_round(
+    step: float, real_time: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The wall clock of the server jumps while replies are missing: the deadline is that of a monotonic clock."""
     grid = grid_of("fedavg", 4, tmp_path)
     grid.delay = {0: 600.0, 1: 1.0}
@@ -198,7 +201,7 @@ def test_r16_a_clock_that_jumps_in_mid_round(step: float, real_time: None, tmp_p
 # S2: malformed object graphs, taken apart and put together by Flower's own code
 
 
-def rebuilt(change):
+def rebuilt(change: Any) -> Any:
     """A fault: the objects of a reply, as bytes by their names, become others before they are put together."""
 
     def fault(message: Message, reply: Message) -> Message:
@@ -216,7 +219,7 @@ def header(kind: str, children: list[str], length: int) -> bytes:
     return f"{kind} {','.join(children)} {length}".encode() + b"\0"
 
 
-def replaced(kind: str, make):
+def replaced(kind: str, make: Any) -> Any:
     """The body of an object of some kind becomes another; its children stay."""
 
     def change(contents: dict[str, bytes], root: str, kinds: dict[str, str]) -> None:
@@ -228,7 +231,7 @@ def replaced(kind: str, make):
     return change
 
 
-def with_children(kind: str, make):
+def with_children(kind: str, make: Any) -> Any:
     """The children of an object of some kind become others."""
 
     def change(contents: dict[str, bytes], root: str, kinds: dict[str, str]) -> None:

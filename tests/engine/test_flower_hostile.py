@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from undrift.testing import Clinic, fingerprint
 MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several
 
 
-def edited(name: str, change):
+def edited(name: str, change: Any) -> Any:
     """A fault: one array of the reply becomes another."""
 
     def fault(message: Message, reply: Message) -> Message:
@@ -39,12 +40,12 @@ def edited(name: str, change):
     return fault
 
 
-def valued(name: str, change):
+def valued(name: str, change: Any) -> Any:
     """A fault: the values of one tensor of the reply become others."""
     return edited(name, lambda array: encode({"x": change(decode(ArrayRecord({"x": array}))["x"])})["x"])
 
 
-def arrayed(**changed: object):
+def arrayed(**changed: Any) -> Any:
     """A fault: the description of the largest array becomes another."""
 
     def change(a: Array) -> Array:
@@ -54,7 +55,7 @@ def arrayed(**changed: object):
     return edited(MAIN, change)
 
 
-def headed(**changed: object):
+def headed(**changed: Any) -> Any:
     """A fault: the reply's numbers become others."""
 
     def fault(message: Message, reply: Message) -> Message:
@@ -65,12 +66,12 @@ def headed(**changed: object):
     return fault
 
 
-def holding(change):
+def holding(change: Any) -> Any:
     """A fault: the reply holds other records."""
     return lambda message, reply: Message(change(reply.content), reply_to=message)
 
 
-def renamed(old: str, new: str):
+def renamed(old: str, new: str) -> Any:
     """A fault: an array comes under another name."""
 
     def fault(message: Message, reply: Message) -> Message:
@@ -82,7 +83,7 @@ def renamed(old: str, new: str):
     return fault
 
 
-def added(name: str, x: torch.Tensor):
+def added(name: str, x: torch.Tensor) -> Any:
     """A fault: the reply holds an array too many."""
 
     def fault(message: Message, reply: Message) -> Message:
@@ -92,7 +93,7 @@ def added(name: str, x: torch.Tensor):
     return fault
 
 
-def posing(*clients: int):
+def posing(*clients: int) -> Any:
     """A fault: the sum is said to be that of other clients."""
     summary = json.dumps({"visits": [[client, 5, 3, 1.0, 1.0, 1.0, 1.0, {}] for client in clients], "rejections": []})
 
@@ -103,7 +104,7 @@ def posing(*clients: int):
     return fault
 
 
-def put(index: int | slice, value: float):
+def put(index: int | slice, value: float) -> Any:
     """Set one element, or some."""
 
     def change(x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +114,7 @@ def put(index: int | slice, value: float):
     return change
 
 
-def resummed(change):
+def resummed(change: Any) -> Any:
     """Put other values into a sum, and pack it again."""
 
     def repacked(x: torch.Tensor) -> torch.Tensor:
@@ -228,7 +229,7 @@ def test_hostile_replies_are_rejected(nodes: int, case: str, tmp_path: Path) -> 
     kinds = {**ANY, **(UPLOAD if nodes == 8 else SUM)}
     (fault, reason), partition, grid = kinds[case], 5 if nodes == 8 else 1, grid_of("scaffold", nodes, tmp_path)
 
-    def after(state: ServerState, record) -> None:
+    def after(state: ServerState, record: Any) -> None:
         grid.faults = {partition: fault} if record.round == 0 else {}
 
     strategy = strategy_of("scaffold", quorum=0.0, bound=10.0, on_round=after)
@@ -255,7 +256,7 @@ def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["no luck", 20_000 * "long " + "no luck"], ids=["short", "long"])
 def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, tmp_path: Path) -> None:
     class Broken(Clinic):
-        def batches(self, client, size, generator):
+        def batches(self, client: Any, size: Any, generator: Any) -> Any:
             if client == 0:
                 raise ValueError(words)
             return super().batches(client, size, generator)

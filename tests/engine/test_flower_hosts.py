@@ -30,7 +30,7 @@ def key_pair(number: int) -> tuple[str, bytes]:
     return line, public_key_to_bytes(key)
 
 
-def keyed_grid(root: Path, nodes: int = 3, clients=None) -> StandInGrid:
+def keyed_grid(root: Path, nodes: int = 3, clients: Any = None) -> StandInGrid:
     """A grid whose nodes have registered keys."""
     app = client_app(Job(make("scaffold"), TASK), clients)
     grid = StandInGrid(app, nodes, root)
@@ -53,10 +53,12 @@ def test_a_file_ties_clients_to_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_claim_to_another_nodes_clients_is_rejected_by_name(early: bool, tmp_path: Path, caplog, monkeypatch) -> None:
+def test_a_claim_to_another_nodes_clients_is_rejected_by_name(
+    early: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Node 1 claims everything, before or after the others: it gets its own clients, and the run is as ever."""
 
-    def claimed(context):
+    def claimed(context: Any) -> Any:
         part = context.node_config["partition-id"]
         return ALL if part == 1 else range(part, 8, 3)
 

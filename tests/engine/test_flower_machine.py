@@ -10,6 +10,7 @@ import os
 from fractions import Fraction
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def upload(round: int, client: int) -> Upload:
     return Upload(client, round, torch.tensor(delta), examples, steps, 1.0, *empty, {})
 
 
-def app(message: Message, context) -> Message:
+def app(message: Message, context: Any) -> Message:
     """A node that needs no time for training."""
     config = context.node_config
     if message.metadata.message_type == "query":
@@ -112,7 +113,7 @@ def poisoned(message: Message, reply: Message) -> Message:
     arrays = reply.content["arrays"]
     name = "delta" if "delta" in arrays else "delta/sum"
     array = arrays[name]
-    arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")
+    arrays[name] = type(array)(array.dtype, array.shape, array.stype, array.data[:-4] + b"\xff\xff\xff\x7f")  # type: ignore[call-arg]
     return reply
 
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ class Fleet(Deployment):
         path.write_text("".join(lines))
         return path
 
-    def submit_with(self, hosts: Path, **config: object) -> str:
+    def submit_with(self, hosts: Path, **config: Any) -> str:
         """Start a run of the app's clients, with a server of its own; its number."""
         folder = self.work / f"app-{hosts.stem}"
         shutil.copytree(NEW_APP, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))

@@ -1,6 +1,7 @@
 """The Flower engine: a node that leaves and comes back while a round waits is asked in that round, and counts once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_a_node_that_restarts_all_the_time_is_asked_three_times_at_most(clock: C
     sent = []
     push = grid.push_messages
 
-    def counting(messages):
+    def counting(messages: Any) -> Any:
         sent.extend(m for m in messages if m.metadata.message_type == "train")
         return push(messages)
 
@@ -121,7 +122,7 @@ def test_a_node_that_restarts_all_the_time_is_asked_three_times_at_most(clock: C
 def test_a_client_without_a_node_at_first_is_asked_when_its_node_joins(tmp_path: Path) -> None:
     grid = grid_of("scaffold", 3, tmp_path)
 
-    def after(state, record) -> None:
+    def after(state: Any, record: Any) -> None:
         if record.round == 0:
             grid.kill(1)
             grid.delay = {2: 5.0}

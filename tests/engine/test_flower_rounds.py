@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_slow_node_holds_nobody_up_and_its_late_reply_never_enters(clock: Cloc
     grid.delay = {0: 30.0}  # it replies in the next round
     late = []
 
-    def after(state: ServerState, record) -> None:
+    def after(state: ServerState, record: Any) -> None:
         late.extend(key for key in grid.pushed if key not in late)
 
     strategy = strategy_of("scaffold", quorum=0.0, on_round=after)
@@ -74,7 +75,7 @@ def test_below_quorum_a_round_is_abandoned_and_leaves_no_trace(tmp_path: Path) -
     grid = grid_of("scaffold", 4, tmp_path)
     strategy = strategy_of("scaffold", quorum=0.6)
 
-    def after(state: ServerState, record) -> None:
+    def after(state: ServerState, record: Any) -> None:
         grid.dropped = {0, 2} if record.round == 0 else set()
 
     strategy.on_round = after
@@ -95,13 +96,13 @@ def test_over_selection_draws_more_and_counts_all(tmp_path: Path) -> None:
 
 def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: Path) -> None:
     class Flaky(StandInGrid):
-        def get_node_ids(self):
+        def get_node_ids(self) -> Any:
             return self.fail() or super().get_node_ids()
 
-        def pull_messages(self, message_ids):
+        def pull_messages(self, message_ids: Any) -> Any:
             return self.fail() or super().pull_messages(message_ids)
 
-        def fail(self):
+        def fail(self) -> None:
             if self.random.random() < 0.3:
                 raise ConnectionResetError("reset by peer")
 
@@ -112,14 +113,14 @@ def test_a_connection_that_fails_now_and_then_costs_nothing_but_time(tmp_path: P
 
 def test_a_message_that_cannot_be_sent_costs_its_clients_only(tmp_path: Path) -> None:
     class Full(StandInGrid):
-        def push_messages(self, messages):
+        def push_messages(self, messages: Any) -> Any:
             (message,) = messages
             part = self.nodes[message.metadata.dst_node_id].node_config["partition-id"]
             if message.metadata.message_type == "train" and part < 2:
                 return [None] if part else self.refuse()
             return super().push_messages([message])
 
-        def refuse(self):
+        def refuse(self) -> None:
             raise RuntimeError("too large")
 
     strategy = strategy_of("fedavg", quorum=0.0)
@@ -182,7 +183,7 @@ def test_a_node_that_dies_and_comes_back_goes_on_with_its_clients_states(tmp_pat
     grid = grid_of("scaffold", 3, tmp_path)
     grid.lazy = 0.0
 
-    def after(state: ServerState, record) -> None:
+    def after(state: ServerState, record: Any) -> None:
         flower_client._workers.clear()  # every message finds a new process
         if record.round == 0:
             grid.kill(1)
@@ -199,7 +200,7 @@ def test_a_node_that_dies_and_comes_back_goes_on_with_its_clients_states(tmp_pat
 def test_a_lost_state_is_named_and_the_round_goes_on(tmp_path: Path) -> None:
     grid = grid_of("scaffold", 3, tmp_path)
 
-    def after(state: ServerState, record) -> None:
+    def after(state: ServerState, record: Any) -> None:
         for path in tmp_path.rglob("4/0"):
             path.unlink()
 
@@ -241,6 +242,6 @@ def test_settings_that_cannot_work_are_refused() -> None:
         ({"patience": 0}, "patience must be 1 or more rounds, got 0"),
     ],
 )
-def test_limits_that_no_round_can_meet_are_refused(given: dict, message: str) -> None:
+def test_limits_that_no_round_can_meet_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         strategy_of("fedavg", **given)

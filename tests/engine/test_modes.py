@@ -1,5 +1,7 @@
 """Training and evaluation modes of a worker's model: personal models are evaluated, and training does not notice."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -26,7 +28,7 @@ class Net(nn.Module):
         return out
 
 
-def simulation(method: str = "scaffold", make: type[nn.Module] = Net, **given: object) -> Simulation:
+def simulation(method: str = "scaffold", make: type[nn.Module] = Net, **given: Any) -> Simulation:
     local = Local(lr=0.05, batch_size=5, **given)  # type: ignore[arg-type]
     return Simulation(method, TensorTask(make, INPUTS, torch.arange(40) % 2, CLIENTS), local)
 

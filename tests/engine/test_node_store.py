@@ -190,7 +190,7 @@ def test_a_path_must_be_the_same_on_every_node() -> None:
 def test_a_full_disk_rejects_the_clients_of_its_node_only(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     store = NodeStore(nodes.disk("a"), "a" * 20)
 
-    def full(*_: object, **__: object) -> None:
+    def full(*_: object, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

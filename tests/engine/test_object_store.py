@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -139,12 +140,12 @@ def test_a_store_that_fails_sets_the_client_aside(monkeypatch: pytest.MonkeyPatc
     before = simulation.run(1)
     read, put = MemoryFileSystem.cat_file, MemoryFileSystem.pipe_file
 
-    def cat(self: object, path: str, *rest: object, **more: object) -> bytes:
+    def cat(self: object, path: str, *rest: object, **more: Any) -> bytes:
         if "/4/" in path:
             raise TimeoutError("no answer\nfrom the store")
         return read(self, path, *rest, **more)
 
-    def pipe(self: object, path: str, *rest: object, **more: object) -> None:
+    def pipe(self: object, path: str, *rest: object, **more: Any) -> None:
         if "/5/" in path:
             raise PermissionError("read-only bucket")
         put(self, path, *rest, **more)
@@ -185,7 +186,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_in_a_folder_notes_where_its_states_are(tiny: Path, tmp_path: Path) -> None:  # noqa: F811
-    def settings(rounds: int, **engine: object) -> Config:
+    def settings(rounds: int, **engine: Any) -> Config:
         return Config.build({**RUN, "method": "scaffold", "rounds": rounds, "engine": engine})
 
     url = f"local://{tmp_path}/bucket"  # fsspec's name of the local files, as a store like any other

@@ -1,5 +1,7 @@
 """The number of workers from memory and time, by hand."""
 
+from typing import Any
+
 import pytest
 
 from undrift.engine.worker.worker_plan import Plan, Probe, plan_workers
@@ -24,7 +26,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("given", "expected"), TABLE)
-def test_workers_and_fractions_by_hand(given: tuple, expected: tuple) -> None:
+def test_workers_and_fractions_by_hand(given: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
     size, seconds, free, devices, processors, cohort = given
     probe = Probe("cuda", 0, 5, seconds, size)
     plan = plan_workers(probe, free, devices=devices, processors=processors, cohort=cohort)

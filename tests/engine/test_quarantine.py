@@ -1,6 +1,7 @@
 """Quarantine: when it begins, how long it lasts, and that it is the same on every engine and after a resume."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +63,7 @@ def test_a_repeated_round_replaces_what_was_known() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"after": 0}, {"rounds": -1}, {"within": 0}, {"after": 2.0}, {"rounds": True}])
-def test_settings_that_cannot_work(wrong: dict) -> None:
+def test_settings_that_cannot_work(wrong: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=f"Quarantine: {next(iter(wrong))}.* (greater than or equal to 1|whole number|integer)"
     ):
@@ -77,7 +78,7 @@ def test_settings_that_cannot_work(wrong: dict) -> None:
     st.none() | st.integers(1, 8),
     st.integers(0, 25),
 )
-def test_restored_rejections_give_the_same_list(faulty, after, rounds, within, cut) -> None:
+def test_restored_rejections_give_the_same_list(faulty: Any, after: Any, rounds: Any, within: Any, cut: Any) -> None:
     """A client is rejected only in rounds in which it takes part; the rest follows from the rejections alone."""
     rule = Quarantine(after, rounds, within)
     listed, log = QuarantineList(rule), []
@@ -96,10 +97,10 @@ class Poisoned(Clinic):
 
     bad = True
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Any) -> Any:
         return super().loss(model, batch) * (float("nan") if self.bad and self.current == 3 else 1.0)
 
-    def batches(self, client, size, generator):
+    def batches(self, client: Any, size: Any, generator: Any) -> Any:
         self.current = client
         return super().batches(client, size, generator)
 
@@ -141,7 +142,7 @@ def test_a_strategy_leaves_out_whom_it_rejected(tmp_path: Path) -> None:
     task = Clinic()
     grid = StandInGrid(client_app(Job(make("fedavg"), task)), 8, tmp_path)
 
-    def garbled(message, reply):
+    def garbled(message: Any, reply: Any) -> Any:
         reply.content["undrift"]["summary"] = "{"
         return reply
 

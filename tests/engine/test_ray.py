@@ -9,6 +9,8 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,13 +42,13 @@ ALGORITHMS = ["fedavg", "scaffold", "mofedsam", "fedlesam-d", "fedfft-d", "specg
 
 
 @pytest.fixture(scope="module")
-def started():
+def started() -> Any:
     with local_ray(__name__, num_cpus=16, num_gpus=2):
         yield
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4], ids=lambda n: f"{n} workers")
-def pool(request, started):
+def pool(request: pytest.FixtureRequest, started: Any) -> Any:
     with Pool(request.param) as pool:
         yield pool
 
@@ -102,12 +104,12 @@ def test_a_gathering_rule_equals_the_reference(pool: Pool) -> None:
 class Slow(Clinic):
     """Takes its time, so that a worker can be killed while it trains."""
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Any) -> Any:
         time.sleep(0.05)
         return super().loss(model, batch)
 
 
-def test_a_killed_worker_is_restarted_and_its_clients_count_once(started) -> None:
+def test_a_killed_worker_is_restarted_and_its_clients_count_once(started: Any) -> None:
     algorithm = make("scaffold")
     expected = Simulation(algorithm, Clinic(), LOCAL, seed=2).run(3)
     with Pool(2) as pool, Simulation(algorithm, Slow(), LOCAL, seed=2, backend=RayBackend(pool, chunk=2)) as simulation:
@@ -124,7 +126,7 @@ def test_a_killed_worker_is_restarted_and_its_clients_count_once(started) -> Non
 
 @pytest.mark.sweep(every=0)
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_workers_killed_at_random_rounds_cost_no_client(started, kills: int) -> None:
+def test_workers_killed_at_random_rounds_cost_no_client(started: Any, kills: int) -> None:
     """R3: every client counts once in every round, and the model has the bits of a run without kills."""
     draw, rounds = random.Random(kills), 3 * kills
     fatal = set(draw.sample(range(rounds), kills))
@@ -154,14 +156,14 @@ def test_workers_killed_at_random_rounds_cost_no_client(started, kills: int) -> 
 class Deadly(Clinic):
     """A client that ends its worker, every time."""
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Any) -> Any:
         if torch.is_grad_enabled():
             os._exit(1)
         return super().loss(model, batch)
 
 
 @pytest.mark.sweep(every=0)
-def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
+def test_a_client_that_always_kills_its_worker_ends_the_run(started: Any) -> None:
     with (
         Pool(1) as pool,
         Simulation(make("fedavg"), Deadly(), LOCAL, backend=RayBackend(pool, retries=1)) as simulation,
@@ -172,7 +174,7 @@ def test_a_client_that_always_kills_its_worker_ends_the_run(started) -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
+def test_states_stay_in_the_folder_given(started: Any, tmp_path: Path) -> None:
     algorithm = make("feddyn")
     with Pool(2) as pool:
         with Simulation(algorithm, Clinic(), LOCAL, backend=RayBackend(pool, root=tmp_path)) as simulation:
@@ -183,7 +185,7 @@ def test_states_stay_in_the_folder_given(started, tmp_path) -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_a_lost_state_sets_its_client_aside_or_ends_the_run(started, tmp_path) -> None:
+def test_a_lost_state_sets_its_client_aside_or_ends_the_run(started: Any, tmp_path: Path) -> None:
     with Pool(2) as pool:
         check_policy_for_lost_states(lambda: RayBackend(pool, root=tmp_path), tmp_path)
 
@@ -214,13 +216,13 @@ def test_chunks_are_balanced_and_complete(pool: Pool) -> None:
 class Failing(Clinic):
     """A client that cannot read its data."""
 
-    def batches(self, client, size, generator):
+    def batches(self, client: Any, size: Any, generator: Any) -> Any:
         if client == 3:
             raise ValueError("the disk is gone")
         return super().batches(client, size, generator)
 
 
-def test_a_client_that_fails_is_rejected_or_raised(started) -> None:
+def test_a_client_that_fails_is_rejected_or_raised(started: Any) -> None:
     with Pool(1) as pool, Simulation(make("scaffold"), Failing(), LOCAL, backend=RayBackend(pool)) as simulation:
         state, record = next(simulation.rounds(1))
         (failed,) = [r for r in record.rejections if r.reason is Reason.FAILED]
@@ -235,7 +237,7 @@ def test_a_client_that_fails_is_rejected_or_raised(started) -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_probability_and_clients_own_models_on_workers_of_its_own(started) -> None:
+def test_probability_and_clients_own_models_on_workers_of_its_own(started: Any) -> None:
     reference = Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3)
     with Simulation(make("fedrep"), Clinic(), LOCAL, probability=0.5, seed=3, backend=RayBackend()) as simulation:
         state = simulation.run(3)
@@ -266,7 +268,7 @@ def test_options_that_cannot_work_are_refused_by_name() -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # noqa: F811
+def test_a_run_on_any_workers_has_one_hash(started: Any, tiny: Any, tmp_path: Path) -> None:  # noqa: F811
     def settings(rounds: int, **engine: object) -> Config:
         return Config.build({**RUN, "method": "scaffold", "rounds": rounds, "engine": engine})
 
@@ -279,7 +281,12 @@ def test_a_run_on_any_workers_has_one_hash(started, tiny, tmp_path) -> None:  # 
 
 @pytest.mark.sweep(every=0)
 @needed
-def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeypatch) -> None:  # noqa: F811
+def test_workers_on_a_device_have_the_cpus_bits(
+    started: Any,
+    tiny: Any,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
     algorithm, given = make("scaffold"), {"cohort": 5, "seed": 1}
     expected = Simulation(algorithm, Clinic(), LOCAL, **given).run(2)
@@ -298,7 +305,7 @@ def test_workers_on_a_device_have_the_cpus_bits(started, tiny, tmp_path, monkeyp
 
 
 @pytest.mark.sweep(every=0)
-def test_every_worker_has_its_share_of_a_gpu(started) -> None:
+def test_every_worker_has_its_share_of_a_gpu(started: Any) -> None:
     with Pool(4, gpus=0.5) as pool:
         assert Counter(pool.assigned()) == {"0": 2, "1": 2}
         refused = r"RayBackend: gpus=0.5: the run is on device cpu, .*; set device to cuda, or leave gpus out"
@@ -311,7 +318,7 @@ def test_every_worker_has_its_share_of_a_gpu(started) -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
+def test_a_pool_that_fits_and_what_ray_costs(started: Any) -> None:
     job = Job(make("fedavg"), Clinic(), LOCAL)
     with fitting_pool(job, cohort=1) as pool:
         assert len(pool.actors) == 1
@@ -319,7 +326,7 @@ def test_a_pool_that_fits_and_what_ray_costs(started) -> None:
 
 
 @pytest.mark.sweep(every=0)
-def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started) -> None:
+def test_models_with_buffers_of_every_dtype_and_bfloat16_weights(started: Any) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules["support.own_dtypes"])
     given = {"local": replace(LOCAL, precision="bf16"), "cohort": 4, "seed": 1}
     expected = Simulation("scaffold", Texts(), **given).run(2)

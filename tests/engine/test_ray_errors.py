@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -26,18 +27,18 @@ LOCAL = Local(lr=0.05, epochs=1, batch_size=4)
 
 
 @pytest.fixture(scope="module")
-def started():
+def started() -> Any:
     with local_ray(__name__, num_cpus=4):
         yield
 
 
 @pytest.fixture(scope="module")
-def pool(started):
+def pool(started: Any) -> Any:
     with Pool(2) as pool:
         yield pool
 
 
-def no_test(task, model, client):
+def no_test(task: Any, model: Any, client: Any) -> None:
     raise KeyError("f1")
 
 
@@ -45,7 +46,7 @@ def no_test(task, model, client):
 class Locked(Clinic):
     """A task with a lock, which cannot be sent."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "lock", threading.Lock())
 
 
@@ -70,7 +71,7 @@ def test_errors_are_those_of_one_process_and_name_their_subject(pool: Pool) -> N
         simulation.run(1)
 
 
-def test_the_address_of_another_cluster_is_refused(started) -> None:
+def test_the_address_of_another_cluster_is_refused(started: Any) -> None:
     with pytest.raises(
         ValueError, match=r"address 10.0.0.1:6379: Ray runs in this process already, on the cluster .*:\d+;"
     ):
@@ -96,7 +97,7 @@ def test_an_address_where_nobody_listens_is_named_at_once() -> None:
         check_address(left)
 
 
-def test_states_of_clients_need_a_place_that_all_nodes_share(pool: Pool, monkeypatch) -> None:
+def test_states_of_clients_need_a_place_that_all_nodes_share(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "count_nodes", lambda: 3)
     monkeypatch.setattr(pool, "here", False)
     with (
@@ -110,8 +111,8 @@ def test_states_of_clients_need_a_place_that_all_nodes_share(pool: Pool, monkeyp
         simulation.run(1)  # nothing is kept
 
 
-def test_an_object_store_that_is_full_says_what_to_do(monkeypatch) -> None:
-    def full(_):
+def test_an_object_store_that_is_full_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Any) -> None:
         raise ObjectStoreFullError("Failed to put object in object store because it is full.\nMore")
 
     monkeypatch.setattr(ray_start.ray, "put", full)
@@ -122,7 +123,7 @@ def test_an_object_store_that_is_full_says_what_to_do(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"chunk": 2.5}, {"chunk": True}, {"retries": 1.5}, {"retries": None}])
-def test_numbers_of_a_backend_are_whole(wrong: dict) -> None:
+def test_numbers_of_a_backend_are_whole(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(TypeError, match=f"RayBackend: {name} must be a whole number"):
         RayBackend(**wrong)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def checked(deployment: Behind, run: str, case: str, complete: bool = True, limi
     assert whole or not complete, f"some clients of a round are missing: {accepted}"
 
 
-def test_two_seconds_of_latency(deployment, proxy):
+def test_two_seconds_of_latency(deployment: Any, proxy: Any) -> None:
     proxy.latency = 1.0  # in each direction
     checked(deployment, deployment.submit(algorithm=METHOD, num_rounds=ROUNDS, deadline=600.0), "2 s latency")
 
@@ -122,7 +123,7 @@ def test_two_seconds_of_latency(deployment, proxy):
     [("resets", 0.05, "5 % of connections reset"), ("cuts", 0.01, "1 % of all pieces of data reset")],
     ids=["connections", "pieces"],
 )
-def test_resets(deployment, proxy, kind, share, case):
+def test_resets(deployment: Any, proxy: Any, kind: Any, share: Any, case: Any) -> None:
     """SuperNodes keep connections open, so that resets by piece of data are the harder case.
 
     Flower's SuperNode gives a reply up if a reset hits the push of one of its objects: that node's clients are then
@@ -136,7 +137,7 @@ def test_resets(deployment, proxy, kind, share, case):
     assert proxy.reset > before, "no connection was reset"
 
 
-def test_a_partition_of_thirty_seconds(deployment, proxy):
+def test_a_partition_of_thirty_seconds(deployment: Any, proxy: Any) -> None:
     run = deployment.submit(algorithm=METHOD, num_rounds=ROUNDS, pause=3.0, deadline=600.0)
     deployment.reaches(run, "node0", 1, 300)
     proxy.cut()
@@ -148,7 +149,7 @@ def test_a_partition_of_thirty_seconds(deployment, proxy):
         timer.cancel()
 
 
-def test_a_superlink_that_is_restarted(deployment, proxy):
+def test_a_superlink_that_is_restarted(deployment: Any, proxy: Any) -> None:
     run = deployment.submit(algorithm=METHOD, num_rounds=ROUNDS, pause=3.0, deadline=300.0)
     deployment.reaches(run, "node0", 1, 300)
     kill(deploy.alive(deployment.work, "superlink"))
@@ -157,7 +158,7 @@ def test_a_superlink_that_is_restarted(deployment, proxy):
     checked(deployment, run, "SuperLink restart", complete=False)
 
 
-def test_a_killed_supernode_rejoins_by_itself(deployment, proxy):
+def test_a_killed_supernode_rejoins_by_itself(deployment: Any, proxy: Any) -> None:
     rounds, deadline = 4, 150.0
     run = deployment.submit(algorithm=METHOD, num_rounds=rounds, pause=3.0, deadline=deadline)
     deployment.reaches(run, "node1", 1, 300)

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,11 +51,11 @@ def test_a_hundred_orders_and_groupings_of_arrival(name: str) -> None:
     assert len(found) == 1
 
 
-def _gate(simulation: Simulation, broadcast) -> Gate:
+def _gate(simulation: Simulation, broadcast: Any) -> Gate:
     return Gate(simulation.job.algorithm, simulation.local, broadcast, range(8), seed=simulation.seed)
 
 
-def _uploads(simulation: Simulation, broadcast, accepted) -> list[Upload]:
+def _uploads(simulation: Simulation, broadcast: Any, accepted: Any) -> list[Upload]:
     gate = _gate(simulation, broadcast)
     found = [simulation.worker.visit(client, broadcast, accepted.get(client), gate) for client in range(8)]
     return [upload for upload in found if upload is not None]  # one client has no examples

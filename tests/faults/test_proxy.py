@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -48,27 +49,27 @@ def talk(port: int, data: bytes, seconds: float = 10) -> tuple[bytes, float]:
     return back, time.monotonic() - begun
 
 
-def test_without_faults_every_byte_passes(echo):
+def test_without_faults_every_byte_passes(echo: Any) -> None:
     data = bytes(range(256)) * 4000
     with FaultProxy(echo) as proxy:
         assert talk(proxy.port, data)[0] == data
         assert (proxy.connections, proxy.reset, proxy.forwarded) == (1, 0, 2 * len(data))
 
 
-def test_latency_delays_each_direction(echo):
+def test_latency_delays_each_direction(echo: Any) -> None:
     with FaultProxy(echo, latency=0.2) as proxy:
         back, seconds = talk(proxy.port, b"x")
     assert back == b"x" and seconds >= 0.4
 
 
-def test_bandwidth_is_limited(echo):
+def test_bandwidth_is_limited(echo: Any) -> None:
     with FaultProxy(echo, bandwidth=100_000) as proxy:
         back, seconds = talk(proxy.port, bytes(50_000))
     assert len(back) == 50_000 and seconds >= 0.5
 
 
 @pytest.mark.parametrize(("kind", "least", "most"), [("resets", 8, 35), ("cuts", 20, 55)])
-def test_resets_come_at_their_rate(echo, kind, least, most):
+def test_resets_come_at_their_rate(echo: Any, kind: Any, least: Any, most: Any) -> None:
     broken = 0
     with FaultProxy(echo, **{kind: 0.2}, seed=1) as proxy:
         for _ in range(100):
@@ -80,7 +81,7 @@ def test_resets_come_at_their_rate(echo, kind, least, most):
     assert least <= broken <= most, "each connection has two pieces of data"
 
 
-def test_a_partition_stops_everything_and_loses_nothing(echo):
+def test_a_partition_stops_everything_and_loses_nothing(echo: Any) -> None:
     with FaultProxy(echo) as proxy:
         with socket.create_connection((HOST, proxy.port), timeout=0.5) as peer:
             peer.sendall(b"a")
@@ -97,14 +98,14 @@ def test_a_partition_stops_everything_and_loses_nothing(echo):
         assert talk(proxy.port, b"d")[0] == b"d"
 
 
-def test_a_target_that_is_gone_is_a_reset():
+def test_a_target_that_is_gone_is_a_reset() -> None:
     with socket.create_server((HOST, 0)) as closed:
         port = closed.getsockname()[1]
     with FaultProxy(port) as proxy, pytest.raises(ConnectionResetError):
         talk(proxy.port, b"x")
 
 
-def test_close_ends_open_connections(echo):
+def test_close_ends_open_connections(echo: Any) -> None:
     proxy = FaultProxy(echo)
     with socket.create_connection((HOST, proxy.port), timeout=5) as peer:
         peer.sendall(b"a")

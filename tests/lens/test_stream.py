@@ -1,5 +1,7 @@
 """Streams: sums equal to the batch instruments, sketches within their error, any order, tensor by tensor."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -31,7 +33,7 @@ def vectors(clients: int = 12, common: float = 1.0, seed: int = 0) -> Tensor:
     return scale * own + common * torch.randn(LAYOUT.size, generator=draw, dtype=torch.float64)
 
 
-def streamed(stream, matrix: Tensor, clients: range | None = None):
+def streamed(stream: Any, matrix: Tensor, clients: range | None = None) -> Any:
     for client in clients or range(len(matrix)):
         stream.add(client, matrix[client])
     return stream
@@ -43,7 +45,7 @@ def nearly(a: Tensor, b: Tensor) -> None:
 
 @pytest.mark.parametrize("filter", [None, high_pass(0.23), random_stop(0.3)], ids=repr)
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_band_sums_equal_the_batch(filter, kind: torch.dtype) -> None:
+def test_band_sums_equal_the_batch(filter: Any, kind: torch.dtype) -> None:
     matrix = vectors().to(kind)
     found = streamed(BandStream(LAYOUT, bands=7, filter=filter), matrix).consensus()
     batch = consensus(matrix, LAYOUT, bands=7, filter=filter)
@@ -75,14 +77,14 @@ def test_drift_equals_the_batch(moved: bool) -> None:
 
 
 @pytest.mark.parametrize("make", [BandStream, SpreadStream, GramStream], ids=lambda make: make.__name__)
-def test_streams_merge_in_any_order(make) -> None:
+def test_streams_merge_in_any_order(make: Any) -> None:
     """Partial streams of workers add up to the one that saw all, however clients are dealt out and partials merged."""
     matrix = vectors()
 
-    def parts():
+    def parts() -> Any:
         return [streamed(make(LAYOUT), matrix, some) for some in (range(0, 3), range(3, 4), range(4, 12))]
 
-    def values(stream) -> Tensor:
+    def values(stream: Any) -> Tensor:
         if make is BandStream:
             result = stream.consensus().as_dict() | stream.drift().as_dict()
         else:
@@ -168,7 +170,7 @@ def test_errors_name_the_client_and_the_rule() -> None:
 
 
 @pytest.mark.parametrize("make", [BandStream, SpreadStream, GramStream], ids=lambda make: make.__name__)
-def test_tensors_may_come_one_at_a_time(make) -> None:
+def test_tensors_may_come_one_at_a_time(make: Any) -> None:
     """In any order, and with nothing for a tensor that is zero."""
     matrix = vectors(4)
     matrix[:, LAYOUT.sizes[0] : LAYOUT.sizes[0] + 5] = 0

@@ -1,6 +1,7 @@
 """Length and variance of gradients: the formulas by brute force, unbiased over every order, filters, no trace."""
 
 from itertools import combinations, permutations, product
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def square(x: Tensor) -> float:
     return float(x @ x)
 
 
-def streamed(clients: list[Tensor], size: int = 5, count: int | None = None, **given) -> HeterogeneityStream:
+def streamed(clients: list[Tensor], size: int = 5, count: int | None = None, **given: Any) -> HeterogeneityStream:
     stream = HeterogeneityStream(LAYOUT, size, **given)
     for k, examples in enumerate(clients):
         stream.add(k, batches(examples, size, count), len(examples))

@@ -133,7 +133,9 @@ def fedwmsam(
             m_k = add(momentum, scale(a / (1 - a), sub(c, old))) if variates else momentum
             steps = count(0.0, s.lr * s.decay**t if scaled else 1.0)
 
-            def rule(p: Problem, client: int, w: Params, x: Params, batch: Any, m_k=m_k, steps=steps) -> Params:
+            def rule(
+                p: Problem, client: int, w: Params, x: Params, batch: Any, m_k: Any = m_k, steps: Any = steps
+            ) -> Params:
                 ahead = sub(add(w, scale(next(steps), m_k)), x)
                 return p.gradient(add(x, scale(rho, unit(ahead))), batch)
 
@@ -230,7 +232,9 @@ def fedscam(
             c = cosine(proj(unit(v), q), u)
             hadj = h * max(0.0, 1 - kappa * c)
 
-            def rule(p: Problem, client: int, w: Params, x: Params, batch: Any, r=rho / (1 + alpha * hadj)) -> Params:
+            def rule(
+                p: Problem, client: int, w: Params, x: Params, batch: Any, r: Any = rho / (1 + alpha * hadj)
+            ) -> Params:
                 return p.gradient(add(x, scale(r, unit(p.gradient(x, batch)))), batch)
 
             xs, _ = local(p, s, t, client, w, rule, lambda g, x: g)

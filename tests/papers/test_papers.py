@@ -5,7 +5,7 @@ import sys
 from itertools import chain
 from math import isnan, nan
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -142,7 +142,7 @@ def test_ours_beside_published(tiny: Paper) -> None:
     assert lines[1][2:] == ["63.00 ± 2.00", "64.00 ± 1.00", "-1.00 [-5.97, +3.97]", "+2.00 [-1.00, +5.00]", "+4.00"]
 
 
-def cost(target: float | str | None, rounds: float | None, share: float | None, reached: int) -> dict[str, object]:
+def cost(target: float | str | None, rounds: float | None, share: float | None, reached: int) -> dict[str, Any]:
     """What a row of a comparison says about a target; a round takes two seconds."""
     seconds = None if rounds is None else 2 * rounds
     return {"target": target, "rounds": rounds, "seconds": seconds, "share": {"bytes": share}, "reached": reached}
@@ -290,7 +290,9 @@ def test_an_experiment_runs_resumes_and_writes_its_numbers(tiny: Paper, tmp_path
     assert json.loads((tmp_path / "runs" / "tiny-figure2.json").read_text())["item"] == "Figure 2"
 
 
-def test_a_part_that_cannot_start_leaves_the_others_their_figures(tmp_path: Path, monkeypatch) -> None:
+def test_a_part_that_cannot_start_leaves_the_others_their_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path / "empty"))
     parts = {"there": {"data": "digits"}, "missing": {"data": "tiny-imagenet"}}
     base = {"clients": 4, "cohort": 2, "rounds": 1}

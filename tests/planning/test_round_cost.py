@@ -1,6 +1,8 @@
 """The cost of a round by hand: seconds, memory, traffic, disk, and what breaks first."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +172,7 @@ def test_nothing_breaks() -> None:
         ({"engine": "spark"}, "engine must be local, ray or flower"),
     ],
 )
-def test_sizes_are_checked(values: dict[str, object], message: str) -> None:
+def test_sizes_are_checked(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RoundSize(**values)  # type: ignore[arg-type]
 
@@ -186,7 +188,7 @@ def test_a_measured_visit_gives_the_step() -> None:
     assert CostModel(again, MethodSize(), UNIT).visit_seconds() == 1 + 10 * 11 + 2 * 65 + 4 * 50
 
 
-def test_constants_are_stored(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path))
     assert load_constants() is None
     file = save_constants(UNIT)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -88,7 +89,7 @@ def test_every_form_survives_its_file(tmp_path: Path) -> None:
         ({"probability": 0.5, "method": "fedavg + power-of-choice(8)"}, "needs a cohort of fixed size"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(values: dict[str, object], message: str) -> None:
+def test_what_cannot_work_is_refused_by_name(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config.build(values)
 

@@ -17,7 +17,7 @@ from undrift.runs.setup import open_simulation as engines
 pytestmark = pytest.mark.usefixtures("tiny")
 
 
-def settings(**changes: object) -> Config:
+def settings(**changes: Any) -> Config:
     return Config.build({**RUN, "method": "scaffold", "rounds": 5, **changes})
 
 

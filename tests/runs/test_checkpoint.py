@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,27 +23,27 @@ SCAFFOLD = make("scaffold")
 
 
 @pytest.fixture(scope="module")
-def states():
+def states() -> Any:
     simulation = Simulation(SCAFFOLD, Clinic(), cohort=4)
     return [state for state, _ in simulation.rounds(3)]
 
 
 @pytest.fixture
-def kept(tmp_path: Path, states) -> Checkpoints:
+def kept(tmp_path: Path, states: Any) -> Checkpoints:
     kept = Checkpoints(tmp_path / "checkpoints", SCAFFOLD, len(states[0].params), "this run", keep=2)
     for state in states:
         kept.save(state)
     return kept
 
 
-def test_the_last_ones_are_kept_and_come_back_whole(kept: Checkpoints, states) -> None:
+def test_the_last_ones_are_kept_and_come_back_whole(kept: Checkpoints, states: Any) -> None:
     assert kept.rounds() == [2, 3]
     assert fingerprint(kept.latest()) == fingerprint(states[2])
     assert fingerprint(kept.load(2)) == fingerprint(states[1])
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept.folder.iterdir())
 
 
-def damaged(kept: Checkpoints, states, change) -> str:
+def damaged(kept: Checkpoints, states: Any, change: Any) -> str:
     """Damage the newest checkpoint; the one before must be used. Gives the complaint."""
     result: list[CheckpointError] = []
     change(kept.folder / "0000003.safetensors", kept.folder / "0000003.json")
@@ -53,7 +54,7 @@ def damaged(kept: Checkpoints, states, change) -> str:
 
 
 @pytest.mark.parametrize(("flips", "size"), [(100, 0), pytest.param(1000, 250_000, marks=pytest.mark.slow)])
-def test_every_truncation_and_flip_is_refused(flips: int, size: int, kept: Checkpoints, states) -> None:
+def test_every_truncation_and_flip_is_refused(flips: int, size: int, kept: Checkpoints, states: Any) -> None:
     """200 in the usual tests; 1,000 flips, and every 4 KiB of a file of two megabytes, in the slow one."""
     if size:
         states = [_larger(state, size) for state in states]
@@ -78,7 +79,7 @@ def test_every_truncation_and_flip_is_refused(flips: int, size: int, kept: Check
         path.write_bytes(data)
 
 
-def _larger(state, size: int):
+def _larger(state: Any, size: int) -> Any:
     """The state of a model with more parameters."""
     parts = {slot: type(tree)(*(x.repeat(size)[:size] for x in tree)) for slot, tree in state.parts.items()}
     return replace(state, params=state.params.repeat(size)[:size], parts=parts)
@@ -91,11 +92,11 @@ def _same_json(left: bytes, right: bytes) -> bool:
         return False
 
 
-def test_what_does_not_belong_is_refused(kept: Checkpoints, states) -> None:
+def test_what_does_not_belong_is_refused(kept: Checkpoints, states: Any) -> None:
     state, manifest = kept.folder / "0000003.safetensors", kept.folder / "0000003.json"
     good = state.read_bytes(), manifest.read_bytes()
 
-    def check(change, message: str) -> None:
+    def check(change: Any, message: str) -> None:
         assert message in damaged(kept, states, change)
         state.write_bytes(good[0])
         manifest.write_bytes(good[1])
@@ -115,7 +116,7 @@ def test_what_does_not_belong_is_refused(kept: Checkpoints, states) -> None:
         kept.latest()
 
 
-def test_a_newer_format_is_refused(kept: Checkpoints, states, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_format_is_refused(kept: Checkpoints, states: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("undrift.runs.folder.checkpoint.FORMAT", 2)
     kept.save(states[2])
     monkeypatch.undo()
@@ -124,8 +125,10 @@ def test_a_newer_format_is_refused(kept: Checkpoints, states, monkeypatch: pytes
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EMFILE, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["open", "fsync", "replace"])
-def test_a_write_that_fails_leaves_the_last_one(kept, states, call: str, code: int, monkeypatch) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_a_write_that_fails_leaves_the_last_one(
+    kept: Any, states: Any, call: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: Any) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(files.os, call, fail)

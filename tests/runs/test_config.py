@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,7 @@ def test_weights_can_be_set_for_methods_that_average() -> None:
         ({"seed": -1}, "seed: input should be greater than or equal to 0"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(values: dict[str, object], message: str) -> None:
+def test_what_cannot_work_is_refused_by_name(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config.build(values)
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("tiny")
 HARD = "corrupt,severity=5,types=contrast+fog+gaussian-noise"
 
 
-def settings(**changes: object) -> Config:
+def settings(**changes: Any) -> Config:
     return Config.build({**RUN, "partition": "corrupt", "clients": 6, "cohort": 3, **changes})
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_a_run_resumes_without_its_lens_and_names_its_partition(tmp_path: Path) 
     class StopError(Exception):
         pass
 
-    def stop(row: dict[str, object]) -> None:
+    def stop(row: dict[str, Any]) -> None:
         if row["round"] == 2:
             raise StopError
 

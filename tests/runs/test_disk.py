@@ -37,7 +37,7 @@ CODES = {
 
 
 @pytest.fixture(scope="module")
-def states():
+def states() -> Any:
     return [state for state, _ in Simulation(SCAFFOLD, Clinic(), cohort=4).rounds(3)]
 
 
@@ -78,7 +78,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, at: int) -> Callable[[],
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(code: int, states, tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(code: int, states: Any, tmp_path: Path) -> None:
     """At every call of the two atomic writes and of the commit between them."""
     folder, place = tmp_path / "checkpoints", 0
     for place in range(60):

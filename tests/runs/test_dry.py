@@ -1,5 +1,7 @@
 """Dry runs build everything and train one round, without data."""
 
+from typing import Any
+
 import pytest
 
 from undrift.runs import Config, ConfigError
@@ -18,7 +20,7 @@ from undrift.runs.loop.dry_run import CLIENTS, COHORT, EXAMPLES, dry_run, shrink
     ],
     ids=lambda settings: settings["method"],
 )
-def test_trains_and_evaluates_one_round(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trains_and_evaluates_one_round(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     outcome = dry_run(Config.build({"rounds": 500, "local": {"epochs": 5}, **settings}))
     assert outcome.summary["rounds"] == 1

@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -33,7 +34,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNDRIFT_DEVICE_MODULE", "support.pretend")
 
 
-def test_a_run_records_its_device_and_another_kind_is_noticed(tiny, tmp_path: Path) -> None:  # noqa: F811
+def test_a_run_records_its_device_and_another_kind_is_noticed(tiny: Any, tmp_path: Path) -> None:  # noqa: F811
     whole = start(Config.build({**RUN, "engine": {"device": "auto"}}), tmp_path / "whole")
     assert 'device = "cpu"' in (tmp_path / "whole" / "config.toml").read_text()
     noted = json.loads((tmp_path / "whole" / "engine.json").read_text())
@@ -70,7 +71,7 @@ def test_settings_that_cannot_work_are_refused_by_name() -> None:
     )
 
 
-def test_workers_are_chosen_or_as_given(tiny) -> None:  # noqa: F811
+def test_workers_are_chosen_or_as_given(tiny: Any) -> None:  # noqa: F811
     setup = prepare(Config.build(RUN))
     chosen, probe = plan_workers(EngineConfig(name="flower", workers="auto"), setup.job, 4)
     assert probe is not None and 1 <= chosen.workers <= 4
@@ -83,7 +84,7 @@ def test_workers_are_chosen_or_as_given(tiny) -> None:  # noqa: F811
 
 
 @pytest.mark.quick
-def test_the_command_line(tiny, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_line(tiny: Any, tmp_path: Path) -> None:  # noqa: F811
     call = CliRunner().invoke
     (tmp_path / "run.toml").write_text(Config.build(RUN).toml())
     result = call(app, ["doctor", "--config", str(tmp_path / "run.toml"), "--json"])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "w.safetensors"
 
 
-def settings(**changes: object) -> Config:
+def settings(**changes: Any) -> Config:
     return Config.build({**RUN, **changes})
 
 
@@ -53,7 +54,7 @@ def test_every_form_of_init_gives_one_text() -> None:
         ({"frozen": 3}, "frozen: write name patterns of parameters"),
     ],
 )
-def test_refusals(changes: dict[str, object], reason: str, tmp_path: Path) -> None:
+def test_refusals(changes: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=reason):
         start(settings(**changes), tmp_path / "run")
 

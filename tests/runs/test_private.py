@@ -8,6 +8,7 @@ import string
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -35,7 +36,7 @@ SCAFFOLD = make("scaffold")
 
 
 @contextmanager
-def umask(value: int):
+def umask(value: int) -> Any:
     before = os.umask(value)
     try:
         yield
@@ -128,11 +129,11 @@ def test_a_run_behind_a_link_is_refused(ended: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def state():
+def state() -> Any:
     return Simulation(SCAFFOLD, Clinic(), cohort=4).run(1)
 
 
-def test_a_checkpoint_behind_a_link_is_refused(state, tmp_path: Path) -> None:
+def test_a_checkpoint_behind_a_link_is_refused(state: Any, tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "checkpoints", SCAFFOLD, len(state.params), "run")
     kept.save(state)
     for name, what in (("0000001.safetensors", "cannot be read"), ("0000001.json", "cannot be read")):
@@ -150,7 +151,7 @@ def test_a_checkpoint_behind_a_link_is_refused(state, tmp_path: Path) -> None:
         Checkpoints(tmp_path / "other", SCAFFOLD, len(state.params), "run")
 
 
-def test_a_folder_swapped_for_a_link_is_never_written_to(state, tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_is_never_written_to(state: Any, tmp_path: Path) -> None:
     """Somebody swaps checkpoints/ for a link and back, as fast as they can, while checkpoints are written."""
     kept = Checkpoints(tmp_path / "checkpoints", SCAFFOLD, len(state.params), "run", keep=1)
     outside, away = tmp_path / "outside", tmp_path / "away"
@@ -221,7 +222,7 @@ def hostile() -> list[str]:
     return [*ups, *roots, *odd, *("".join(draw.choices(signs, k=draw.randint(1, 40))) for _ in range(300))][:300]
 
 
-def test_no_name_leads_out_of_its_folder(state, tmp_path: Path) -> None:
+def test_no_name_leads_out_of_its_folder(state: Any, tmp_path: Path) -> None:
     """Names of runs, of clients and of checkpoints: refused, or a name in the folder."""
     root = tmp_path / "outer" / "root"
     root.mkdir(parents=True)

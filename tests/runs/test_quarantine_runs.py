@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,13 +24,13 @@ def task() -> TensorTask:
     return TensorTask(lambda: torch.nn.Linear(3, 2), inputs, torch.arange(60) % 2, list(torch.arange(60).split(10)))
 
 
-def run(folder: Path, rounds: int, **settings: object):
+def run(folder: Path, rounds: int, **settings: Any) -> Any:
     local = {"lr": 0.1, "batch_size": 10}
     given = {"method": "scaffold", "rounds": rounds, "cohort": 6, "local": local, "bound": 2.0, **settings}
     return start(task=task(), folder=folder, **given)
 
 
-def events(folder: Path, kind: str) -> list[dict]:
+def events(folder: Path, kind: str) -> list[dict[str, Any]]:
     found = map(json.loads, (folder / "audit.jsonl").read_text().splitlines())
     return [event for event in found if event["event"] == kind]
 
@@ -58,7 +59,7 @@ def test_without_quarantine_a_run_has_the_identity_it_always_had(tmp_path: Path)
 
 
 @pytest.mark.parametrize("wrong", [{"after": 0}, {"after": True}, {"rounds": "3"}, {"until": 3}])
-def test_settings_that_cannot_work_are_named(wrong: dict) -> None:
+def test_settings_that_cannot_work_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"quarantine.{next(iter(wrong))}"):
         Config.build({"quarantine": wrong})
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("tiny")
 LENS = {"lens_every": 2, "lens": ["spectrum"], "lens_clients": 2}
 
 
-def settings(**changes: object) -> Config:
+def settings(**changes: Any) -> Config:
     return Config.build({**RUN, "rounds": 4, **changes})
 
 
@@ -132,7 +132,7 @@ def test_a_trial_that_stalls_has_diverged(tmp_path: Path) -> None:
 # The command line
 
 
-def run(*arguments: str):
+def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 

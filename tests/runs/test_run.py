@@ -5,6 +5,7 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,13 +23,13 @@ from undrift.runs.folder.judge import rounds_to
 pytestmark = pytest.mark.usefixtures("tiny")
 
 
-def settings(**changes: object) -> Config:
+def settings(**changes: Any) -> Config:
     return Config.build({**RUN, "rounds": 4, **changes})
 
 
 @pytest.mark.quick
 def test_a_run_explains_itself(tmp_path: Path) -> None:
-    seen: list[dict[str, object]] = []
+    seen: list[dict[str, Any]] = []
     outcome = start(settings(target=0.1, output={"track": ["tensorboard"]}), tmp_path / "run", seen.append)
     names = {path.name for path in outcome.folder.iterdir()}
     assert names >= {
@@ -66,7 +67,7 @@ def test_one_hash_whatever_happens(method: str, tmp_path: Path) -> None:
     class StopError(Exception):
         pass
 
-    def stop(row: dict[str, object]) -> None:
+    def stop(row: dict[str, Any]) -> None:
         if row["round"] == 2:
             raise StopError
 
@@ -126,7 +127,7 @@ def test_personal_models_are_measured(tmp_path: Path) -> None:
 # The command line
 
 
-def run_cli(*arguments: str):
+def run_cli(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_a_run_is_read(run: Outcome) -> None:
 def test_the_last_model_of_a_run_that_is_extended(tmp_path: Path) -> None:
     """Not that of its first end, which is still in its file."""
 
-    def stop(row: dict[str, object]) -> None:
+    def stop(row: dict[str, Any]) -> None:
         if row["round"] == 2:
             raise KeyboardInterrupt
 
@@ -69,7 +70,7 @@ def test_a_run_in_progress_is_read(tmp_path: Path) -> None:
     class StopError(Exception):
         pass
 
-    def stop(row: dict[str, object]) -> None:
+    def stop(row: dict[str, Any]) -> None:
         raise StopError
 
     with pytest.raises(StopError):

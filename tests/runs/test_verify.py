@@ -248,7 +248,9 @@ def test_with_a_key_nobody_else_can_forge(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("content", "message"), [("short", "is too short: write 16 bytes"), (None, "cannot be read")])
-def test_a_key_that_cannot_be_used_is_refused(content, message: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_key_that_cannot_be_used_is_refused(
+    content: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if content is not None:
         (tmp_path / "key").write_text(content)
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
@@ -265,7 +267,9 @@ def test_a_key_that_cannot_be_used_is_refused(content, message: str, tmp_path: P
     [(folder.Metrics, "rewind"), (folder.Metrics, "append"), (folder.Checkpoints, "save"),
      (folder.RunFolder, "end"), (folder.Audit, "write"), (folder, "write"), (audit, "append")],
 )  # fmt: skip
-def test_what_a_crash_leaves_is_intact_and_goes_on(place, name: str, ended: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_crash_leaves_is_intact_and_goes_on(
+    place: Any, name: str, ended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ended before and after every call of what stores something, in a run that was ended once before."""
     expected = run(tmp_path / "whole", rounds=6).sha256
     usual = getattr(place, name)

@@ -1,6 +1,7 @@
 """Recommendations: from the nearest measured problems, within limits, and as sure as these allow."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from torch import nn
@@ -11,7 +12,7 @@ from undrift.studies.advise import Problem, Row, advise, as_record, distance, ev
 STRONG, EVEN = DataSkew(0.7, 0.4, 0.0, 100), DataSkew(0.0, 0.0, 0.0, 100)
 
 
-def row(method: str, gain: float, spread: float = 0.1, seeds: int = 3, **changed: object) -> Row:
+def row(method: str, gain: float, spread: float = 0.1, seeds: int = 3, **changed: Any) -> Row:
     """A method whose differences from the baseline, which has 50 with every seed, are around `gain`."""
     offsets = [spread * (seed - (seeds - 1) / 2) for seed in range(seeds)]
     accuracy = {seed: 50 + gain + offset for seed, offset in enumerate(offsets)}
@@ -19,7 +20,7 @@ def row(method: str, gain: float, spread: float = 0.1, seeds: int = 3, **changed
     return Row(**values)  # type: ignore[arg-type]
 
 
-def problem(*rows: Row, data: str = "cifar10", label: float = 0.7, **changed: object) -> Problem:
+def problem(*rows: Row, data: str = "cifar10", label: float = 0.7, **changed: Any) -> Problem:
     skew = {"label": label, "quantity": 0.4 if label else 0.0, "feature": 0.0}
     values = {
         **{"study": "s", "data": data, "kind": "image", "model": "m", "family": "convolutional", "partition": "p"},
@@ -28,7 +29,7 @@ def problem(*rows: Row, data: str = "cifar10", label: float = 0.7, **changed: ob
     return Problem(**{**values, **changed})  # type: ignore[arg-type]
 
 
-def names(*problems: Problem, skew: DataSkew = STRONG, **limits: object) -> list[str]:
+def names(*problems: Problem, skew: DataSkew = STRONG, **limits: Any) -> list[str]:
     return [choice.method for choice in advise(skew, problems, **limits)]  # type: ignore[arg-type]
 
 

@@ -107,7 +107,7 @@ class Deployment:
         """The output of Flower's command line."""
         return _output([deploy.BIN / "flwr", *words], deploy.environment(self.work), 240)
 
-    def submit(self, **config: object) -> str:
+    def submit(self, **config: Any) -> str:
         """Start a run of the app; its number. Without a name its folder is new."""
         config.setdefault("run", f"run-{next(_NAMES)}")
         outcome = " ".join(f"{name.replace('_', '-')}={json.dumps(value)}" for name, value in config.items())

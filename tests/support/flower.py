@@ -1,6 +1,7 @@
 """What the tests of the Flower engine share: a task, a reference, a strategy, and a clock of their own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord
@@ -70,10 +71,10 @@ def grid_of(name: str, nodes: int, root: Path, seed: int = 0) -> StandInGrid:
     return StandInGrid(client_app(Job(make(name), task_of(name))), nodes, root, seed)
 
 
-def strategy_of(name: str, **settings: object) -> UndriftStrategy:
+def strategy_of(name: str, **settings: Any) -> UndriftStrategy:
     given = {"population": 8, "seed": 3, "wait": 2.0, "poll": 0.01, "deadline": 20.0, **settings}
     return UndriftStrategy(make(name), task_of(name).model(), given.pop("local", LOCAL), **given)
 
 
-def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, task: Clinic = TASK, **arguments: object):
+def start(strategy: UndriftStrategy, grid: StandInGrid, rounds: int = 3, task: Clinic = TASK, **arguments: Any) -> Any:
     return strategy.start(grid, ArrayRecord(task.model().state_dict()), rounds, **arguments)

@@ -140,10 +140,12 @@ class StandInGrid(Grid):
         reply.metadata.__dict__["_src_node_id"] = 1  # as Flower's SuperLink does
         return reply
 
-    def create_message(self, content, message_type, dst_node_id, group_id, ttl=None) -> Message:
+    def create_message(
+        self, content: Any, message_type: Any, dst_node_id: Any, group_id: Any, ttl: Any = None
+    ) -> Message:
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
-    def send_and_receive(self, messages, *, timeout=None) -> Iterable[Message]:
+    def send_and_receive(self, messages: Any, *, timeout: Any = None) -> Iterable[Message]:
         keys, out = list(self.push_messages(messages)), []
         for _ in range(100):
             out += [reply for key in keys for reply in self.pull_messages([key])]

@@ -1,6 +1,7 @@
 """A model as people write them: a causal mask, tied weights, buffers of every dtype and weights in bfloat16."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -79,7 +80,7 @@ class Texts:
     def examples(self, client: int) -> int:
         return 6 + client
 
-    def batches(self, client: int, size: int, generator: Generator):
+    def batches(self, client: int, size: int, generator: Generator) -> Any:
         own = torch.randint(WORDS, (self.examples(client), LENGTH + 1), generator=Generator().manual_seed(client))
         order = torch.randperm(len(own), generator=generator)
         return iter(own[order].split(size))

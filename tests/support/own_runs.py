@@ -17,6 +17,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from traceback import print_exc
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -77,7 +78,7 @@ def main() -> None:
             script(name, killed)
 
         began = time.perf_counter()
-        result: dict[str, object] = {"script": name, "code": code(partial(script, name, whole))}
+        result: dict[str, Any] = {"script": name, "code": code(partial(script, name, whole))}
         result["seconds"] = round(time.perf_counter() - began, 2)
         result["killed"] = code(doomed)
         result["rows"] = len(Path(killed, "metrics.jsonl").read_text().splitlines())

@@ -51,7 +51,7 @@ ROUNDS = 4
 class Slow(Clinic):
     """Takes its time, so that a raylet can be killed while it trains."""
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Any) -> Any:
         time.sleep(0.05)
         return super().loss(model, batch)
 

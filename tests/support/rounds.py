@@ -205,8 +205,8 @@ class Extra(NamedTuple):
 class Talker(Correction[None, None, None, Extra]):
     """Uploads one of each kind of field."""
 
-    def sizes(self):
+    def sizes(self) -> Any:
         return {"a": 5}
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Extra(end.delta.clone(), torch.full((5,), 0.1), 0.1, 3), None

@@ -1,6 +1,7 @@
 """A device is checked against the CPU, and the report says what was found."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,8 @@ def test_methods_on_a_device_have_the_cpus_bits(monkeypatch: pytest.MonkeyPatch)
 def test_a_difference_and_an_error_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, count = Simulation.run, iter(range(10))
 
-    def off(simulation, rounds, *more, **given):  # the second run, on the device, goes astray
+    # the second run, on the device, gives another result
+    def off(simulation: Any, rounds: Any, *more: Any, **given: Any) -> Any:
         state = plain(simulation, rounds, *more, **given)
         if next(count) == 1:
             state.params.add_(1.0)

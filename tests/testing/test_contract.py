@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -87,7 +87,7 @@ class Piece(NamedTuple):
 class Undeclared(Correction[None, None, None, Memory]):
     """Uploads what it did not declare in the right type."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return (end.delta,), None
 
 
@@ -95,7 +95,7 @@ class Undeclared(Correction[None, None, None, Memory]):
 class WrongLength(Correction[None, None, None, Memory]):
     """Uploads a vector that is too short."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Memory(end.delta[:3]), None
 
 
@@ -103,13 +103,13 @@ class WrongLength(Correction[None, None, None, Memory]):
 class Scribbler(Correction[Memory, None, Memory]):
     """Changes what the server sent."""
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Memory(torch.zeros_like(w))
 
-    def send(self, view):
+    def send(self, view: Any) -> Any:
         return view.state
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         sent.v.add_(1.0)
         return sent
 
@@ -120,14 +120,14 @@ class Forgetful(Correction[None, Memory]):
 
     memory = {"calls": 0}  # noqa: RUF012
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Memory(torch.zeros_like(w))
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         self.memory["calls"] += 1
         return grad.mul_(1.0 + self.memory["calls"] * 1e-3)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, state
 
 
@@ -137,7 +137,7 @@ class Divider(Perturbation):
 
     gradients = 1
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         gradient = step.gradient()
         return 0.1 * gradient / torch.linalg.vector_norm(gradient)
 
@@ -146,7 +146,7 @@ class Divider(Perturbation):
 class OrderDependent(Robust):
     """Combines in a way that depends on the order of uploads it has seen."""
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         total = torch.zeros_like(uploads[0].delta)
         for upload in sorted(uploads, key=id):
             total = total * 0.9 + upload.delta
@@ -171,14 +171,14 @@ class KeepsGradient(Perturbation[None, None, None, None, _Kept]):
 
     gradients = 1
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return _Kept()
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         state.gradient = step.gradient()
         return 0.1 * state.gradient
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         return grad.mul(0.5).add_(state.gradient, alpha=0.5)
 
 
@@ -186,10 +186,10 @@ class KeepsGradient(Perturbation[None, None, None, None, _Kept]):
 class KeepsDirection(Correction[None, None, None, None, _Kept]):
     """Keeps the buffer handed to `adjust` as if it were a momentum."""
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return _Kept()
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         out = grad if state.gradient is None else grad.add_(state.gradient, alpha=0.1)
         state.gradient = out
         return out
@@ -199,7 +199,7 @@ class KeepsDirection(Correction[None, None, None, None, _Kept]):
 class WritesModel(Correction):
     """Moves the model itself."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         step.w.sub_(grad, alpha=0.01)
         return grad
 
@@ -208,7 +208,7 @@ class WritesModel(Correction):
 class WritesDelta(Correction):
     """Scales the displacement that is uploaded."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         end.delta.mul_(0.5)
         return None, None
 
@@ -218,7 +218,7 @@ class WritesDecorated(Correction):
     """Moves the model itself, in a hook with a decorator."""
 
     @torch.no_grad()
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         step.w.sub_(grad, alpha=0.01)
         return grad
 
@@ -227,10 +227,10 @@ class WritesDecorated(Correction):
 class KeepsModel(Correction[None, Memory]):
     """Keeps the worker's model instead of a copy."""
 
-    def init_client(self, w):
+    def init_client(self, w: Any) -> Any:
         return Memory(w.clone())
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Memory(end.w)
 
 
@@ -238,7 +238,7 @@ class KeepsModel(Correction[None, Memory]):
 class KeepsDelta(KeepsModel):
     """Keeps the worker's displacement instead of a copy."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return None, Memory(end.delta)
 
 
@@ -246,7 +246,7 @@ class KeepsDelta(KeepsModel):
 class SendsModel(Correction[None, None, None, Memory]):
     """Uploads the worker's model instead of a copy."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Memory(end.w), None
 
 
@@ -254,7 +254,7 @@ class SendsModel(Correction[None, None, None, Memory]):
 class UncountedSAM(Perturbation):
     """Computes a gradient that it does not declare."""
 
-    def perturb(self, state, step):
+    def perturb(self, state: Any, step: Any) -> Any:
         return 0.1 * step.gradient()
 
 
@@ -262,7 +262,7 @@ class UncountedSAM(Perturbation):
 class ChangesRate(Correction):
     """Changes the learning rate of the round."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         step.lr = 0.5 * step.lr
         return grad
 
@@ -271,7 +271,7 @@ class ChangesRate(Correction):
 class ForcesRate(Correction):
     """The same past the frozen view."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         object.__setattr__(step, "lr", 0.5 * step.lr)
         return grad
 
@@ -280,7 +280,7 @@ class ForcesRate(Correction):
 class DrawsFromTorch(Correction):
     """Draws from torch's global generator."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         return grad.add_(torch.randn_like(grad), alpha=0.01)
 
 
@@ -288,7 +288,7 @@ class DrawsFromTorch(Correction):
 class DrawsFromPython(Correction):
     """Draws from Python's global generator."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         return grad.mul_(1 + 0.01 * random.random())
 
 
@@ -298,7 +298,7 @@ class KeepsOnSelf(Correction):
 
     calls: list[int] = field(default_factory=list, compare=False, hash=False)
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         self.calls.append(step.step)
         return grad
 
@@ -310,7 +310,7 @@ COUNTED: list[float] = []
 class DependsOnOthers(Correction[None, None, None, Number]):
     """Uploads how many clients were trained before it."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         COUNTED.append(1.0)
         return Number(float(len(COUNTED))), None
 
@@ -321,13 +321,13 @@ class Leaks(Personalization[None, None, None, Piece]):
 
     scale: float = 1.0
 
-    def shared(self, layout):
+    def shared(self, layout: Any) -> Any:
         return layout.mask(lambda name, _: not name.startswith("head"))
 
-    def sizes(self):
+    def sizes(self) -> Any:
         return {"values": 4}
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Piece(self.scale * end.w[~self.shared(end.layout)][:4]), None
 
 
@@ -335,7 +335,7 @@ class Leaks(Personalization[None, None, None, Piece]):
 class ReadsUndeclared(Correction):
     """Looks at another slot without saying so."""
 
-    def adjust(self, grad, state, step):
+    def adjust(self, grad: Any, state: Any, step: Any) -> Any:
         step.peer("momentum", object)
         return grad
 
@@ -344,7 +344,7 @@ class ReadsUndeclared(Correction):
 class CountsUndeclared(Correction):
     """Counts labels without saying so."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         end.label_counts()
         return None, None
 
@@ -358,7 +358,7 @@ class Reports(Correction):
 
     reports = ("norm",)
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         end.report(self.name, self.value)
         return None, None
 
@@ -367,7 +367,7 @@ class Reports(Correction):
 class ReportsUndeclared(Correction):
     """Reports without declaring any name."""
 
-    def receive(self, delta, up, view):
+    def receive(self, delta: Any, up: Any, view: Any) -> Any:
         view.report("norm", 1.0)
         return delta, view.state
 
@@ -378,16 +378,16 @@ class ReportChanges(Correction[Memory, None, Memory]):
 
     reports = ("norm",)
 
-    def init_server(self, w):
+    def init_server(self, w: Any) -> Any:
         return Memory(torch.zeros_like(w))
 
-    def send(self, view):
+    def send(self, view: Any) -> Any:
         return view.state
 
-    def begin(self, sent, kept, start):
+    def begin(self, sent: Any, kept: Any, start: Any) -> Any:
         return sent
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         end.report("norm", state.v.add_(1.0).norm())
         return None, None
 
@@ -396,7 +396,7 @@ class ReportChanges(Correction[Memory, None, Memory]):
 class ReportsWhileGathering(Robust):
     """Reports in gather what it did not declare."""
 
-    def gather(self, uploads, ups, view):
+    def gather(self, uploads: Any, ups: Any, view: Any) -> Any:
         view.report("chosen", [1.0 for _ in uploads])
         return uploads[0].delta.double(), None
 
@@ -465,7 +465,7 @@ def test_contract_catches(block: AnyBlock, slot: str | None, promise: str) -> No
 class Unsized(Correction[None, None, None, Piece]):
     """Uploads an array whose length it does not declare."""
 
-    def finish(self, state, end):
+    def finish(self, state: Any, end: Any) -> Any:
         return Piece(end.delta[:4]), None
 
 

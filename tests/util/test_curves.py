@@ -1,11 +1,13 @@
 """Curves as text."""
 
+from typing import Any
+
 import pytest
 
 from undrift.util.display.curves import MARKS, draw_curves
 
 
-def lines(*arguments, **more) -> list[str]:
+def lines(*arguments: Any, **more: Any) -> list[str]:
     return ["".join(character for character, _ in line) for line in draw_curves(*arguments, **more)]
 
 

@@ -3,69 +3,69 @@
 from collections.abc import Callable
 from inspect import signature
 
-from undrift.algorithms.apfl import apfl
-from undrift.algorithms.bulyan import bulyan
-from undrift.algorithms.ditto import ditto
-from undrift.algorithms.fedadagrad import fedadagrad
-from undrift.algorithms.fedadam import fedadam
-from undrift.algorithms.fedala import fedala
-from undrift.algorithms.fedasam import fedasam
-from undrift.algorithms.fedavg import fedavg
-from undrift.algorithms.fedavg_ft import fedavg_ft
-from undrift.algorithms.fedavgm import fedavgm
-from undrift.algorithms.fedawa import fedawa
-from undrift.algorithms.fedbn import fedbn
-from undrift.algorithms.fedcm import fedcm
-from undrift.algorithms.fedcr import fedcr
-from undrift.algorithms.feddc import feddc
-from undrift.algorithms.feddisco import feddisco
-from undrift.algorithms.feddyn import feddyn
-from undrift.algorithms.fedfft import fedfft
-from undrift.algorithms.fedfft_d import fedfft_d
-from undrift.algorithms.fedfft_s import fedfft_s
-from undrift.algorithms.fedfsa import fedfsa
-from undrift.algorithms.fedfsa_random import fedfsa_random
-from undrift.algorithms.fedfsa_reverse import fedfsa_reverse
-from undrift.algorithms.fedgamma import fedgamma
-from undrift.algorithms.fedgloss import fedgloss
-from undrift.algorithms.fedlaw import fedlaw
-from undrift.algorithms.fedlesam import fedlesam
-from undrift.algorithms.fedlesam_d import fedlesam_d
-from undrift.algorithms.fedlesam_s import fedlesam_s
-from undrift.algorithms.fedlw import fedlw
-from undrift.algorithms.fedlws import fedlws
-from undrift.algorithms.fedlwsam import fedlwsam
-from undrift.algorithms.fednolowe import fednolowe
-from undrift.algorithms.fednova import fednova
-from undrift.algorithms.fedper import fedper
-from undrift.algorithms.fedper_fft import fedper_fft
-from undrift.algorithms.fedprox import fedprox
-from undrift.algorithms.fedrep import fedrep
-from undrift.algorithms.fedsam import fedsam
-from undrift.algorithms.fedscam import fedscam
-from undrift.algorithms.fedscam_sam import fedscam_sam
-from undrift.algorithms.fedscam_wa import fedscam_wa
-from undrift.algorithms.fedsmoo import fedsmoo
-from undrift.algorithms.fedsol import fedsol
-from undrift.algorithms.fedspeed import fedspeed
-from undrift.algorithms.fedwmsam import fedwmsam
-from undrift.algorithms.fedyogi import fedyogi
-from undrift.algorithms.geometric_median import geometric_median
-from undrift.algorithms.gradfilter_feddyn import gradfilter_feddyn
-from undrift.algorithms.krum import krum
-from undrift.algorithms.median import median
-from undrift.algorithms.mofedsam import mofedsam
-from undrift.algorithms.moon import moon
-from undrift.algorithms.multi_krum import multi_krum
-from undrift.algorithms.norm_clip import norm_clip
-from undrift.algorithms.pfedme import pfedme
-from undrift.algorithms.q_fedavg import q_fedavg
-from undrift.algorithms.scaffold import scaffold
-from undrift.algorithms.scaffold_i import scaffold_i
-from undrift.algorithms.specgrad import specgrad
-from undrift.algorithms.trimmed_mean import trimmed_mean
-from undrift.algorithms.uniform import uniform
-from undrift.algorithms.whitened import whitened
+from undrift.algorithms.apfl import apfl as apfl
+from undrift.algorithms.bulyan import bulyan as bulyan
+from undrift.algorithms.ditto import ditto as ditto
+from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
+from undrift.algorithms.fedadam import fedadam as fedadam
+from undrift.algorithms.fedala import fedala as fedala
+from undrift.algorithms.fedasam import fedasam as fedasam
+from undrift.algorithms.fedavg import fedavg as fedavg
+from undrift.algorithms.fedavg_ft import fedavg_ft as fedavg_ft
+from undrift.algorithms.fedavgm import fedavgm as fedavgm
+from undrift.algorithms.fedawa import fedawa as fedawa
+from undrift.algorithms.fedbn import fedbn as fedbn
+from undrift.algorithms.fedcm import fedcm as fedcm
+from undrift.algorithms.fedcr import fedcr as fedcr
+from undrift.algorithms.feddc import feddc as feddc
+from undrift.algorithms.feddisco import feddisco as feddisco
+from undrift.algorithms.feddyn import feddyn as feddyn
+from undrift.algorithms.fedfft import fedfft as fedfft
+from undrift.algorithms.fedfft_d import fedfft_d as fedfft_d
+from undrift.algorithms.fedfft_s import fedfft_s as fedfft_s
+from undrift.algorithms.fedfsa import fedfsa as fedfsa
+from undrift.algorithms.fedfsa_random import fedfsa_random as fedfsa_random
+from undrift.algorithms.fedfsa_reverse import fedfsa_reverse as fedfsa_reverse
+from undrift.algorithms.fedgamma import fedgamma as fedgamma
+from undrift.algorithms.fedgloss import fedgloss as fedgloss
+from undrift.algorithms.fedlaw import fedlaw as fedlaw
+from undrift.algorithms.fedlesam import fedlesam as fedlesam
+from undrift.algorithms.fedlesam_d import fedlesam_d as fedlesam_d
+from undrift.algorithms.fedlesam_s import fedlesam_s as fedlesam_s
+from undrift.algorithms.fedlw import fedlw as fedlw
+from undrift.algorithms.fedlws import fedlws as fedlws
+from undrift.algorithms.fedlwsam import fedlwsam as fedlwsam
+from undrift.algorithms.fednolowe import fednolowe as fednolowe
+from undrift.algorithms.fednova import fednova as fednova
+from undrift.algorithms.fedper import fedper as fedper
+from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
+from undrift.algorithms.fedprox import fedprox as fedprox
+from undrift.algorithms.fedrep import fedrep as fedrep
+from undrift.algorithms.fedsam import fedsam as fedsam
+from undrift.algorithms.fedscam import fedscam as fedscam
+from undrift.algorithms.fedscam_sam import fedscam_sam as fedscam_sam
+from undrift.algorithms.fedscam_wa import fedscam_wa as fedscam_wa
+from undrift.algorithms.fedsmoo import fedsmoo as fedsmoo
+from undrift.algorithms.fedsol import fedsol as fedsol
+from undrift.algorithms.fedspeed import fedspeed as fedspeed
+from undrift.algorithms.fedwmsam import fedwmsam as fedwmsam
+from undrift.algorithms.fedyogi import fedyogi as fedyogi
+from undrift.algorithms.geometric_median import geometric_median as geometric_median
+from undrift.algorithms.gradfilter_feddyn import gradfilter_feddyn as gradfilter_feddyn
+from undrift.algorithms.krum import krum as krum
+from undrift.algorithms.median import median as median
+from undrift.algorithms.mofedsam import mofedsam as mofedsam
+from undrift.algorithms.moon import moon as moon
+from undrift.algorithms.multi_krum import multi_krum as multi_krum
+from undrift.algorithms.norm_clip import norm_clip as norm_clip
+from undrift.algorithms.pfedme import pfedme as pfedme
+from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
+from undrift.algorithms.scaffold import scaffold as scaffold
+from undrift.algorithms.scaffold_i import scaffold_i as scaffold_i
+from undrift.algorithms.specgrad import specgrad as specgrad
+from undrift.algorithms.trimmed_mean import trimmed_mean as trimmed_mean
+from undrift.algorithms.uniform import uniform as uniform
+from undrift.algorithms.whitened import whitened as whitened
 from undrift.blocks import __all__ as _blocks
 from undrift.core.local import presets
 from undrift.core.method.algorithm import Algorithm

@@ -5,12 +5,13 @@ Python imports this file at its start if its folder is in PYTHONPATH. transforme
 
 import sys
 from importlib.abc import MetaPathFinder
+from typing import Any
 
 
 class _Operators(MetaPathFinder):
     """Finds nothing; the first search for torchvision defines the operators."""
 
-    def find_spec(self, fullname, path, target=None):
+    def find_spec(self, fullname: Any, path: Any, target: Any = None) -> None:
         if fullname == "torchvision":
             sys.meta_path.remove(self)
             import torch
