@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ PLACES = ["before send@0", "after send", "before the row", "between state and ma
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory):
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of SCAFFOLD without a stop."""
     return deployed("scaffold", tmp_path_factory.mktemp("whole"))
 
@@ -47,17 +48,17 @@ class Stop(BaseException):
     """Ends a run as a signal does."""
 
 
-def stopping(after: int):
+def stopping(after: int) -> Any:
     """A function for `on_round` that ends the run after so many rounds."""
 
-    def stop(state, record) -> None:
+    def stop(state: Any, record: Any) -> None:
         if state.round == after:
             raise Stop
 
     return stop
 
 
-def test_the_folder_is_that_of_a_run_with_the_bits_of_the_simulation(whole) -> None:
+def test_the_folder_is_that_of_a_run_with_the_bits_of_the_simulation(whole: Any) -> None:
     task = clinic(make("scaffold"))
     with Simulation(make("scaffold"), task, LOCAL, cohort=5, seed=3) as simulation:
         state = simulation.run(ROUNDS)
@@ -77,7 +78,7 @@ def test_the_folder_is_that_of_a_run_with_the_bits_of_the_simulation(whole) -> N
     assert not (whole.folder / "clients").exists(), "clients' states are on the nodes"
 
 
-def test_files_are_for_their_owner_only(whole) -> None:
+def test_files_are_for_their_owner_only(whole: Any) -> None:
     for name in ("log.txt", "status.json", "deployment.json"):
         assert (whole.folder / name).stat().st_mode & 0o777 == 0o600
 
@@ -114,7 +115,7 @@ def test_killed_at_any_place_it_goes_on_to_the_bit(method: str, places: list[str
 
 
 @pytest.mark.quick
-def test_a_stopped_run_goes_on_and_an_ended_one_is_returned(whole, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_and_an_ended_one_is_returned(whole: Any, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         deployed("scaffold", tmp_path, on_round=stopping(2))
     assert json.loads((tmp_path / "run" / "status.json").read_text())["phase"] == "failed"
@@ -128,7 +129,7 @@ def test_a_stopped_run_goes_on_and_an_ended_one_is_returned(whole, tmp_path: Pat
     assert longer.trained and longer.summary["rounds"] == ROUNDS + 1
 
 
-def test_a_deleted_state_costs_its_client_only_and_a_restored_one_nothing(whole, tmp_path: Path) -> None:
+def test_a_deleted_state_costs_its_client_only_and_a_restored_one_nothing(whole: Any, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         deployed("scaffold", tmp_path, on_round=stopping(3))
     shutil.copytree(tmp_path / "nodes", tmp_path / "backup")
@@ -148,7 +149,7 @@ def test_a_deleted_state_costs_its_client_only_and_a_restored_one_nothing(whole,
     assert again.sha256 == whole.sha256
 
 
-def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(whole, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(whole: Any, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         deployed("scaffold", tmp_path, on_round=stopping(3))
     newest = tmp_path / "run" / "checkpoints" / "0000003.safetensors"
@@ -198,7 +199,9 @@ def test_rounds_that_are_done_cannot_be_taken_back(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "config.toml").read_bytes() == before
 
 
-def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(tmp_path: Path, monkeypatch) -> None:
+def test_the_status_shows_who_left_and_is_rewritten_while_nodes_are_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live_status, "EVERY", 0.0)
     on, path = grid("fedavg", tmp_path, nodes=2), tmp_path / live_status.STATUS
     watched, gone = Mailbox(on, live_status.LiveStatus(tmp_path, ROUNDS, 8, 20.0)), on.node_of(1)
@@ -242,7 +245,9 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"population": 0}, "population must be 1 or more, the number of all clients, got 0"),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_folder_is_made(given: dict, message: str, tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused_before_a_folder_is_made(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises((ValueError, ConfigError), match=message):
         deployed("fedavg", tmp_path, **given)
     assert not (tmp_path / "run").exists()
@@ -257,7 +262,7 @@ def test_settings_that_say_what_a_deployment_does_are_accepted(tmp_path: Path) -
 def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strategies, begin, kept = [], UndriftStrategy.start, []
 
-    def started(self, *arguments, **more):
+    def started(self: Any, *arguments: Any, **more: Any) -> Any:
         strategies.append(self)
         return begin(self, *arguments, **more)
 
@@ -281,7 +286,7 @@ def test_a_task_says_how_many_clients_it_has_and_how_it_is_tested(tmp_path: Path
             call()
 
 
-def test_what_needs_the_clients_data_is_refused_with_the_reason(whole, tmp_path: Path) -> None:
+def test_what_needs_the_clients_data_is_refused_with_the_reason(whole: Any, tmp_path: Path) -> None:
     for words, instead in ((["lens"], "undrift report"), (["resume"], "give the same flwr run again")):
         result = CliRunner().invoke(app, [*words, str(whole.folder)])
         assert (
@@ -293,14 +298,14 @@ def test_what_needs_the_clients_data_is_refused_with_the_reason(whole, tmp_path:
     assert out.is_file()
 
 
-def test_a_report_of_a_deployment(whole, tmp_path: Path) -> None:
+def test_a_report_of_a_deployment(whole: Any, tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     result = CliRunner().invoke(app, ["report", str(whole.folder), "--out", str(tmp_path / "page.html")])
     assert result.exit_code == 0, result.output
     assert "scaffold" in (tmp_path / "page.html").read_text()
 
 
-def test_every_line_of_the_log_has_time_and_level(whole) -> None:
+def test_every_line_of_the_log_has_time_and_level(whole: Any) -> None:
     lines = (whole.folder / "log.txt").read_text().splitlines()
     assert len(lines) >= ROUNDS
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) \S", line) for line in lines), lines
@@ -324,11 +329,13 @@ def test_one_event_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_dead_superexec_is_not_called_a_stop_by_the_user(number, tmp_path: Path, monkeypatch) -> None:
+def test_a_dead_superexec_is_not_called_a_stop_by_the_user(
+    number: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flower's ServerApp interrupts itself when its parent is gone, at any moment: here while a reply is pulled."""
     nodes, pull = grid("fedavg", tmp_path), StandInGrid.pull_messages
 
-    def orphaned(self, keys):
+    def orphaned(self: Any, keys: Any) -> Any:
         if len(self.pulls) == 12:
             monkeypatch.setattr(os, "getppid", lambda: 1)
             signal.raise_signal(number)

@@ -160,7 +160,9 @@ def test_a_node_of_ones_own_hosts_one_client(tmp_path: Path) -> None:
         open_visit(messages[0], next(iter(grid.nodes.values())), make("scaffold"))
 
 
-def test_population_and_nodes_that_do_not_match_get_one_sentence(tmp_path: Path, caplog) -> None:
+def test_population_and_nodes_that_do_not_match_get_one_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Not a traceback of every round: a node that trains one client refuses to host several."""
     app = ClientApp()
     host(app)
@@ -171,14 +173,16 @@ def test_population_and_nodes_that_do_not_match_get_one_sentence(tmp_path: Path,
     assert sum(told in message for message in caplog.messages) == 3  # one sentence for each node, once
 
 
-def test_a_node_without_clients_is_named(tmp_path: Path, caplog) -> None:
+def test_a_node_without_clients_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "flwr"):
         start(strategy_of("fedavg"), grid_of("fedavg", 9, tmp_path), 1)
     assert [m for m in caplog.messages if "hosts no client: 8 clients are fewer than the nodes" in m]
 
 
 @pytest.mark.parametrize("evaluate", [True, False])
-def test_an_evaluate_function_that_is_not_called_is_named(evaluate: bool, tmp_path: Path, caplog) -> None:
+def test_an_evaluate_function_that_is_not_called_is_named(
+    evaluate: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     app = client_app(Job(make("fedavg"), TASK))
     app.evaluate()(lambda message, _: Message(RecordDict(), reply_to=message))
     with caplog.at_level(logging.WARNING, "flwr"):
