@@ -127,3 +127,18 @@ def test_a_slow_evaluation_is_named_once() -> None:
             shown.show_row({**row, "evaluate_seconds": 352.5})
     hint = "The evaluation took 352 s, the training of the round 14 s: --set output.evaluate_every=10 evaluates"
     assert out.getvalue().count(hint) == 1
+
+
+def test_rejected_uploads_of_one_kind_are_counted_in_one_line() -> None:
+    out, gate = io.StringIO(), logging.getLogger("undrift.core.server.gate")
+    with RunProgress(3, console=Console(file=out, width=200)):
+        for round in (1, 2, 3):
+            for client in range(40):
+                gate.warning("round %d, client %d: a value is not finite (loss)", round, client)
+        gate.warning("round 3, client 7: its training failed")
+    lines = [line for line in out.getvalue().splitlines() if "rounds done" not in line]
+    assert lines == [
+        "round 1, client 0: a value is not finite (loss)",
+        "round 3, client 7: its training failed",
+        "120 uploads were rejected: a value is not finite (loss)",
+    ]

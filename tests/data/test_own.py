@@ -124,7 +124,7 @@ def test_equal_files_give_equal_data_and_the_hash_is_that_of_the_content(here: P
 def test_targets(here: Path) -> None:
     numbers = load("people.csv", target="height")
     assert numbers.classes == 0 and numbers.outputs == 1 and numbers.train.targets.dtype == torch.float32
-    assert numbers.shape == (2,)
+    assert numbers.shape == (6,)  # smokes, age, two sites and two labels; names are left out
     both = load("people.csv", target=["height", "age"], inputs="smokes")
     assert both.train.targets.shape == (54, 2) and both.outputs == 2 and both.shape == (1,)
     assert load("people.csv", target="smokes").classes == 2
@@ -141,10 +141,10 @@ def test_targets(here: Path) -> None:
     [
         ({"target": "lable"}, {}, "train has no column 'lable'; found height, smokes, age"),
         ({"owner": "place"}, {}, "train has no column 'place'"),
-        ({"inputs": "name"}, {}, "column 'name' is not a column of numbers"),
+        ({"inputs": "name", "categories": "none"}, {}, "column 'name' is not a column of numbers"),
         ({}, {"y": [0] * ROWS}, "name the column to predict, label or y: target='label'"),
         ({"target": "height"}, {"height": [None, *[1.0] * (ROWS - 1)]}, "column 'height' has no value in row 0"),
-        ({}, {"height": [*[1.0] * (ROWS - 1), float("nan")]}, "column 'height' of train has nan in row 59"),
+        ({}, {"height": [*[1.0] * (ROWS - 1), float("nan")]}, "column 'height' has no value in row 59 of"),
         ({"target": "age"}, {"age": list(range(ROWS))}, "60 different whole numbers in 60 rows; .* classes=0"),
         ({"classes": 3}, {"label": [9] * ROWS}, r"must have whole numbers in \[0, 3\), found 9 to 9"),
         ({"test": 0.001}, {}, "60 examples are too few to hold out"),

@@ -76,11 +76,12 @@ def test_blanks_around_names_are_left_out() -> None:
 def test_missing_values_count_where_they_are_used() -> None:
     path = csv("{n},{odd},", header="x,label,note")
     assert load(path, inputs="x").shape == (1,)
+    assert load(path).left_out == ("note (no values)",)
     with pytest.raises(DataError, match="column 'note' has no value in row 0 of train; fill it"):
-        load(path)
+        load(path, inputs="x;note")
     texts = [None if n == 5 else "q" for n in range(40)]
     pq.write_table(pa.table({"x": X[:, 0], "label": Y, "note": texts, "site": texts}), "rows.parquet")
-    assert load("rows.parquet").title == "rows.parquet (without note, site)"
+    assert load("rows.parquet", categories="none").title == "rows.parquet (without note, site)"
     with pytest.raises(DataError, match="column 'site' has no value in row 5 of train"):
         load("rows.parquet", owner="site")
     pq.write_table(pa.table({"x": [None, *range(39)], "z": X[:, 0], "label": [bool(y) for y in Y]}), "some.parquet")
@@ -125,6 +126,6 @@ def test_the_advice_on_classes_works() -> None:
 def test_numbers_by_hand() -> None:
     splits = {"train": np.array(["b", "a", "b"]), "test": np.array(["c"])}
     numbers, classes = number_classes(splits, "y", None)
-    assert classes == 3 and numbers["train"].tolist() == [1, 0, 1] and numbers["test"].tolist() == [2]
+    assert classes == ("a", "b", "c") and numbers["train"].tolist() == [1, 0, 1] and numbers["test"].tolist() == [2]
     assert number_owners(splits, "y")["train"].tolist() == [1, 0, 1]
     assert is_few_whole(np.array([1.0, 2.0] * 2)) and not is_few_whole(np.array([1.0, np.nan] * 2))

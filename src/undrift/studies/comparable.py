@@ -9,6 +9,7 @@ from pathlib import Path
 
 from undrift.models import KINDS
 from undrift.runs.folder.files import RunError, same_data, same_init
+from undrift.runs.folder.preprocess_file import same_preprocess
 from undrift.runs.folder.provenance import find_references, same_references
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.initial_weights import describe_init
@@ -90,6 +91,7 @@ def check_shared(runs: Mapping[str, Config], out: Path, setup: Setup) -> None:
         if given.seed != config.seed:
             continue
         if setup.partition is not None:
+            same_preprocess(folder, setup.data_task.dataset.preprocess)
             same_data(folder, setup.partition)
         if given.model in (None, config.model):
             same_init(folder, begun)

@@ -21,13 +21,14 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
     """
     rows, column = judged_rows(folder, config)
     rows = rows[: config.rounds]
-    summary = run_summary(rows, column)
+    summary, stored = run_summary(rows, column), read_summary(folder) or {}
     target = config.target[0] if isinstance(config.target, tuple) else config.target
     spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     return {
         **summary,
         "seconds_per_round": summary["seconds"] / summary["rounds"],
-        "traffic": (read_summary(folder) or {}).get("traffic"),
+        "traffic": stored.get("traffic"),
+        "constant": stored.get("constant"),
         "lost": lost_round(rows, column),
         "rounds_to_target": rounds_to(rows, target, column),
         "targets": (*read_targets(config.target, free=True), *relative),

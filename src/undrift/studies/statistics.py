@@ -18,6 +18,32 @@ MIXED = "mixed"
 """In place of a column if the runs of a row are not judged by the same one."""
 
 
+def constant_note(rows: Sequence[Row]) -> str:
+    """What a constant answer reaches on the test set, in the metrics that judge the rows; empty if not known."""
+    found = dict.fromkeys(
+        f"{constant_text(row['constant'], column)} on the test set"
+        for row in rows
+        if (column := result_column(row).metric) in (row.get("constant") or {})
+    )
+    return f"A constant answer: {'; '.join(found)}." if found else ""
+
+
+def constant_text(constant: Mapping[str, Any], column: Column) -> str:
+    """What a constant answer reaches, in a few words.
+
+    Args:
+        constant: of a summary.
+        column: the metric.
+
+    Example:
+        >>> constant_text({"answer": "no", "accuracy": 0.936}, Column("accuracy"))
+        "always 'no' has accuracy 93.60%"
+    """
+    answer = constant["answer"]
+    said = answer if column.metric.minimised or answer.startswith("the ") else repr(answer)
+    return f"always {said} has {column.words} {column.text(constant[column])}"
+
+
 def judging_note(rows: Sequence[Row]) -> str:
     """What the numbers of a table mean if some of its methods are personal or not judged by accuracy; else empty."""
     columns = {result_column(row) for row in rows}
@@ -198,6 +224,8 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
     row |= {"idle": idle} if idle else {}
     lost = {seed: run["lost"] for seed, run in sorted(own.items()) if run.get("lost")}
     row |= {"lost": lost} if lost else {}
+    constant = next((run["constant"] for run in own.values() if run.get("constant")), None)
+    row |= {"constant": constant} if constant else {}
     comparable = {
         seed: run
         for seed, run in theirs.items()
@@ -246,7 +274,15 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else [judging_note(rows), *lost_notes(rows)]
+        notes = (
+            [cost_note(rows[0]["baseline"])]
+            if name == "cost"
+            else [
+                judging_note(rows),
+                constant_note(rows),
+                *lost_notes(rows),
+            ]
+        )
         notes += [judging_note(rows)] if "accuracy" not in columns else []
         yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 

@@ -17,6 +17,7 @@ from undrift.util.storage.jsonable import to_json
 
 if TYPE_CHECKING:
     from undrift.runs import Outcome
+    from undrift.runs.settings.goals import Column
 
 Data = Annotated[
     str | None,
@@ -242,6 +243,14 @@ def _free_folder(root: Path, name: str) -> Path:
     return path
 
 
+def _compare_with_constant(constant: Mapping[str, Any], metric: "Column", reached: float | None) -> str:
+    """What a constant answer reaches, and whether the global model is better."""
+    from undrift.studies.statistics import constant_text
+
+    worse = reached is not None and not metric.better(reached, constant[metric])
+    return constant_text(constant, metric) + (": the global model is not better" if worse else "")
+
+
 def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     """Print the result in a few lines, first the metric by which the run is judged; or as JSON."""
     from undrift.runs.folder.files import read_init
@@ -274,6 +283,8 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
         )
     if metric != GLOBAL and not judge.personal and metric not in summary and top is not None:
         typer.echo(f"{metric.words}: best {judge.text(top)} in round {summary['best_round']}")
+    if metric in summary.get("constant", {}):
+        typer.echo(_compare_with_constant(summary["constant"], metric, summary.get(metric)))
     if "clean_accuracy" in summary:
         types = {name: x for name, x in summary.items() if name.startswith("accuracy/")}
         worst = min(types, key=lambda name: types[name])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift.core.records.place import Place
+from undrift.data.arrays.preprocess import InputColumn, Preprocess, image_scaling
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a data set: "train-inputs", "train-targets", perhaps "train-owners", and the same of "test"."""
@@ -90,6 +91,15 @@ class Dataset:
             memory keep their size: a task resizes every batch.
         sha256: the hash of the content of data of your own, for the record of a run; empty for known data sets.
         owner: the column that named the owners; empty if there is none.
+        labels: the names of the classes; empty if they have none but their numbers.
+        targets: the columns that are predicted, if they have names.
+        target_mean: the mean of each number to predict, in its own units; empty if targets are not scaled.
+        target_std: the standard deviation of each.
+        columns: of a table, the columns of the file that became inputs.
+        encoding: how texts became numbers, see `Preprocess`.
+        statistics: how mean and deviation were computed, see `Preprocess`.
+        vocabulary: the characters of the tokens, for text.
+        left_out: the columns that are no inputs, each with the reason.
     """
 
     name: str
@@ -104,6 +114,15 @@ class Dataset:
     resize: int = 0
     sha256: str = ""
     owner: str = ""
+    labels: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    target_mean: tuple[float, ...] = ()
+    target_std: tuple[float, ...] = ()
+    columns: tuple[InputColumn, ...] = ()
+    encoding: str = ""
+    statistics: str = ""
+    vocabulary: str = ""
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in ("image", "text", "table"):
@@ -144,6 +163,13 @@ class Dataset:
         targets = self.train.targets
         return self.classes or (1 if targets.ndim == 1 else targets.shape[1])
 
+    @property
+    def preprocess(self) -> Preprocess:
+        """What is done to an example before a model receives it."""
+        own = {one.name: getattr(self, one.name) for one in fields(Preprocess) if one.name not in ("shape", "labels")}
+        stored = (len(self.columns),) if self.columns else tuple(self.train.inputs.shape[1:])
+        return Preprocess(shape=stored, labels=self.labels or tuple(map(str, range(self.classes))), **own)
+
     def placed(self, place: Place) -> "Dataset":
         """The same data with the training set at a place, or itself if that does not fit there.
 
@@ -163,9 +189,9 @@ class Dataset:
             device: where the images are.
         """
         if device not in self._scalings:
-            mean, std = torch.tensor([self.mean, self.std], dtype=torch.float64)
-            scale, shift = 1 / (255 * std), -mean / std
-            self._scalings[device] = Place(device).to((scale.float().view(-1, 1, 1), shift.float().view(-1, 1, 1)))
+            self._scalings[device] = Place(device).to(
+                image_scaling(*torch.tensor([self.mean, self.std], dtype=torch.float64))
+            )
         return self._scalings[device]
 
     @cached_property

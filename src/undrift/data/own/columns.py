@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,22 @@ from numpy.typing import NDArray
 
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, as_splits, errors_of
 from undrift.data.arrays.images import SizeError, channel_statistics, channels_last, decode, is_grey, open_image, rows
+from undrift.data.arrays.preprocess import InputColumn, Preprocess
 from undrift.data.own.labels import Column, is_few_whole, number_classes, number_owners
+from undrift.data.own.rows import (
+    CATEGORIES,
+    MISSING,
+    SCALES,
+    apply,
+    as_rows,
+    drop_rows,
+    fit,
+    input_columns,
+    is_missing,
+    is_text,
+    scale_targets,
+    why_left_out,
+)
 from undrift.data.own.split import hold_out
 from undrift.data.own.tables import Columns, is_encoded
 
@@ -25,12 +40,18 @@ class Reading:
     Args:
         target: the column to predict; several, joined by ";", are numbers. Default: the one of `TARGETS` that exists.
         inputs: the columns that models receive, joined by ";". Default: the column of images, or else all other
-            columns of numbers.
+            columns of numbers, and those with few different texts.
         owner: the column that names each example's client; empty if there is none.
         classes: how many classes there are; 0 if the target is a number to predict. None decides by the column: texts
             and whole numbers are classes, in sorted order, and numbers with a fraction are not.
         side: images are scaled to this height and width; 0 takes them as they are, of one size.
         test: the share of the examples that is held out as the test set if there is none.
+        categories: how a column of texts becomes numbers: "one-hot", an input of 0 or 1 for each text; "codes", its
+            position in sorted order; "none" leaves such columns out.
+        missing: what stands for a missing value of an input: the "mean", "median" or "mode" of the training set, in a
+            column of texts always the most frequent; "drop" leaves the row out. Empty: it is an error.
+        scale: "both" standardises inputs and numbers to predict, "inputs" only those, "none" neither; "pooled" is what
+            versions before 0.3 did with inputs, for runs that began with it.
     """
 
     target: str = ""
@@ -39,12 +60,22 @@ class Reading:
     classes: int | None = None
     side: int = 0
     test: float = 0.1
+    categories: str = "one-hot"
+    missing: str = ""
+    scale: str = "both"
 
     def __post_init__(self) -> None:
+        for name, allowed in (("categories", CATEGORIES), ("missing", MISSING), ("scale", SCALES)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be {', '.join(filter(None, allowed))}, got {getattr(self, name)!r}")
         if not 0 < self.test < 1:
             raise ValueError(f"test must be a share of the examples between 0 and 1, got {self.test}")
         if self.side < 0 or (self.classes or 0) < 0:
             raise ValueError(f"side and classes must be 0 or more, got {self.side} and {self.classes}")
+
+
+BEFORE = {"categories": "none", "scale": "pooled"}
+"""How versions before 0.3 read tables: the arguments for runs that began with one of them."""
 
 
 @dataclass
@@ -53,17 +84,21 @@ class About:
 
     Args:
         kind: "image", "text" or "table".
-        classes: how many classes; 0 if targets are numbers.
+        labels: the names of the classes; empty if targets are numbers.
         mean: the mean of each channel or column of the training set.
         std: the standard deviation of each.
         notes: what to add to the title.
+        left_out: the columns that are no inputs, each with the reason.
+        table: of a table, how its rows become inputs, as `Preprocess.record` has it.
     """
 
     kind: str
-    classes: int
+    labels: tuple[str, ...] = ()
     mean: list[float] = field(default_factory=list)
     std: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)
 
     def dataset(self, name: str, arrays: Arrays, title: str = "", **others: Any) -> Dataset:
         """The arrays as a data set, without copying.
@@ -75,8 +110,13 @@ class About:
             others: further arguments of `Dataset`.
         """
         title = f"{title or name} ({', '.join(self.notes)})" if self.notes else title or name
+        if self.table:
+            found = Preprocess.from_record(self.table)
+            names = ("targets", "target_mean", "target_std", "columns", "encoding", "statistics")
+            others |= {key: getattr(found, key) for key in names}
+        others |= {"labels": tuple(self.labels), "left_out": tuple(self.left_out)}
         mean, std = tuple(self.mean), tuple(self.std)
-        return Dataset(name, self.kind, *as_splits(arrays), self.classes, mean, std, title, **others)
+        return Dataset(name, self.kind, *as_splits(arrays), len(self.labels), mean, std, title, **others)
 
 
 def make_arrays(splits: Mapping[str, Columns], reading: Reading, source: str) -> tuple[Arrays, About]:
@@ -88,53 +128,69 @@ def make_arrays(splits: Mapping[str, Columns], reading: Reading, source: str) ->
         source: what to call the data in errors.
     """
     with errors_of(source):
-        train = splits["train"]
-        targets, inputs, ignored = _choose(train, reading)
-        _check_values(splits, [*targets, *([reading.owner] if reading.owner else [])], inputs)
+        targets, inputs, ignored = _choose(splits["train"], reading)
+        labels = [*targets, *([reading.owner] if reading.owner else [])]
+        if reading.missing == "drop":
+            splits = {split: drop_rows(found, [*targets, *inputs], split) for split, found in splits.items()}
+        _check_values(splits, labels, inputs, reading)
         arrays: dict[str, NDArray[Any]] = {}
-        numbers, classes = _targets(splits, targets, reading)
+        numbers, names = _targets(splits, targets, reading)
         arrays |= {f"{split}-targets": own for split, own in numbers.items()}
         if reading.owner:
             owners = {split: np.asarray(found[reading.owner]) for split, found in splits.items()}
             arrays |= {f"{split}-owners": own for split, own in number_owners(owners, reading.owner).items()}
-        about = About("image" if is_encoded(train[inputs[0]]) else "table", classes)
+        about = About("image" if is_encoded(splits["train"][inputs[0]]) else "table", names)
+        columns = input_columns(splits, inputs, reading) if about.kind == "table" else ()
         if about.kind == "image":
             images, scaled = _images(splits, inputs, reading.side)
             arrays |= images
             about.notes += ["scaled"] * scaled
         else:
-            for split, found in splits.items():
-                arrays[f"{split}-inputs"] = np.column_stack([_finite(found[n], n, split) for n in inputs])
+            arrays |= {f"{split}-inputs": as_rows(found, columns, split) for split, found in splits.items()}
         about.notes += [f"without {', '.join(ignored)}"] * bool(ignored)
+        about.left_out = [f"{name} ({why})" for name, why in ignored.items()]
         if "test" not in splits:
             arrays = hold_out(arrays, reading.test)
         if about.kind == "image":
             about.mean, about.std = channel_statistics(arrays["train-inputs"])
-        else:
-            about.mean, about.std = _standardise(arrays)
+            return arrays, about
+        made = fit(arrays["train-inputs"], columns, reading)
+        for key in ("train-inputs", "test-inputs"):
+            arrays[key] = apply(made, arrays[key])
+        if not names and reading.scale == "both":
+            mean, std = scale_targets(arrays)
+            made = replace(made, target_mean=mean, target_std=std)
+        about.mean, about.std = list(made.mean), list(made.std)
+        about.table = replace(made, targets=tuple(targets)).record()
         return arrays, about
 
 
-def _check_values(splits: Mapping[str, Columns], labels: list[str], inputs: list[str]) -> None:
+def _check_values(splits: Mapping[str, Columns], labels: list[str], inputs: list[str], reading: Reading) -> None:
     """Raise if a column that is used is not there, has no value in a row, or cannot be a target or an owner."""
     for split, found in splits.items():
         for name in (*labels, *inputs):
             if name not in found:
                 raise DataError(f"{split} has no column {name!r}; found {', '.join(found)}")
-            if isinstance(found[name], np.ma.MaskedArray) and (empty := np.flatnonzero(found[name].mask)).size:
-                where = f"in row {empty[0]} of {split}"
-                raise DataError(f"column {name!r} has no value {where}; fill it or leave such rows out")
+            if name in inputs and (reading.missing or (is_text(found[name]) and reading.categories != "none")):
+                continue
+            used = found[name] if name in inputs else found[name] if isinstance(found[name], np.ma.MaskedArray) else []
+            if (empty := np.flatnonzero(is_missing(used))).size:
+                ways = "fill it with missing='mean', 'median' or 'mode', or leave such rows out with missing='drop'"
+                label = "fill it, or leave such rows out with missing='drop'"
+                raise DataError(
+                    f"column {name!r} has no value in row {empty[0]} of {split}; {ways if name in inputs else label}"
+                )
     for name in labels:
         if isinstance(splits["train"][name], np.ndarray) and splits["train"][name].dtype.kind == "O":
             raise DataError(f"column {name!r} is neither numbers nor texts; convert it to one of these")
 
 
-def _choose(train: Columns, reading: Reading) -> tuple[list[str], list[str], list[str]]:
-    """The columns of targets and of inputs, and those that are neither and not left out by name."""
+def _choose(train: Columns, reading: Reading) -> tuple[list[str], list[str], dict[str, str]]:
+    """The columns of targets and of inputs, and those that are neither and not left out by name, with the reason."""
     names = list(train)
     targets = _names(reading.target) or _default_targets(names)
     if named := _names(reading.inputs):
-        return targets, named, []
+        return targets, named, {}
     archive = all(re.fullmatch(r"(inputs|targets|owners)\d*", name) for name in names)
     # An index of the rows, as pandas writes it, and the owners of an archive are no inputs
     no_input = r"|__index_level_\d+__|Unnamed: 0(\.\d+)*" + r"|owners\d*" * archive
@@ -143,11 +199,14 @@ def _choose(train: Columns, reading: Reading) -> tuple[list[str], list[str], lis
     inputs = [name for name in rest if is_encoded(train[name])]
     if len(inputs) > 1:
         raise DataError(f"several columns have images ({', '.join(inputs)}); name one: inputs={inputs[0]!r}")
-    inputs = inputs or [name for name in rest if train[name].dtype.kind in "iufb"]
+    why = {name: "beside images" for name in rest if name not in inputs}
     if not inputs:
-        raise DataError(f"no column of numbers or images is left as input; found {', '.join(names)}")
-    ignored = [name for name in (*rest, *others) if name not in inputs and (name != reading.owner or not name)]
-    return targets, inputs, [name or "an index" for name in ignored]
+        why = {name: reason for name in rest if (reason := why_left_out(train[name], reading.categories))}
+        inputs = [name for name in rest if name not in why]
+    if not inputs:
+        raise DataError(f"no column of numbers, few texts or images is left as input; found {', '.join(names)}")
+    index = {name or "an index": "an index" for name in others if name != reading.owner or not name}
+    return targets, inputs, {name: why[name] for name in rest if name in why} | index
 
 
 def _default_targets(names: list[str]) -> list[str]:
@@ -166,8 +225,8 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(";") if name.strip()]
 
 
-def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading) -> tuple[Column, int]:
-    """The targets of each split, and how many classes there are, 0 for numbers."""
+def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading) -> tuple[Column, tuple[str, ...]]:
+    """The targets of each split, and the names of the classes, none for numbers."""
     columns = {split: [np.asarray(found[name]) for name in names] for split, found in splits.items()}
     firsts = [own[0] for own in columns.values()]
     floats = all(x.dtype.kind in "iuf" for x in firsts) and any(x.dtype.kind == "f" for x in firsts)
@@ -178,7 +237,7 @@ def _targets(splits: Mapping[str, Columns], names: list[str], reading: Reading) 
             split: np.column_stack([_finite(x, n, split) for x, n in zip(own, names, strict=True)]).astype(np.float32)
             for split, own in columns.items()
         }
-        return {split: own if len(names) > 1 else own[:, 0].copy() for split, own in numbers.items()}, 0
+        return {split: own if len(names) > 1 else own[:, 0].copy() for split, own in numbers.items()}, ()
     return number_classes({split: own[0] for split, own in columns.items()}, names[0], reading.classes)
 
 
@@ -210,25 +269,9 @@ def _channels(column: Any) -> int:
 
 
 def _finite(column: Any, name: str, split: str) -> NDArray[np.float64]:
-    """A column as numbers; raises if it has texts or a number that is not finite."""
-    if isinstance(column, np.ndarray) and column.dtype.kind in "iufb" and column.ndim > 2:
-        raise DataError(
-            f"{name!r} of {split} is {column.dtype} of shape {list(column.shape)}: images must be uint8, "
-            "from 0 to 255, and rows of numbers an array of two axes; convert it"
-        )
-    if not isinstance(column, np.ndarray) or column.dtype.kind not in "iufb" or column.ndim != 1:
-        raise DataError(f"column {name!r} is not a column of numbers; leave it out of inputs and targets")
-    numbers = column.astype(np.float64)
+    """A column of numbers to predict; raises if it has texts or a number that is not finite."""
+    numbers = as_rows({name: column}, [InputColumn(name)], split)[:, 0]
     if not np.isfinite(numbers).all():
         row = int(np.flatnonzero(~np.isfinite(numbers))[0])
         raise DataError(f"column {name!r} of {split} has {numbers[row]} in row {row}; fill or drop such rows")
     return numbers
-
-
-def _standardise(arrays: dict[str, NDArray[Any]]) -> tuple[list[float], list[float]]:
-    """Subtract the mean of each column of the training set, and divide by its deviation if it has one; return both."""
-    mean, std = arrays["train-inputs"].mean(axis=0), arrays["train-inputs"].std(axis=0)
-    std = np.where(std > 1e-12 * np.maximum(np.abs(mean), 1e-300), std, 1.0)  # rounding alone is no deviation
-    for split in ("train", "test"):
-        arrays[f"{split}-inputs"] = ((arrays[f"{split}-inputs"] - mean) / std).astype(np.float32)
-    return mean.tolist(), std.tolist()

@@ -15,8 +15,10 @@ MANY = 20
 """With more different whole numbers than this, and fewer than two examples of each, a target is hardly a class."""
 
 
-def number_classes(column: Column, name: str, classes: int | None) -> tuple[dict[str, NDArray[np.int64]], int]:
-    """The classes of each split, and how many there are.
+def number_classes(
+    column: Column, name: str, classes: int | None
+) -> tuple[dict[str, NDArray[np.int64]], tuple[str, ...]]:
+    """The classes of each split, and their names.
 
     Args:
         column: the targets: texts or whole numbers.
@@ -25,7 +27,7 @@ def number_classes(column: Column, name: str, classes: int | None) -> tuple[dict
 
     Example:
         >>> number_classes({"train": np.array([7, 5, 7]), "test": np.array([5])}, "y", None)
-        ({'train': array([1, 0, 1]), 'test': array([0])}, 2)
+        ({'train': array([1, 0, 1]), 'test': array([0])}, ('5', '7'))
     """
     whole = _join(column, name)
     if classes and whole.dtype.kind == "f" and (whole == np.rint(whole)).all():
@@ -38,14 +40,14 @@ def number_classes(column: Column, name: str, classes: int | None) -> tuple[dict
             f"classes=0, to have that many classes give classes={found}"
         )
     if classes and whole.dtype.kind in "iu" and 0 <= whole.min() <= whole.max() < classes:
-        return _per_split(whole, column), classes
+        return _per_split(whole, column), tuple(map(str, range(classes)))
     if classes and (found != classes or whole.dtype.kind == "f"):
         advice = "give classes=0 to predict numbers" if whole.dtype.kind == "f" else f"give classes={found}"
         raise DataError(
             f"with classes={classes} column {name!r} must have whole numbers in [0, {classes}), found {kinds[0]} to "
             f"{kinds[-1]}, {found} different values; {advice}"
         )
-    return _per_split(numbers, column), found
+    return _per_split(numbers, column), tuple(map(str, kinds.astype(str).tolist()))
 
 
 def number_owners(column: Column, name: str) -> dict[str, NDArray[np.int64]]:

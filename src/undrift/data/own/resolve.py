@@ -15,7 +15,7 @@ from torch import Tensor
 from undrift.data.arrays import cache
 from undrift.data.arrays.dataset import Arrays, DataError, Dataset, errors_of
 from undrift.data.arrays.images import MODES, channel_statistics, check_depth, is_grey
-from undrift.data.own.columns import About, Reading, make_arrays
+from undrift.data.own.columns import BEFORE, About, Reading, make_arrays
 from undrift.data.own.files import find_files, from_hub
 from undrift.data.own.labels import number_classes, number_owners
 from undrift.data.own.split import hold_out
@@ -61,7 +61,11 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
 def _check_idle(found: Dataset, reading: Reading) -> None:
     """Raise if a setting would have no effect on a data set."""
     effective = replace(reading, owner="" if reading.owner == found.owner else reading.owner)
-    idle = [x.name for x in fields(Reading) if getattr(effective, x.name) != getattr(DEFAULT, x.name)]
+    idle = [
+        x.name
+        for x in fields(Reading)
+        if getattr(effective, x.name) not in (getattr(DEFAULT, x.name), BEFORE.get(x.name))
+    ]
     if idle:
         raise DataError(
             f"the function returns a Dataset, on which {', '.join(idle)} has no effect; leave it out, and let the "
@@ -108,8 +112,8 @@ def _stack(values: list[Any], split: str) -> NDArray[Any]:
 
 def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading: Reading) -> Dataset:
     """Arrays with their kind: by the shape and the type of the inputs."""
-    for setting in ("target", "inputs", "side"):
-        if getattr(reading, setting):
+    for setting in ("target", "inputs", "side", "categories", "missing", "scale"):
+        if getattr(reading, setting) not in (getattr(DEFAULT, setting), BEFORE.get(setting)):
             raise DataError(f"{setting} is a setting of tables and image files, not of arrays; leave it out")
     if reading.owner:
         raise DataError(
@@ -133,19 +137,19 @@ def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading:
     )
     if owners:
         arrays |= {f"{split}-owners": own for split, own in number_owners(owners, "owners").items()}
-    classes = 0
+    labels: tuple[str, ...] = ()
     if targets["train"].dtype.kind != "f":
-        numbers, classes = number_classes(targets, "targets", reading.classes)
+        numbers, labels = number_classes(targets, "targets", reading.classes)
         arrays |= {f"{split}-targets": own for split, own in numbers.items()}
     if "test" not in splits:
         arrays = hold_out(arrays, reading.test)
     train = arrays["train-inputs"]
     if train.ndim == 4:
-        return About("image", classes, *channel_statistics(train)).dataset(name, arrays)
+        return About("image", labels, *channel_statistics(train)).dataset(name, arrays)
     if train.dtype.kind == "f":
-        return About("table", classes).dataset(name, arrays)
+        return About("table", labels).dataset(name, arrays)
     symbols = 1 + max(int(arrays[f"{split}-inputs"].max()) for split in ("train", "test"))
-    return About("text", classes).dataset(name, arrays, symbols=symbols)
+    return About("text", labels).dataset(name, arrays, symbols=symbols)
 
 
 def _check(arrays: Arrays) -> None:
@@ -207,7 +211,7 @@ def _as_inputs(inputs: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-VERSION = 3
+VERSION = 4
 """Part of every cache key: increase it when files are read in another way."""
 
 _SCALAR = bool | int | float | str | None

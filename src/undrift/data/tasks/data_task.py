@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
-from torch.nn.functional import interpolate
 
 from undrift.core.model.random import derive
 from undrift.core.records.place import Place
@@ -17,6 +16,7 @@ from undrift.core.tasks.evaluation import Judged, Metric, evaluate, named_metric
 from undrift.core.tasks.model_factory import check_make, initial_model
 from undrift.core.tasks.task import why_not_per_example
 from undrift.data.arrays.dataset import Dataset, Split
+from undrift.data.arrays.preprocess import prepare_images, unscale
 from undrift.data.tasks.augment import Augment
 from undrift.data.tasks.corruption import CorruptTests
 from undrift.data.tasks.evaluate import (
@@ -168,12 +168,8 @@ class DataTask:
         """
         if self.dataset.kind != "image":
             return inputs.long() if self.dataset.kind == "text" else inputs
-        scale, shift = self.dataset.scaling(inputs.device)
-        images = (inputs.to(memory_format=torch.channels_last) * scale).add_(shift)
-        if images.shape[1:] == self.dataset.shape:
-            return images
-        images = interpolate(images, self.dataset.shape[1:], mode="bilinear", antialias=True)
-        return images.contiguous(memory_format=torch.channels_last)
+        _, height, width = self.dataset.shape
+        return prepare_images(inputs, *self.dataset.scaling(inputs.device), (height, width))
 
     def training(self, client: int) -> Tensor:
         """The indices of a client's training examples, without those held out."""
@@ -258,11 +254,13 @@ class DataTask:
     def _evaluate_on(self, module: nn.Module, split: Split, chosen: Tensor) -> dict[str, float]:
         parts = torch.split(chosen, BATCH) if len(chosen) else ()
         batches = ((self.prepare(split.inputs[part]), split.targets[part]) for part in parts)
-        return evaluate(module, batches, self._judge, self._metrics)
+        return evaluate(module, batches, self._judge, self.all_metrics)
 
     def _judge(self, module: nn.Module, batch: tuple[Tensor, Tensor]) -> Judged:
-        outputs = module(batch[0])
-        return Judged(self._criterion(outputs, batch[1]), outputs, batch[1])
+        """The loss, and outputs and targets in their own units: errors are those of the numbers in the file."""
+        outputs, (mean, std) = module(batch[0]), (self.dataset.target_mean, self.dataset.target_std)
+        own = (unscale(x, mean, std) if mean and isinstance(x, Tensor) else x for x in (outputs, batch[1]))
+        return Judged(self._criterion(outputs, batch[1]), *own)
 
     @cached_property
     def _criterion(self) -> Criterion:
@@ -270,7 +268,7 @@ class DataTask:
         return self.criterion or LOSSES[default_loss(self.dataset)[0]]
 
     @cached_property
-    def _metrics(self) -> dict[str, Metric]:
+    def all_metrics(self) -> dict[str, Metric]:
         """The metrics that fit the targets, and those given."""
         return {**named_metrics(default_loss(self.dataset)[1]), **self.metrics}
 

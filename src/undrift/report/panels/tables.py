@@ -9,7 +9,7 @@ from undrift.report.loaded import Group, Material
 from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
 from undrift.studies.cost_to_target import amount_text, best_of, cost_cells, cost_note, costs
-from undrift.studies.statistics import LEVEL, Row, cells, judging_note, lost_notes, summarise
+from undrift.studies.statistics import LEVEL, Row, cells, constant_note, judging_note, lost_notes, summarise
 
 
 def summary(material: Material) -> Table:
@@ -26,7 +26,7 @@ def summary(material: Material) -> Table:
     )
     bold = _best_cells(rows, headings)
     reading += " Bold is the best mean of a setting." if bold else ""
-    reading = " ".join(filter(None, [reading, judging_note(rows), *lost_notes(rows)]))
+    reading = " ".join(filter(None, [reading, judging_note(rows), constant_note(rows), *lost_notes(rows)]))
     return Table(headings, texts, reading, headings.index("seeds"), bold)
 
 

@@ -9,6 +9,8 @@ from safetensors.torch import save
 
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import fingerprint
+from undrift.data import DataTask
+from undrift.data.tasks.constant import constant_scores
 from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import VERSION, write_outcomes
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
@@ -100,6 +102,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         "identity": setup.config.identity(),
         **best_of(rows, measure.judged_by),
         **_targets(rows, setup.config.target, measure.judged_by),
+        **_constant(setup),
         "traffic": measure.traffic,
         "sha256": fingerprint(state),
     }
@@ -111,6 +114,12 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
     }
     run.end(files, str(summary["sha256"]))
     return Outcome(run.path, summary)
+
+
+def _constant(setup: Setup) -> dict[str, Any]:
+    """What a constant answer reaches on the test set, for a run on a data set."""
+    found = constant_scores(setup.task) if isinstance(setup.task, DataTask) else {}
+    return {"constant": found} if found else {}
 
 
 def judge_again(folder: Path, config: Config) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from undrift.runs.folder.audit import audit_key, past_rejections, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
+from undrift.runs.folder.preprocess_file import keep_preprocess
 from undrift.runs.folder.provenance import check_references, find_references, keep_references
 from undrift.runs.loop.commit import commit, finish, judge_again, reopen
 from undrift.runs.loop.metrics_row import Measure
@@ -176,7 +177,7 @@ def start(
     if resume and (path / "config.toml").is_file():
         if made is not None and is_finished(config, path):
             same_task(path, task_record(made, config.subject))
-        return _continue(config, path, partial(prepare, config, task=made), watch)
+        return _continue(config, path, partial(prepare, config, task=made, folder=path), watch)
     check_free(path, python=named)
     _resolve_device(config)  # raises here if the device is missing, before data are loaded
     setup = prepare(config, task=made) if setup is None else setup
@@ -212,7 +213,7 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         if why is not None:
             warn_device_change(folder, why)
             run.audit.write("device", before=run.config.engine.device, now=config.engine.device, detail=why)
-        return _train(run, prepare(config, task=task), watch)
+        return _train(run, prepare(config, task=task, folder=folder), watch)
 
 
 def _continue(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None) -> Outcome:
@@ -321,6 +322,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
     if setup.partition is None:
         same_task(run.path, task_record(setup.task, config.subject))
     else:
+        keep_preprocess(run.path, setup.data_task.dataset.preprocess)
         run.describe(setup.partition)
     keep_references(run.path, find_references(config, getattr(setup.task, "dataset", None)))
     run.begin_from(describe_init(getattr(setup.task, "make", None), config.init))

@@ -92,7 +92,7 @@ class SavedRun:
             round: as in `weights`.
         """
         weights = self.weights(task, client=client, round=round)
-        task = prepare(self.config.model_copy(update={"init": None})).task if task is None else task
+        task = prepare(self.config.model_copy(update={"init": None}), folder=self.folder).task if task is None else task
         module = task.model()
         load_plain(module, weights)
         return module.eval()

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from undrift.data.tasks.corruption import assign, corrupted
 from undrift.data.tasks.losses import find_loss
 from undrift.engine.worker.job import Job
 from undrift.runs.folder.judge import has_personal
+from undrift.runs.folder.preprocess_file import arguments_before
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import Workers
 from undrift.runs.settings.initial_weights import check_init, with_initial_weights
@@ -176,22 +178,28 @@ class Setup:
         return self.task
 
 
-def prepare(config: Config, dataset: Dataset | None = None, task: Task | None = None) -> Setup:
+def prepare(
+    config: Config, dataset: Dataset | None = None, task: Task | None = None, folder: Path | None = None
+) -> Setup:
     """Load the data, split it over the clients and choose the model.
 
     Args:
         config: the settings.
         dataset: the data to use instead of loading those that the settings name.
         task: the task to use instead of the one that the settings name.
+        folder: of the run, if it has begun: its data are read as when it began.
     """
     if config.task is not None:
         return _prepare_task(config, find_task(config.task) if task is None else require_task(task))
     try:
         scheme = check_names(config)
         name, arguments = parts(config.data)
+        arguments |= arguments_before(folder, name)
         tell("loading %s", name)
         dataset = load_data(name, arguments, scheme) if dataset is None else dataset
         check_owner(dataset, scheme)
+        if dataset.left_out:
+            warn("%s: left out as inputs: %s", name, ", ".join(dataset.left_out))
         owners = None if dataset.train.owners is None else dataset.train.owners.numpy()
         labels = dataset.train.targets.numpy()
         tell("splitting %s over clients", name)

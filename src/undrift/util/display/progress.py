@@ -4,7 +4,9 @@ In a notebook the output is replaced, so it needs no widgets and leaves one line
 """
 
 import logging
+import re
 import sys
+from collections import Counter
 from html import escape
 from math import inf
 from threading import Event, Thread
@@ -17,6 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from undrift.util.steps import LOG
+
+GATE = logging.getLogger("undrift.core.server.gate")
+"""Where rejected uploads are logged; a program's own handlers still get every record."""
 
 EVERY = 30.0  # seconds after which a log gets a line, whatever is going on
 PAUSE = 0.2  # seconds between two updates in a notebook
@@ -54,6 +59,7 @@ class Progress:
         self._task = self._bar.add_task("round", total=total, status=self.step)
         self._begun, self._last, self._last_done = perf_counter(), -inf, 0
         self._steps, self._level = _Steps(self), (LOG.level, LOG.propagate)
+        self._rejections = _Rejections(self)
         self._ended, self._beat = Event(), Thread(target=self._repeat, daemon=True)
 
     def __enter__(self) -> Self:
@@ -61,6 +67,7 @@ class Progress:
             LOG.addHandler(self._steps)
             LOG.setLevel(logging.DEBUG)
             LOG.propagate = False
+            GATE.addHandler(self._rejections)
         self._bar.start()
         if self._cell is not None:
             self._cell.display(_Html(self._html()))
@@ -77,6 +84,8 @@ class Progress:
             LOG.removeHandler(self._steps)
             LOG.setLevel(self._level[0])
             LOG.propagate = self._level[1]
+            GATE.removeHandler(self._rejections)
+            self._rejections.close()
 
     def update(self, done: int, status: str, *, rounds: int | None = None, before: int = 0) -> None:
         """Show a round.
@@ -170,6 +179,28 @@ class _Steps(logging.Handler):
         if hasattr(record, "rounds"):
             self.progress.begin_rounds(*record.rounds)
         (self.progress.begin_trial if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
+
+
+class _Rejections(logging.Handler):
+    """Prints the first rejected upload of each kind, and at the end how many more there were."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__(logging.WARNING)
+        self.progress, self.more = progress, Counter[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        kind = re.sub(r"^round \d+, client \d+: ", "", message)
+        if kind not in self.more:
+            self.progress.print(message)
+        self.more[kind] += 1
+
+    def close(self) -> None:
+        for kind, count in self.more.items():
+            if count > 1:
+                self.progress.print(f"{count} uploads were rejected: {kind}")
+        self.more.clear()
+        super().close()
 
 
 class _Html:

@@ -1,0 +1,86 @@
+"""Runs on tables of one's own: what is reported, and what a run of an earlier version continues with."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from undrift.data import load
+from undrift.data.own.columns import BEFORE
+from undrift.runs import Config, load_run, resume, start
+from undrift.runs.folder.files import RunError
+from undrift.runs.folder.preprocess_file import FILE, read_preprocess
+from undrift.runs.loop.run import complete
+from undrift.runs.setup.prepare import prepare
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(autouse=True)
+def _table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNDRIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(1)
+    lines = []
+    for n in range(240):
+        age, sex, ward = draw.integers(20, 80), "fm"[n % 2], "abc"[n % 3]
+        lines.append(f"{age},{sex},{ward},p{n},{150 * age + draw.normal(0, 40):.2f},{'yes' if n % 12 == 0 else 'no'}")
+    Path("ward.csv").write_text("\n".join(["age,sex,ward,code,cost,ill", *lines]))
+
+
+def config(target: str = "cost", **more: Any) -> Config:
+    data = {"name": "ward.csv", "target": target}
+    return Config.build({"data": data, "partition": "column:ward", "rounds": 3, "output": {"lens_every": 0}, **more})
+
+
+def test_a_run_names_what_it_left_out_and_what_a_constant_answer_reaches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "undrift.steps"):
+        outcome = start(config("ill"), "run")
+    assert caplog.messages == ["ward.csv: left out as inputs: code (240 different texts)"]
+    constant = outcome.summary["constant"]
+    assert constant["answer"] == "no" and constant["accuracy"] == pytest.approx(22 / 24)
+    made = read_preprocess(Path("run"))
+    assert made is not None and made.labels == ("no", "yes") and made.targets == ("ill",)
+    assert [one.name for one in made.columns] == ["age", "sex", "cost"]
+
+
+def test_numbers_to_predict_are_judged_in_their_own_units() -> None:
+    outcome = start(config(rounds=12), "run")
+    constant = outcome.summary["constant"]
+    assert constant["answer"] == "the mean" and constant["mae"] > 1000
+    assert outcome.summary["mae"] < 400 and outcome.summary["test_loss"] < 0.1
+
+
+def test_a_run_of_an_earlier_version_continues_as_it_began() -> None:
+    given = config("ill", rounds=4)
+    old = load("ward.csv", target="ill", owner="ward", **BEFORE)
+    whole = start(given, "whole", setup=prepare(given, old)).summary["sha256"]
+    begun = given.model_copy(update={"rounds": 2})
+    start(begun, "part", setup=prepare(begun, old))
+    Path("part", FILE).unlink()  # earlier versions wrote none
+    with pytest.raises(RunError, match="begun by a version that read tables in another way; continue it by itself"):
+        complete(given, Path("part"), lambda: prepare(given))  # as a comparison shares data
+    assert resume("part", rounds=4).summary["sha256"] == whole
+    made = read_preprocess(Path("part"))
+    assert made is not None and made.statistics == "pooled"
+    assert load_run("part").model() is not None
+
+
+def test_a_run_with_the_same_settings_is_continued() -> None:
+    begun = config(rounds=2)
+    start(begun, "part")
+    again = start(config(rounds=4), "part", resume=True)
+    assert again.summary["sha256"] == start(config(rounds=4), "whole").summary["sha256"]
+
+
+def test_data_that_are_prepared_in_another_way_are_refused() -> None:
+    start(config(rounds=2), "run")
+    record = json.loads(Path("run", FILE).read_text())
+    Path("run", FILE).write_text(json.dumps({**record, "mean": [0.0] * 3}))
+    with pytest.raises(RunError, match="the data are not prepared as when the run began"):
+        resume("run", rounds=3)
