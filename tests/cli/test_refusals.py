@@ -149,8 +149,20 @@ BAD = [
     ),
     (
         (*RUN, "--set", "lr=0.1"),
-        "undrift run: arguments of fedavg: fedavg got an unexpected keyword argument 'lr'; it takes no arguments; "
-        "a setting of local training is written local.lr",
+        "undrift run: lr: unknown setting; did you mean 'local.lr'?",
+    ),
+    ((*RUN, "--set", "stop_aftr=5"), "undrift run: stop_aftr: unknown setting; did you mean 'stop_after'?"),
+    (
+        (*RUN, "--set", "evaluate_every=2"),
+        "undrift run: evaluate_every: unknown setting; did you mean 'output.evaluate_every'?",
+    ),
+    (
+        ("run", "fedavg + sam", "--set", "max_idle=2"),
+        "undrift run: max_idle: unknown setting; did you mean 'output.max_idle'?",
+    ),
+    (
+        (*RUN, "--set", "foo=2"),
+        "undrift run: foo: unknown setting, and fedavg takes no arguments; see undrift show fedavg",
     ),
     ((*RUN, "--set", "local.lrr=0.1"), "undrift run: local.lrr: unknown key; did you mean 'lr'?"),
     (

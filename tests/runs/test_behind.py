@@ -96,11 +96,11 @@ def test_a_stop_while_a_round_is_evaluated_is_exact(
     whole = start(config, tmp_path / "whole")
     commit = run.commit
 
-    def stopped(*values: Any) -> None:
+    def stopped(*values: Any, **more: Any) -> None:
         """Stop before the third round is stored, after the clients stored their states of the fourth."""
         if values[3].round == 3:
             raise KeyboardInterrupt
-        commit(*values)
+        commit(*values, **more)
 
     monkeypatch.setattr(run, "commit", stopped)
     with pytest.raises(KeyboardInterrupt):

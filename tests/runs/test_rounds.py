@@ -68,7 +68,7 @@ def test_a_run_that_counted_from_zero_is_read_and_resumed(tmp_path: Path) -> Non
 
 @pytest.mark.quick
 def test_a_run_of_which_every_upload_is_rejected_ends_with_an_error(tmp_path: Path) -> None:
-    config = settings(rounds=9, bound=1e-9, output={"patience": 3})
+    config = settings(rounds=9, bound=1e-9, output={"max_idle": 3})
     with pytest.raises(StalledError, match=r"no upload was accepted in the last 3 rounds \(\w+\), so the model does"):
         start(config, tmp_path / "run")
     assert [row["clients"] for row in rows(tmp_path / "run" / "metrics.jsonl")] == [0, 0, 0]
@@ -93,8 +93,8 @@ def test_the_advice_fits_the_reason(reason: str, advice: str, tmp_path: Path) ->
     assert f"({reason})" in text and advice in text
 
 
-def test_a_stop_does_not_renew_the_patience(tmp_path: Path) -> None:
-    values = {**RUN, "rounds": 9, "bound": 1e-9, "output": {"patience": 3}}
+def test_a_stop_does_not_reset_the_idle_rounds(tmp_path: Path) -> None:
+    values = {**RUN, "rounds": 9, "bound": 1e-9, "output": {"max_idle": 3}}
 
     def stop(row: dict[str, Any]) -> None:
         if row["round"] == 2:
@@ -109,8 +109,8 @@ def test_a_stop_does_not_renew_the_patience(tmp_path: Path) -> None:
 
 
 def test_a_comparison_that_stalled_fails_again_and_one_with_idle_rounds_says_so(tmp_path: Path) -> None:
-    def comparison(patience: int) -> Comparison:
-        base = {**RUN, "method": "fedavg", "rounds": 4, "bound": 1e-9, "output": {"patience": patience}}
+    def comparison(max_idle: int) -> Comparison:
+        base = {**RUN, "method": "fedavg", "rounds": 4, "bound": 1e-9, "output": {"max_idle": max_idle}}
         del base["method"]
         return Comparison.build({"methods": [{"method": "fedavg"}], "seeds": [0], "base": base})
 
@@ -123,7 +123,7 @@ def test_a_comparison_that_stalled_fails_again_and_one_with_idle_rounds_says_so(
 
 
 def test_a_trial_that_stalls_has_diverged(tmp_path: Path) -> None:
-    base = {**RUN, "rounds": 4, "bound": 1e-9, "output": {"patience": 2}}
+    base = {**RUN, "rounds": 4, "bound": 1e-9, "output": {"max_idle": 2}}
     tuning = Tuning.build({"method": "fedavg", "grid": {"lr": [0.1, 0.2]}, "widenings": 0, "base": base})
     with pytest.raises(RunError, match="every trial diverged"):
         tune(tuning, tmp_path)
@@ -166,7 +166,7 @@ def test_a_name_and_its_arguments_can_both_be_set() -> None:
 def test_a_stalled_run_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(settings(bound=1e-9).toml())
     done = run(
-        "run", "--config", str(tmp_path / "run.toml"), "--set", "output.patience=1", "--out", str(tmp_path / "x")
+        "run", "--config", str(tmp_path / "run.toml"), "--set", "output.max_idle=1", "--out", str(tmp_path / "x")
     )
     assert done.exit_code == 2 and "no upload was accepted in the last 1 rounds" in done.stderr.splitlines()[-1]
 

@@ -151,7 +151,7 @@ def test_a_rate_that_explodes_is_no_crash(tmp_path: Path) -> None:
 def test_a_trial_that_nobody_took_part_in_is_an_error(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps([[[1, 3]]] * RUN["clients"]))
-    idle = {"rounds": 10, "availability": f"file:{trace}", "output": {"patience": 3}}
+    idle = {"rounds": 10, "availability": f"file:{trace}", "output": {"max_idle": 3}}
     with pytest.raises(StalledError, match="no upload was accepted in the last 3 rounds"):
         tune(tuning(base=idle), tmp_path / "out")
 

@@ -109,7 +109,8 @@ _UNUSED = {
     "output.lens_clients": "the clients' data are on the nodes",
     "output.lens": "the clients' data are on the nodes",
     "output.lens_filter": "the clients' data are on the nodes",
-    "output.patience": "give patience= to deploy",
+    "output.max_idle": "give patience= to deploy",
+    "stop_after": "all rounds are trained",
 }
 """Settings that a deployment does not read, with what holds instead."""
 

@@ -54,7 +54,7 @@ def collect(paths: Sequence[Path]) -> Material:
     notes += [
         f"{run.name} has not ended: {len(run.rows)} of {run.config.rounds} rounds"
         for run in runs
-        if 0 < len(run.rows) < run.config.rounds
+        if 0 < len(run.rows) < run.config.rounds and not run.stopped_early
     ]
     notes += [note for run in runs if run.rows for note in _round_notes(run)]
     groups = _groups([run for run in runs if run.rows])

@@ -18,6 +18,7 @@ from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.util.storage.files import write
 from undrift.util.storage.metrics import Metrics
+from undrift.util.storage.summary import has_ended
 
 STATES = ("done", "unfinished", "damaged")
 REPORT = "report.html"
@@ -165,7 +166,7 @@ def _row(folder: Path, name: str) -> IndexRow:
         known["lost"] = lost_round([row], judge) is not None
         known |= {"done": summary["rounds"], "judge": judge}
         known |= {"best": summary.get(judge.best_key), "last": None if known["lost"] else summary.get(judge)}
-        known |= {"state": "done" if summary["rounds"] >= values["rounds"] else "unfinished"}
+        known |= {"state": "done" if has_ended(summary, values) else "unfinished"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         problem = (
             (str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")

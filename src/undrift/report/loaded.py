@@ -84,6 +84,11 @@ class LoadedRun:
         return [row for row in rows if row["round"] <= self.config.rounds]
 
     @cached_property
+    def stopped_early(self) -> bool:
+        """Whether it ended before its last round because it no longer improved."""
+        return "stop_after" in (read_summary(self.folder) or {})
+
+    @cached_property
     def later(self) -> int:
         """How many rounds the run has if they are more than are shown; 0 if they are not."""
         done = (read_summary(self.folder) or {}).get("rounds", 0)

@@ -14,6 +14,7 @@ from time import time
 from typing import Any, Literal
 
 from undrift.util.shell import as_argument
+from undrift.util.storage.summary import has_ended
 from undrift.util.system import is_locked
 
 State = Literal["running", "stalled", "failed", "ended"]
@@ -105,7 +106,7 @@ def health(folder: Path, within: float | None = None) -> Health:
     limit = max(LEAST, 2 * float(live.get("deadline") or 0)) if within is None else within
     idle = now - max(closed or 0.0, live.get("started") or events.begun or 0.0)
     error = live.get("error") if live.get("phase") in ("failed", "stopped") else events.stopped
-    finished = summary.get("rounds", 0) >= config["rounds"]
+    finished = has_ended(summary, config)
     state, detail = _state(folder, bool(live), str(error or ""), finished, idle, limit)
     column = live.get("judged_by") or summary.get("judged_by") or _judged_by(config, rows)
     scores = [row[column] for row in rows if row.get(column) is not None]

@@ -44,6 +44,9 @@ Preset = Annotated[
 PrecisionName = Annotated[
     str | None, typer.Option(help="Precision of the clients' forward and backward passes.", metavar="[fp32|bf16|fp16]")
 ]
+StopAfter = Annotated[
+    int | None, typer.Option(help="End after so many rounds without a better accuracy (or metric); 0: never.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary and the folder as JSON.")]
 
 
@@ -74,6 +77,7 @@ def run(
         float | None, typer.Option(help="Instead of a cohort: each client takes part with this probability.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
+    stop_after: StopAfter = None,
     model: Model = None,
     init: Annotated[
         str | None, typer.Option(help="Initial weights: a .safetensors or .pt file, a run, or package.module:object.")
@@ -127,6 +131,7 @@ def run(
         "cohort": None if cohort is None else _parse_value(cohort),
         "probability": probability,
         "rounds": rounds,
+        "stop_after": stop_after,
         "model": model,
         "init": init,
         "frozen": frozen or None,
@@ -158,6 +163,7 @@ def run(
 def resume_run(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     rounds: Annotated[int | None, typer.Option(help="Total number of rounds; default that of the run.")] = None,
+    stop_after: StopAfter = None,
     engine: Engine = None,
     workers: Workers = None,
     device: Device = None,
@@ -174,7 +180,11 @@ def resume_run(
     from undrift.runs.folder.files import check_run
     from undrift.runs.folder.provenance import check_references
 
-    given = {"rounds": rounds, **engine_settings(engine, workers, device, gpus, deterministic)}
+    given = {
+        "rounds": rounds,
+        "stop_after": stop_after,
+        **engine_settings(engine, workers, device, gpus, deterministic),
+    }
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     again = f"undrift resume {as_argument(folder)}"
     with report_errors("resume"), print_warnings("resume"), stop_cleanly(again):
@@ -185,8 +195,10 @@ def resume_run(
         with RunProgress(None) as progress:
             outcome = resume(folder, progress.of_run(config, folder), **changes)
     if not outcome.trained:
-        done = outcome.summary["rounds"]
-        typer.echo(f"{folder} is finished: all {done} rounds are done; for more: {again} --rounds {2 * done}", err=True)
+        done, early = outcome.summary["rounds"], outcome.summary.get("stop_after")
+        why = f"all {done} rounds are done" if early is None else f"it did not improve for {early} rounds"
+        more = f"--rounds {2 * done}" if early is None else f"--stop-after {2 * early}"
+        typer.echo(f"{folder} is finished: {why}; for more: {again} {more}", err=True)
     _print_outcome(outcome, as_json)
 
 
@@ -297,6 +309,10 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
     for target, round in zip(targets, reached, strict=True):
         if target is not None:
             typer.echo(f"target {judge.text(target)}: " + (f"in round {round}" if round else "not reached"))
+    if "stop_after" in summary:
+        typer.echo(
+            f"stopped after round {summary['rounds']}: no better {judge.words} for {summary['stop_after']} rounds"
+        )
     spent = summary["seconds"] + summary["evaluate_seconds"]
     tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
     typer.echo(

@@ -153,6 +153,35 @@ def lost_round(rows: Sequence[Row], judged_by: str = GLOBAL) -> int | None:
     return int(last[0]["round"]) if last and not measured_rows(last, judged_by) else None
 
 
+class Plateau:
+    """Counts the rounds since the best evaluation of a run; of equal evaluations the first is the best.
+
+    Args:
+        judged_by: the column by which the run is judged.
+        rows: of the rounds so far, in order.
+
+    Example:
+        >>> Plateau("accuracy", [{"round": 1, "accuracy": 0.5}, {"round": 2}, {"round": 3, "accuracy": 0.5}]).stale
+        2
+    """
+
+    def __init__(self, judged_by: str, rows: Sequence[Row] = ()) -> None:
+        self.column, self.stale = Column(judged_by), 0
+        self._best: Row = {"round": 0}
+        for row in rows:
+            self.take(row)
+
+    def take(self, row: Row) -> None:
+        """Count a round, if it was evaluated; an evaluation that gave no number is no better than any other."""
+        if measured_rows([row], self.column):
+            best = self._best.get(self.column)
+            if best is None or self.column.better(row[self.column], best):
+                self._best = row
+        elif lost_round([row], self.column) is None:
+            return
+        self.stale = row["round"] - self._best["round"]
+
+
 def measured_rows(rows: Sequence[Row], column: str) -> list[Row]:
     """The rows that have a number in a column."""
     return [row for row in rows if row.get(column) is not None and not isnan(row[column])]

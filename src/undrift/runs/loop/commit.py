@@ -56,11 +56,18 @@ def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoint
 
 
 def commit(
-    run: RunFolder, kept: Checkpoints, config: Config, state: ServerState, record: Record, row: dict[str, Any]
+    run: RunFolder,
+    kept: Checkpoints,
+    config: Config,
+    state: ServerState,
+    record: Record,
+    row: dict[str, Any],
+    *,
+    last: bool = False,
 ) -> None:
-    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due."""
+    """Store a round: its row, its rejected and absent clients, and a checkpoint if one is due or the run ends here."""
     write_outcomes(run.audit.write, state.round, record)
-    due = state.round % config.output.checkpoint_every == 0 or state.round == config.rounds
+    due = last or state.round % config.output.checkpoint_every == 0 or state.round == config.rounds
     run.metrics.append(row, sync=due)
     if due:
         run.commit(kept, state, clients=len(record.visits))
@@ -103,6 +110,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         **best_of(rows, measure.judged_by),
         **_targets(rows, setup.config.target, measure.judged_by),
         **_constant(setup),
+        **({"stop_after": setup.config.stop_after} if state.round < setup.config.rounds else {}),
         "traffic": measure.traffic,
         "sha256": fingerprint(state),
     }

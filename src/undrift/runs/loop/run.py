@@ -22,6 +22,7 @@ from undrift.runs.folder.audit import audit_key, past_rejections, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
+from undrift.runs.folder.judge import Plateau
 from undrift.runs.folder.preprocess_file import keep_preprocess
 from undrift.runs.folder.provenance import check_references, find_references, keep_references
 from undrift.runs.loop.commit import commit, finish, judge_again, reopen
@@ -39,6 +40,7 @@ from undrift.runs.setup.prepare import CLIENTS, Setup, cohort_size, environment,
 from undrift.util.shell import as_argument
 from undrift.util.steps import tell_rounds
 from undrift.util.storage.files import make_private
+from undrift.util.storage.summary import has_ended
 from undrift.util.version import __version__
 
 Row = dict[str, Any]
@@ -193,22 +195,21 @@ def resume(folder: Path | str, watch: Watch | None = None, task: Task | None = N
         folder: the run's folder.
         watch: called with every row.
         task: the run's task, if it was made in Python.
-        changes: settings to change: `rounds`, and those of `engine`, which do not affect results; another kind of
-            device changes their bits, which a warning reports.
+        changes: settings to change: `rounds`, `stop_after`, and those of `engine`, which do not affect results;
+            another kind of device changes their bits, which a warning reports.
     """
     folder = Path(folder)
     refuse_deployed(folder, "to resume, give the same flwr run again")
     with RunFolder.open(folder) as run:
         check_references(folder)
         values = run.config.model_dump()
-        given = changes.pop("rounds", None)
-        rounds = values["rounds"] if given is None else given
-        values |= {"rounds": rounds, "engine": {**values["engine"], **changes}}
+        values |= {key: x for key in ("rounds", "stop_after") if (x := changes.pop(key, None)) is not None}
+        values |= {"engine": {**values["engine"], **changes}}
         config = Config.build(values)
         done = read_summary(folder)
-        if done is not None and done["rounds"] >= rounds:
+        if done is not None and has_ended(done, values):
             return Outcome(folder, done, trained=False)
-        check_rounds(folder, rounds)
+        check_rounds(folder, config.rounds)
         why = device_change(run.config.engine, _resolve_device(config).engine)
         if why is not None:
             warn_device_change(folder, why)
@@ -227,7 +228,7 @@ def _continue(config: Config, folder: Path, ready: Callable[[], Setup], watch: W
 
 
 def is_finished(config: Config, folder: Path) -> bool:
-    """Whether a folder contains this run with all its rounds; raises for another run. Loads no data."""
+    """Whether a folder contains this run up to its end; raises for another run. Loads no data."""
     if not (folder / "config.toml").is_file():
         return False
     check_references(folder)
@@ -238,8 +239,7 @@ def is_finished(config: Config, folder: Path) -> bool:
         left["cohort"] = cohort_size(config.cohort, there.clients or CLIENTS)
     given = Config.build(config.model_dump() | left | {"partition": str(parse(config.partition))})
     _check_same(folder, there, given)
-    done = read_summary(folder)
-    return done is not None and bool(done["rounds"] >= config.rounds)
+    return has_ended(read_summary(folder) or {}, dict(config))
 
 
 def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Watch | None = None) -> None:
@@ -254,7 +254,7 @@ def complete(config: Config, folder: Path, ready: Callable[[], Setup], watch: Wa
     if is_finished(config, folder):
         return
     check_rounds(folder, config.rounds)
-    check_stalled(folder, config.output.patience)
+    check_stalled(folder, config.output.max_idle)
     setup = ready()
     if not (folder / "config.toml").is_file():
         start(config, folder, watch, setup)
@@ -298,7 +298,7 @@ def _check_same(folder: Path, there: Config, given: Config) -> None:
 def _changes(there: Config, given: Config) -> list[str]:
     """The settings in which two runs differ, with both values."""
     differences = []
-    for key, value in given.model_dump(exclude={"engine", "output", "rounds", "target", "local"}).items():
+    for key, value in given.model_dump(exclude={"engine", "output", "rounds", "stop_after", "target", "local"}).items():
         differences += [f"{key}: {getattr(there, key)!r} there, {value!r} given"] * (getattr(there, key) != value)
     for key, value in asdict(given.local).items():
         before = getattr(there.local, key)
@@ -313,7 +313,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
         run: the folder.
         setup: what to train.
         watch: called with every row.
-        again: whether idle rounds before count for `patience`, as if the run had not stopped.
+        again: whether idle rounds before count for `output.max_idle`, as if the run had not stopped.
     """
     config = _resolve_device(setup.config)
     setup = replace(setup, config=config)
@@ -356,24 +356,30 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
             best = KeepBest(only, run.path / "clients", measure.judged_by, run.metrics.rows())
             best.resume(state, partial(run.commit, event="best"))
         idle = idle_rounds(run.metrics) if again else 0
+        plateau = Plateau(measure.judged_by, run.metrics.rows())
+
+        def ended() -> bool:
+            return 0 < config.stop_after <= plateau.stale
 
         def store(state: ServerState, record: Record, row: dict[str, Any]) -> None:
             """Keep a round and its row."""
             nonlocal idle
             if best is not None:
                 best.after(state, row, partial(run.commit, event="best"))
-            commit(run, kept, config, state, record, row)
+            plateau.take(row)
+            commit(run, kept, config, state, record, row, last=ended())
             track(row)
             if watch is not None:
                 watch(row)
             idle = 0 if record.visits else idle + 1
-            if idle >= output.patience:
+            if idle >= output.max_idle:
                 raise stall_error(run.path, rejection_reasons(record), idle)
 
-        apart = runs_behind(config) and best is None
+        apart = runs_behind(config) and best is None and not config.stop_after  # both depend on every evaluation
+        left = 0 if ended() else config.rounds - state.round
         with trackers(config.output.track, run.path, config) as track, Behind() as behind:
             begun = perf_counter()
-            for state, record in simulation.rounds(config.rounds - state.round, state):  # noqa: B020
+            for state, record in simulation.rounds(left, state):  # noqa: B020
                 seconds = perf_counter() - begun
                 simulation.history.rewind(0)  # the rows are in metrics.jsonl: long runs take no more memory
                 behind.finish()
@@ -381,5 +387,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
                     behind.begin(partial(measure.row, state, record, seconds), partial(store, state, record))
                 else:
                     store(state, record, measure.row(state, record, seconds) | live.after(state, record))
+                if ended():
+                    break
                 begun = perf_counter()
         return finish(run, setup, measure, state, best)

@@ -43,7 +43,7 @@ def stall_error(folder: Path, reasons: Sequence[str], idle: int) -> StalledError
     advice = "".join(f"{_ADVICE[reason]}; " for reason in reasons if reason in _ADVICE)
     return StalledError(
         f"{folder}: no upload was accepted in the last {idle} rounds ({', '.join(reasons)}), so the model does not "
-        f"change: {advice}audit.jsonl has the reason of every client, and output.patience is the number of such rounds "
+        f"change: {advice}audit.jsonl has the reason of every client, and output.max_idle is the number of such rounds "
         "after which a run ends"
     )
 
@@ -57,15 +57,15 @@ def idle_rounds(metrics: Metrics) -> int:
     return len(list(takewhile(lambda row: row.get("clients") == 0, reversed(metrics.rows()))))
 
 
-def check_stalled(folder: Path, patience: int) -> None:
+def check_stalled(folder: Path, max_idle: int) -> None:
     """Raise if a run ended because no upload was accepted; `undrift resume` tries it again.
 
     Args:
         folder: the run's, new or not.
-        patience: after how many such rounds it ended.
+        max_idle: after how many such rounds it ended.
     """
     idle = idle_rounds(Metrics(folder / "metrics.jsonl"))
-    if idle >= patience:
+    if idle >= max_idle:
         raise stall_error(folder, [f"try it again with undrift resume {as_argument(folder)}"], idle)
 
 

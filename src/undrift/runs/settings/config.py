@@ -1,6 +1,7 @@
 """The settings of a run: what is trained, on what, how and where; validated before anything starts."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -30,7 +31,7 @@ from undrift.runs.settings.goals import Goal, LossText, MetricTexts, TaskText, c
 from undrift.runs.settings.initial_weights import Frozen, Init
 from undrift.runs.settings.named_arguments import Named, NamedOrNone
 from undrift.runs.settings.per_client import Availability, Sampling, check_participation
-from undrift.runs.settings.schema import LISTED, Strict, read_toml, validate
+from undrift.runs.settings.schema import LISTED, Strict, find_setting, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
 from undrift.util.naming.names import suggest
 
@@ -66,6 +67,8 @@ PartitionText = Annotated[str, AfterValidator(canonical_text)]
 
 _LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
+_UNCHANGING = ("engine", "output", "rounds", "stop_after", "target", "metrics", "goal")
+"""Keys that are not in the identity: they decide where a run is trained, when it ends, and what is measured."""
 _LATER_LOCAL = ("schedule", "step_schedule", "steps", "drop_last", "deadline", "speed", "precision", "together")
 
 _PRESET: tuple[tuple[str, Any], ...] = (("method", "fedavg"), ("arguments", {}), ("local", {}))
@@ -114,7 +117,19 @@ class OutputConfig(Strict):
     lens_clients: Annotated[int, Field(ge=2, le=10_000_000, strict=True)] = 4
     lens: Annotated[tuple[Literal["spectrum", "divergence", "heterogeneity"], ...], LISTED] = ("spectrum", "divergence")
     lens_filter: str | None = None
-    patience: Count = 10
+    max_idle: Count = 10
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        """Read `patience`, the name that `max_idle` had before; stored settings have it with its default."""
+        if not isinstance(values, Mapping) or "patience" not in values:
+            return values
+        if "max_idle" in values:
+            raise ValueError("output.patience is the old name of output.max_idle; leave patience out")
+        if values["patience"] != cls.model_fields["max_idle"].default:
+            warnings.warn("output.patience is now output.max_idle; patience goes with 0.4", DeprecationWarning, 2)
+        return {"max_idle" if key == "patience" else key: value for key, value in values.items()}
 
     @model_validator(mode="after")
     def _filters(self) -> Self:
@@ -148,7 +163,8 @@ class Config(Strict):
         availability: who can take part when: "file:trace.json" or a reference to a function of a client and a round.
         sampling: "uniform", "examples" draws clients by their numbers of examples, or a list has one weight per client.
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
-        rounds: rounds in all.
+        rounds: rounds in all, at most.
+        stop_after: end the run after so many rounds without a better value of what judges it; 0 trains all rounds.
         seed: fixes everything random.
         weights: "paper" keeps the method's own weights; "examples" and "uniform" override them, see `replace_weights`.
         augment: "none", "flip", "crop" or "flip+crop", with arguments as in "flip+crop(padding=8, probability=0.5)".
@@ -180,6 +196,7 @@ class Config(Strict):
     sampling: Sampling = "uniform"
     failures: Failures = "reject"
     rounds: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] = 20
+    stop_after: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     model: NamedOrNone = None
     init: Init = None
@@ -237,18 +254,25 @@ class Config(Strict):
             raise ValueError(f"cohort: {self.cohort} clients per round, but there are only {self.clients} clients")
         try:
             algorithm = self.algorithm()
-        except TypeError as error:
-            where = "method" if self._composed else f"arguments of {self.method}"
-            local = [f"local.{key}" for key in self.arguments if hasattr(Local, key)]
-            hint = f"; a setting of local training is written {local[0]}" if local and not self._composed else ""
-            raise ValueError(f"{where}: {error}{hint}") from error
-        except ValueError as error:
-            named = str(error).startswith(("method", "arguments", "weights"))
-            raise ValueError(str(error) if named else f"method: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(self._explanation(error)) from error
         check_participation(algorithm.selection, self.local, self.clients, self.cohort, self.probability, self.sampling)
         if algorithm.needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
         return self
+
+    def _explanation(self, error: TypeError | ValueError) -> str:
+        """Why the method cannot be built; an argument with the name of a setting is taken for that setting."""
+        text = str(error)
+        for key in self.arguments:
+            refused = self._composed or f"unexpected keyword argument {key!r}" in text
+            if refused and (found := find_setting(type(self), key)):
+                return f"{key}: unknown setting; did you mean {found!r}?"
+            if refused and text.endswith("it takes no arguments"):
+                return f"{key}: unknown setting, and {self.method} takes no arguments; see undrift show {self.method}"
+        if isinstance(error, TypeError):
+            return f"{'method' if self._composed else f'arguments of {self.method}'}: {text}"
+        return text if text.startswith(("method", "arguments", "weights")) else f"method: {text}"
 
     @classmethod
     def read(cls, path: Path) -> "Config":
@@ -276,7 +300,7 @@ class Config(Strict):
     def identity(self) -> str:
         """The SHA-256 of everything the result depends on, except the number of rounds; not of where it runs."""
         unused = {name for name in _LATER if getattr(self, name) == type(self).model_fields[name].default}
-        values = self.model_dump(exclude={"engine", "output", "rounds", "target", "metrics", "goal"} | unused)
+        values = self.model_dump(exclude={*_UNCHANGING, *unused})
         values["partition"] = identity_text(self.partition)
         unused = {k for k in _LATER_LOCAL if values["local"][k] == getattr(Local, k)}
         values["local"] = {k: x for k, x in values["local"].items() if k not in unused}

@@ -4,13 +4,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from math import copysign
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from undrift.util.naming.names import suggest
+from undrift.util.naming.names import normalized, suggest
 
 LONGEST = 100_000
 """The most characters that a text in settings may have."""
@@ -112,6 +113,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
+
+
+def find_setting(kind: type[Strict], name: str) -> str | None:
+    """The setting that has a name, or one close to it, written with its table: "local.lr"; None if there is none.
+
+    Args:
+        kind: the settings.
+        name: what may be a setting.
+    """
+    tables = ["", *(table for table in kind.model_fields if _table(kind, [table]) is not None)]
+    paths = [f"{table}.{key}" if table else key for table in tables for key in _keys(kind, [table] if table else [])]
+    known = {normalized(path.rpartition(".")[2]): path for path in reversed([*paths, *kind.elsewhere])}
+    close = get_close_matches(normalized(name), known, n=1, cutoff=0.8)
+    return known[close[0]] if close else None
 
 
 def _complaint(kind: type[Strict], detail: Any) -> str:
