@@ -16,4 +16,4 @@ def has_ended(summary: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
         True
     """
     early = 0 < settings.get("stop_after", 0) <= summary.get("stop_after", 0)
-    return early or summary.get("rounds", 0) >= settings["rounds"]
+    return bool(early or summary.get("rounds", 0) >= settings["rounds"])
