@@ -22,7 +22,7 @@ import json
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ import torch
 from rates import collect_rates
 from row_texts import row_within
 from shared import read_lines
-from undrift.data.partitions.skew import DataSkew, measure_skew
+from undrift.data.partitions.skew import measure_skew
 from undrift.runs.folder.files import read_summary
 from undrift.runs.loop.run import is_finished
 from undrift.runs.settings.config import Config
@@ -192,11 +192,10 @@ def collect(comparison: Comparison, out: Path, name: str) -> None:
     """
     path = RESULTS / f"{name}.jsonl"
     lines = {(x["setting"], x["label"], x["seed"]): x for x in read(name)}
-    trials = comparison.trials()
-    for trial in trials:
+    for trial in comparison.trials():
         key = trial.setting, trial.label, trial.config.seed
         if key not in lines and is_finished(trial.config, out / trial.name):
-            lines[key] = line(trial, out / trial.name, skew_of(trials[0].config))
+            lines[key] = line(trial, out / trial.name)
     RESULTS.mkdir(parents=True, exist_ok=True)
     write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")
     write(path, "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
@@ -216,29 +215,24 @@ def committed(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text()) if path.exists() else {}
 
 
-@lru_cache(maxsize=4)
-def _skew(config: str) -> DataSkew:
-    ready = prepare(Config.build(tomllib.loads(config)))
-    assert ready.partition is not None
-    return measure_skew(ready.data_task.dataset, ready.partition.clients)
-
-
-def skew_of(config: Config) -> DataSkew:
-    """How the clients of a run differ.
+def skew_of(config: Config) -> dict[str, float]:
+    """How the clients of a run differ, which depends on its seed.
 
     Args:
         config: its settings.
     """
-    return _skew(config.toml())
+    ready = prepare(config)
+    assert ready.partition is not None
+    found = asdict(measure_skew(ready.data_task.dataset, ready.partition.clients))
+    return {kind: round(x, 4) for kind, x in found.items() if x is not None and kind != "clients"}
 
 
-def line(trial: Trial, folder: Path, skew: DataSkew) -> dict[str, Any]:
+def line(trial: Trial, folder: Path) -> dict[str, Any]:
     """The raw result of one run.
 
     Args:
         trial: the run.
         folder: its folder.
-        skew: how its clients differ.
     """
     found = result(folder, trial.config)
     kind = Column(found["judged_by"]).kind
@@ -253,7 +247,7 @@ def line(trial: Trial, folder: Path, skew: DataSkew) -> dict[str, Any]:
         "gradients": found["spent"]["gradients"],
         "traffic": found["traffic"],
         "stateless": trial.config.algorithm().stateless,
-        "skew": {kind: round(x, 4) for kind, x in asdict(skew).items() if x is not None and kind != "clients"},
+        "skew": skew_of(trial.config),
         "config": trial.config.model_dump(mode="json", exclude_defaults=True),
     }
 

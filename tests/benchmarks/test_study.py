@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from undrift.data.partitions.skew import measure_skew
 from undrift.runs import Config
 from undrift.runs.loop.run import complete
 from undrift.runs.setup.prepare import prepare
@@ -53,6 +54,10 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("skewed", label, seed) for label in ("center", "fedavg") for seed in (0, 1)
     ]
     assert all(x["lr"] in (0.05, 0.1) and x["stateless"] and x["skew"]["label"] > 0.1 for x in lines)
+    for x in lines:  # a seed splits the data anew
+        ready = prepare(Config.build(x["config"]))
+        assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)
+    assert len({x["skew"]["label"] for x in lines}) == 2
     assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
 
     config = study.settings("tiny", "skewed/center/1")

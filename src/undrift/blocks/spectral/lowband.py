@@ -6,7 +6,7 @@
 | long, on a CPU, at most an eighth of the bins | a coarse grid, `coarse.py` |
 | everything else, double precision among it | a Fourier transform of the whole row, the reference |
 
-The choice depends on length, count, dtype and device only, so all workers make the same. The first two stay within
+The choice depends on length, count, dtype and device only, so all workers make the same. On a CPU all three stay within
 2e-6 of the reference in double precision, relative to the norm of the row.
 """
 
