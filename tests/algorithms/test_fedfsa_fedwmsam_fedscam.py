@@ -63,6 +63,7 @@ scam = partial(seeds.fedscam, rho=0.2, alpha=0.5, **SCORED)
 CASES: dict[str, tuple[Algorithm, Callable[..., Any]]] = {
     "fedfsa": (fedfsa(0.1, 0.5, 1, 0.3), fsa),
     "fedfsa raw": (fedfsa(0.1, 0.5, 1, 0.3, "raw"), partial(fsa, measure="raw")),
+    "fedfsa sum": (fedfsa(0.1, 0.5, 1, 0.3, "sum"), partial(fsa, measure="sum")),
     "fedfsa-random": (fedfsa_random(0.1, 0.5, 1, 0.3), partial(fsa, choice="random", draw=draw)),
     "fedfsa-reverse": (fedfsa_reverse(0.1, 0.5, 1, 0.3), partial(fsa, choice="smallest")),
     "fedwmsam": (fedwmsam(0.2, 0.3, 0.4), partial(seeds.fedwmsam, rho=0.2, a=0.3, lam=0.4)),
@@ -173,7 +174,8 @@ def test_radii_of_the_sheet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "values", "top"), [("normalized", (1 / 64, 1 / 48), 1), ("raw", (1 / 4, 1 / 12), 0)]
+    ("measure", "values", "top"),
+    [("normalized", (1 / 64, 1 / 48), 1), ("raw", (1 / 4, 1 / 12), 0), ("sum", (1, 1 / 4), 0)],
 )
 def test_sensitivities_of_the_sheet_rank_layers_either_way(measure: str, values: tuple[float, float], top: int) -> None:
     start = {"conv_weight": [[0.0, 1], [2, 4]], "fc_weight": [[-1.0, 0, 1]], "bias": [0.0, 0]}
@@ -186,6 +188,21 @@ def test_sensitivities_of_the_sheet_rank_layers_either_way(measure: str, values:
     task = Slopes([torch.zeros(9, 9)], [-moves], tensors, [1])
     (frame,) = watch(plug(fedsam(), 0.1, 0.2, 1, measure=measure), task, Local(lr=1.0), 1)
     assert frame.states[0][0].parts["perturbation"].tensors.tolist() == [top]
+
+
+def test_measures_compare_layers_of_unequal_size() -> None:
+    """The sum prefers large tensors, the mean those whose weights move far; scales cancel in the normalized one."""
+    start = [torch.linspace(-1, 1, 9).double(), torch.linspace(-0.1, 0.1, 900).double()]
+    ends = [x + move * (-1.0) ** torch.arange(len(x)).double() for x, move in zip(start, (0.1, 0.03), strict=True)]
+
+    def found(measure: str) -> list[float]:
+        return [sensitivity(old, new, measure) for old, new in zip(start, ends, strict=True)]
+
+    close(found("raw"), (0.01, 0.0009))
+    close(found("sum"), (0.09, 0.81))
+    assert [rank_scores(found(measure))[0] for measure in ("normalized", "raw", "sum")] == [1, 0, 1]
+    scaled = [sensitivity(7 * old, 7 * new) for old, new in zip(start, ends, strict=True)]
+    close(scaled, found("normalized"))
 
 
 def test_ranks() -> None:

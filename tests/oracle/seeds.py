@@ -19,13 +19,13 @@ def slope(s: Settings, t: int, xs: Path) -> Params:
 
 
 def sensitivity(old: Tensor, new: Tensor, measure: str) -> float:
-    """mean_j (mm(new)_j - mm(old)_j)^2, mm(u) = (u - min u)/(max u - min u); raw: without mm."""
+    """mean_j (mm(new)_j - mm(old)_j)^2, mm(u) = (u - min u)/(max u - min u); raw: without mm; sum: of the raw."""
     a, b = old.reshape(-1).tolist(), new.reshape(-1).tolist()
     if measure == "normalized":
         if min(a) == max(a) or min(b) == max(b):
             return float("nan")
         a, b = ([(x - min(u)) / (max(u) - min(u)) for x in u] for u in (a, b))
-    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / len(a)
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) / (1 if measure == "sum" else len(a))
 
 
 def choose(scores: dict[str, float], most: int, choice: str) -> list[str]:

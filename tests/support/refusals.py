@@ -96,7 +96,7 @@ BAD = [
     Bad(FSA, (0.1, float("inf")), "FSA: larger must be 0 or more and finite, got inf"),
     Bad(FSA, (0.1, 0.2, 1.5), "FSA: count must be a whole number, got 1.5"),
     Bad(FSA, (0.1, 0.2, 2, "most"), "FSA: choice must be one of largest, smallest, random, got 'most'"),
-    Bad(FSA, (0.1, 0.2, 2, "largest", "square"), "FSA: measure must be one of normalized, raw, got 'square'"),
+    Bad(FSA, (0.1, 0.2, 2, "largest", "square"), "FSA: measure must be one of normalized, raw, sum, got 'square'"),
     Bad(FSA, (0.1, 0.2, 2, "largest", "raw", 2.0), "FSA: blend must be in [0, 1], got 2.0"),
     Bad(MomentumPath, (-1.0,), "MomentumPath: rho must be"),
     Bad(AdaptiveMomentum, (0.0,), "AdaptiveMomentum: a must be in (0, 1], got 0.0"),

@@ -30,7 +30,7 @@ def fedfsa(
         larger: the radius of the tensors in Top_i; rho gives MoFedSAM.
         count: how many tensors are in Top_i; 0 gives MoFedSAM.
         a: share of the client's own gradient; 1 switches the momentum off.
-        measure: "normalized" is s_k above; "raw" leaves mm out.
+        measure: "normalized" is s_k above; "raw" leaves mm out; "sum" is ||w_k - w0_k||^2.
         tuned: epochs in which a client tunes the head of the global model before it is evaluated, and no w_i is kept;
             0 evaluates w_i.
 
@@ -50,9 +50,11 @@ def fedfsa(
     Note:
         The radii are those of Fashion-MNIST and CIFAR-10; for CIFAR-100 and Tiny-ImageNet the paper has 0.05 and 0.9,
         for ResNet-18 on CIFAR-100 0.05 and 1 with count = 5. The published pseudo-code gives the momentum the sign that
-        ascends; here, as in the released code, it descends. Paper and code choose layers differently: the paper squares
-        the change of the weights ("raw"), the code that of weights scaled to [0, 1], which its results come from; the
-        two can rank layers the other way round. Chosen are weights of convolutions and linear maps, as in the code: no
+        ascends; here, as in the released code, it descends. Paper and code choose layers differently. In equations 8 to
+        11 the gradient and the perturbation of a layer are multiplied as vectors, which gives its squared length
+        ("sum") and prefers large layers. The code takes the mean over the weights of a layer after scaling them to
+        [0, 1] ("normalized"): the change in parts of the layer's range, whatever its size and scale; its results come
+        from that. "raw" is neither, the mean without the scaling. The three rank layers differently. Chosen are weights of convolutions and linear maps, as in the code: no
         bias, no normalisation, no embedding, nothing named downsample or shortcut; if fewer than count are left, all of
         them, where the code would pick excluded ones. The rate decays per round and enters m as it was in the round;
         the code decays it per epoch and client. The FSA of the released FedALA+FSA also switches the momentum on; the

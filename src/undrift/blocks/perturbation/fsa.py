@@ -16,7 +16,7 @@ from undrift.core.model.flat_model import Layout, Vector, double
 from undrift.core.records.types import Array
 
 CHOICES = ("largest", "smallest", "random")
-MEASURES = ("normalized", "raw")
+MEASURES = ("normalized", "raw", "sum")
 
 
 class Top(NamedTuple):
@@ -36,7 +36,8 @@ class _Radii(NamedTuple):
 class FSA(Perturbation[None, Top, None, None, _Radii]):
     """client:  offset_k = rho_k g1_k / ||g1||, ||g1|| over the whole model; rho_k = larger on the tensors k in Top_i
              at the end Top_i <- the count tensors with the largest s_k
-             s_k = mean_j (mm(w_k) - mm(w0_k))_j^2, mm(u) = (u - min u)/(max u - min u);   raw: without mm
+             s_k = mean_j (mm(w_k) - mm(w0_k))_j^2, mm(u) = (u - min u)/(max u - min u)
+             raw: s_k = mean_j (w_k - w0_k)_j^2;   sum: s_k = ||w_k - w0_k||^2
 
     In a composition it replaces the SAM of a host and takes over its rho and blend, unless the term gives its own: only
     the radius of the tensors in Top_i changes. Chosen are weights of convolutions and linear maps, none of a shortcut.
@@ -46,7 +47,8 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
         larger: the radius of the tensors in Top_i; rho gives SAM.
         count: how many tensors Top_i holds, at most all that may be chosen; 0 gives SAM.
         choice: "largest" changes, or "smallest" (zeros left out) or "random" tensors, the paper's ablations.
-        measure: "normalized", the released code, or "raw", the paper's formula.
+        measure: "normalized", the mean of the released code; "sum", the paper's equations 8 to 11, which prefers large
+            tensors; or "raw", the mean that does not.
         blend: share of the gradient at the perturbed point; 1 is SAM.
     """
 
@@ -123,12 +125,13 @@ class FSA(Perturbation[None, Top, None, None, _Radii]):
 
 
 def sensitivity(before: Tensor, after: Tensor, measure: str = "normalized") -> float:
-    """How much a tensor has changed: the mean squared change of its values, each scaled to [0, 1] or "raw".
+    """How much a tensor has changed, a number for each measure of `FSA`.
 
     A tensor whose values are all alike cannot be scaled; its change is not a number.
     """
-    old, new = (double(x) if measure == "raw" else _scale(double(x)) for x in (before, after))
-    return float((new - old).square().mean())
+    old, new = (_scale(double(x)) if measure == "normalized" else double(x) for x in (before, after))
+    squares = (new - old).square()
+    return float(squares.sum() if measure == "sum" else squares.mean())
 
 
 def _scale(x: Tensor) -> Tensor:
