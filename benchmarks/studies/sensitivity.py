@@ -82,7 +82,9 @@ def main() -> None:
     torch.set_num_threads(1)
     dataset = first_examples(load("fashion-mnist"), 4000, 1000)
     rows = [measure_choices(dataset, measure, seed) for measure in MEASURES for seed in SEEDS]
-    print(json.dumps({"rows": rows, "environment": versions()}, indent=1) if options.json else "\n".join(map(str, rows)))
+    print(
+        json.dumps({"rows": rows, "environment": versions()}, indent=1) if options.json else "\n".join(map(str, rows))
+    )
 
 
 if __name__ == "__main__":
