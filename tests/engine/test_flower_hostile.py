@@ -1,6 +1,7 @@
 """The Flower engine: hostile and broken replies are rejected and leave no trace."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from support.flower import ALL, grid_of, rounds_of, start, strategy_of
+from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
 from undrift import make
@@ -22,7 +23,9 @@ from undrift.core.records.rejection import Reason
 from undrift.core.records.types import ServerState
 from undrift.engine.flower.node.client_app import client_app
 from undrift.engine.flower.records import decode, encode, refusal
+from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.engine.worker.job import Job
+from undrift.flower import Quarantine, RoundRecord
 from undrift.testing import Clinic, fingerprint
 
 MAIN = "*"  # the largest array of a reply: an upload's displacement, or the sum of several
@@ -152,7 +155,7 @@ ANY = {
     "undeclared": (added("other/sum", torch.zeros(3)), Reason.TREE),
     "stale": (headed(round=0), Reason.ROUND),
     "future": (headed(round=9), Reason.ROUND),
-    "version": (headed(version=0), Reason.TREE),
+    "version": (headed(version=0), Reason.VERSION),
     "no numbers": (holding(lambda c: RecordDict({"undrift": ConfigRecord(), "arrays": c["arrays"]})), Reason.TREE),
     "round of text": (headed(round="1"), Reason.TREE),
     "summary: garbage": (headed(summary="{not json"), Reason.TREE),
@@ -253,8 +256,14 @@ def test_a_reply_that_comes_twice_counts_once(tmp_path: Path) -> None:
         assert fingerprint(strategy.state) == fingerprint(rounds_of("scaffold", ALL, ALL, ALL))
 
 
-@pytest.mark.parametrize("words", ["no luck", 20_000 * "long " + "no luck"], ids=["short", "long"])
-def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, tmp_path: Path) -> None:
+SECRET = "name=Ada, born=1815"
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "kept"])
+@pytest.mark.parametrize("words", [SECRET, 20_000 * "long " + SECRET], ids=["short", "long"])
+def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, shared: bool, tmp_path: Path) -> None:
+    """The text of its exception leaves the node only if the node's operator allows it."""
+
     class Broken(Clinic):
         def batches(self, client: Any, size: Any, generator: Any) -> Any:
             if client == 0:
@@ -262,9 +271,95 @@ def test_a_client_that_fails_does_not_take_its_neighbours_along(words: str, tmp_
             return super().batches(client, size, generator)
 
     grid = StandInGrid(client_app(Job(make("fedavg"), Broken())), 2, tmp_path)
+    for context in grid.nodes.values():
+        context.node_config["share-errors"] = shared
     strategy = strategy_of("fedavg")
     start(strategy, grid, 1)
     (failed,) = [r for r in strategy.records[0].rejections if r.client == 0]
-    assert failed.reason is Reason.FAILED
-    assert "no luck" in failed.detail and {2, 4, 6} <= set(strategy.records[0].clients)
+    assert failed.reason is Reason.FAILED and {2, 4, 6} <= set(strategy.records[0].clients)
+    assert (SECRET in failed.detail) == shared
+    assert shared or re.fullmatch(r"ValueError; its text is in the node's log as error \w{12}", failed.detail)
     assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1:]))
+
+
+@pytest.mark.parametrize("place", ["job", "clients"])
+def test_no_text_of_a_node_reaches_the_server(place: str, tmp_path: Path, caplog: Any, capsys: Any) -> None:
+    """Also if the app itself fails on a node, in the job or the list of clients."""
+
+    def failing(context: Context) -> Any:
+        if context.node_config["partition-id"] == 0:
+            raise OSError(28, SECRET)
+        return Job(make("fedavg"), TASK) if place == "job" else range(1, 8, 2)
+
+    own = client_app(failing) if place == "job" else client_app(Job(make("fedavg"), TASK), failing)
+    strategy = strategy_of("fedavg", quorum=0.0, nodes=None if place == "job" else 1)
+    start(strategy, StandInGrid(own, 2, tmp_path), 1)
+    server = f"{strategy.records[0]}{strategy._roster.refused}"
+    assert SECRET not in server and "OSError (No space left on device); its text is in the node's log" in server
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", ALL[1::2]))
+
+
+def test_a_cohort_that_fails_is_an_abandoned_round(tmp_path: Path) -> None:
+    """One node that hosts every client replies that all have failed: the run waits, and ends when patience is over."""
+    broken = {"now": True}
+
+    class Broken(Clinic):
+        def batches(self, client: int, size: int, generator: Any) -> Any:
+            if broken["now"]:
+                raise ValueError("no luck")
+            return super().batches(client, size, generator)
+
+    def after(state: ServerState, record: RoundRecord) -> None:
+        broken["now"] = record.round < 1
+
+    grid = StandInGrid(client_app(Job(make("fedavg"), Broken())), 1, tmp_path)
+    strategy = strategy_of("fedavg", on_round=after)
+    start(strategy, grid, 3)
+    assert [record.abandoned for record in strategy.records] == [True, True, False]
+    assert fingerprint(strategy.state) == fingerprint(rounds_of("fedavg", [], [], ALL))
+    strategy.on_round, broken["now"] = None, True
+    with pytest.raises(TooFewNodes, match=r"3 rounds in a row below quorum; see the nodes' logs; .*node \d+, client 0"):
+        start(strategy, grid, 3)
+
+
+@pytest.mark.parametrize("kind", ["failing", "silent"])
+def test_a_node_that_fails_or_is_silent_is_quarantined(kind: str, tmp_path: Path) -> None:
+    class Broken(Clinic):
+        def batches(self, client: int, size: int, generator: Any) -> Any:
+            if kind == "failing" and client % 2 == 0:
+                raise ValueError("no luck")
+            return super().batches(client, size, generator)
+
+    grid = StandInGrid(client_app(Job(make("fedavg"), Broken())), 2, tmp_path)
+    grid.dropped = {0} if kind == "silent" else set()
+    strategy = strategy_of("fedavg", quorum=0.0, quarantine=Quarantine(after=1, rounds=2, failures=2))
+    start(strategy, grid, 5)
+    out = [sum("quarantined until" in why for _, why in record.absent) for record in strategy.records]
+    assert out == [0, 0, 4, 4, 0]
+    assert set(strategy.records[0].nodes) == set(ALL) and len(set(strategy.records[0].nodes.values())) == 2
+
+
+def test_a_node_of_another_version_is_not_quarantined(tmp_path: Path) -> None:
+    grid = grid_of("fedavg", 2, tmp_path)
+    grid.faults = {0: headed(version=4)}
+    strategy = strategy_of("fedavg", quorum=0.0, quarantine=Quarantine(after=1, failures=1))
+    start(strategy, grid, 2)
+    assert [{r.reason for r in record.rejections if r.client % 2 == 0} for record in strategy.records] == [
+        {Reason.VERSION},
+        {Reason.VERSION},
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova"])
+def test_with_a_bound_a_node_whose_clients_are_all_left_out_is_no_fault(algorithm: str, tmp_path: Path) -> None:
+    """All clients of node 0 are without examples: its sum is empty, and it is neither rejected nor quarantined."""
+
+    class Half(Clinic):
+        def examples(self, client: int) -> int:
+            return super().examples(client) if client % 2 else 0
+
+    grid = StandInGrid(client_app(Job(make(algorithm), Half())), 2, tmp_path)
+    strategy = strategy_of(algorithm, bound=1e6, quarantine=Quarantine(after=1), quorum=0.0)
+    start(strategy, grid, 1)
+    assert {r.reason for r in strategy.records[0].rejections if r.client % 2 == 0} == {Reason.EMPTY}
+    assert not strategy.records[0].quarantined

@@ -46,6 +46,8 @@ def check_stated(
     """
     if set(stated) != set(part.clients):
         raise RejectedError(Reason.TREE, "the clients are not those that the node describes")
+    if not stated:
+        return
     equal = getattr(part.algorithm.aggregation, "equal_weights", False)
     counts = []
     for client, (examples, weight) in stated.items():

@@ -154,7 +154,7 @@ class FlowerBackend(DiskBackend):
 
             app, states = ServerApp(), self.states
             app.main()(self._serve)
-            nodes = build_app(self.job, lambda *_: states, None, threads=1)
+            nodes = build_app(self.job, lambda *_: states, None, threads=1, shares=lambda _: True)
             run_simulation(app, nodes, self.workers, backend_config=resources)
         except BaseException as error:
             self._error = error

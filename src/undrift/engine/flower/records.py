@@ -16,6 +16,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from undrift.core.local.amounts import portable
+from undrift.core.records.rejection import Reason
 from undrift.core.records.types import Local
 from undrift.core.server.wire import WireError
 
@@ -45,6 +46,19 @@ _DIMENSIONS = 8
 _LINE = 500
 
 Kind = TypeVar("Kind", int, float, str)
+
+
+class RefusedError(WireError):
+    """A message of another version, or with which a node refuses to train; the node may be honest.
+
+    Args:
+        text: what is wrong.
+        reason: why its clients are rejected.
+    """
+
+    def __init__(self, text: str, reason: Reason) -> None:
+        super().__init__(text)
+        self.reason = reason
 
 
 def encode(tensors: Mapping[str, Tensor]) -> ArrayRecord:
@@ -282,9 +296,11 @@ def _config(content: RecordDict) -> ConfigRecord:
     if not isinstance(record, ConfigRecord):
         raise WireError("there is no config record named 'undrift'")
     if record.get("version") != VERSION:
-        raise WireError(f"message version {one_line(record.get('version'))}, expected {VERSION}: update undrift there")
+        found = record.get("version")
+        reason = Reason.VERSION if type(found) is int else Reason.TREE
+        raise RefusedError(f"message version {one_line(found)}, expected {VERSION}: update undrift there", reason)
     if "refused" in record:
-        raise WireError(f"refused: {one_line(record['refused'])}")
+        raise RefusedError(f"refused: {one_line(record['refused'])}", Reason.FAILED)
     return record
 
 

@@ -27,6 +27,7 @@ class Record:
         reports: what the blocks reported, by column: see `report_columns`.
         asked: how many other clients downloaded the model to be candidates of the selection.
         quarantined: the clients whose quarantine begins after this round, sorted.
+        nodes: the node of each client, where clients are on nodes.
     """
 
     round: int
@@ -37,6 +38,7 @@ class Record:
     reports: Mapping[str, float] = field(default_factory=dict, hash=False)
     asked: int = 0
     quarantined: tuple[Sentence, ...] = ()
+    nodes: Mapping[int, int] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:

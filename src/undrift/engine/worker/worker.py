@@ -42,7 +42,7 @@ class Worker:
         store: where the clients' states are kept; None keeps them in memory.
 
     `place` is where it trains, `task` the job's with its data there if they fit. `failure` holds the exception of the
-    first client whose training failed, until `serve` returns it.
+    first client whose training failed, until `serve` returns it; `describe` gives its text for the server.
     """
 
     def __init__(self, job: Job, store: Store | None = None) -> None:
@@ -53,6 +53,7 @@ class Worker:
         self._modes = [(part, part.training) for part in self.model.module.modules()]
         self.task = job.task.placed(self.place) if isinstance(job.task, Placed) and not self.place.host else job.task
         self.failure: Exception | None = None
+        self.describe: Callable[[Exception], str] = str
         self._reads_once = isinstance(job.task, ReadsOnce) and job.task.reads_once
         self._label_counts = job.task.label_counts if isinstance(job.task, CountsLabels) else None
         self._scratch = torch.empty_like(self.model.w)  # reused for every client's displacement
@@ -200,7 +201,7 @@ class Worker:
             error: the exception of its training.
             gate: the gate that rejects it.
         """
-        gate.reject(client, Reason.FAILED, str(error))
+        gate.reject(client, Reason.FAILED, self.describe(error))
         self.failure = self.failure or error
 
     def losses(

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from undrift.engine.round.quarantine import ABSENT
 from undrift.engine.round.record import Record
 from undrift.util.storage.files import append, read
 
@@ -150,17 +151,19 @@ def write_outcomes(write: Callable[..., object], round: int, record: Record) -> 
         round: the round, from 1.
         record: that of the round.
     """
+    node = {client: {"node": node} for client, node in record.nodes.items()}
     for rejection in record.rejections:
         detail = {"detail": rejection.detail} if rejection.detail else {}
-        write("reject", round=round, client=rejection.client, reason=rejection.reason.name, **detail)
+        facts = {"round": round, "client": rejection.client, **node.get(rejection.client, {})}
+        write("reject", **facts, reason=rejection.reason.name, **detail)
     for client, why in record.absent:
-        write("absent", round=round, client=client, detail=why)
+        write("absent", round=round, client=client, **node.get(client, {}), detail=why)
     for client, until, why in record.quarantined:
         write("quarantine", round=round, client=client, reason=why, until=until)
 
 
 def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
-    """The round from 0, the client and the reason's name of every rejection in a log.
+    """The round from 0, the client and the reason's name of every rejection in a log, and of every missing reply.
 
     Of a round that was repeated, because the run ended before it was stored, the last time counts.
 
@@ -174,6 +177,8 @@ def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
             found = [rejection for rejection in found if rejection[0] < event["round"]]
         elif event["event"] == "reject":
             found.append((event["round"] - 1, event["client"], event["reason"]))
+        elif event["event"] == "absent" and "node" in event:
+            found.append((event["round"] - 1, event["client"], ABSENT))
     yield from found
 
 

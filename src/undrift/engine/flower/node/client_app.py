@@ -14,15 +14,20 @@ or, with a custom train function and one client per node:
 
 The method on the node must be the server's; all training settings come from the server. Clients' states are stored on
 the node's disk, in `state-dir` of its node config, so that they survive the process that trained them.
+
+The text of an exception may quote a client's data. It stays in the node's log: the server gets its type and a number
+to find it by, unless the node config has `share-errors=true`.
 """
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message
@@ -36,6 +41,7 @@ from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, refusal
+from undrift.engine.stores.store import StoreError
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial, Visit
@@ -47,6 +53,10 @@ Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
 Epoch: TypeAlias = Callable[[Generator], Iterable[Any]]
 """One epoch of batches, shuffled by the generator."""
 
+Answering: TypeAlias = Callable[[Message, Context], Message]
+"""A function of a ClientApp."""
+
+_log = logging.getLogger("flwr")  # Flower shows what is logged here
 _RESIDENT = 4  # workers kept per process: in a simulation, one process serves many nodes
 _workers: dict[tuple[object, ...], Worker] = {}
 
@@ -68,31 +78,74 @@ def client_app(
         root: folder for the clients' states; None takes `state-dir` of the node config, or a temporary folder.
         threads: torch threads; one by default, so that all nodes compute the same bits. None does not change them.
     """
-    return build_app(job, partial(state_folder, root), clients, threads)
+    return build_app(job, partial(state_folder, root), clients, threads, shares_errors)
 
 
 def build_app(
-    job: Job | Callable[[Context], Job], folder: Callable[[Context, str], Path], clients: Hosted, threads: int | None
+    job: Job | Callable[[Context], Job],
+    folder: Callable[[Context, str], Path],
+    clients: Hosted,
+    threads: int | None,
+    shares: Callable[[Context], bool],
 ) -> ClientApp:
-    """`client_app`, with a function that returns the state folder for a context and a run's name."""
+    """`client_app`, with functions of a context: the state folder of a run, and whether texts of errors are sent."""
     app = ClientApp()
     _answer_queries(app, clients, several=True)
 
     @app.train()
+    @_guarded(shares)
     def train(message: Message, context: Context) -> Message:
-        try:
-            order = Order.read(message.content)
-            worker = _resident_worker(job, order, context, folder(context, order.run), threads)
-            return serve(worker, order, message)
-        except WireError as error:
-            return Message(refusal(str(error)), reply_to=message)
+        order = Order.read(message.content)
+        return serve(open_worker(order, context), order, message)
 
     @app.query(LOSSES)
+    @_guarded(shares)
     def losses(message: Message, context: Context) -> Message:
         order = Order.read(message.content)
-        return answer_losses(_resident_worker(job, order, context, folder(context, order.run), threads), order, message)
+        return answer_losses(open_worker(order, context), order, message)
+
+    def open_worker(order: Order, context: Context) -> Worker:
+        worker = _resident_worker(job, order, context, folder(context, order.run), threads)
+        worker.describe = str if shares(context) else keep_text
+        return worker
 
     return app
+
+
+def shares_errors(context: Context) -> bool:
+    """Whether the node's operator allows the texts of exceptions to be sent to the server."""
+    return context.node_config.get("share-errors") is True
+
+
+def keep_text(error: Exception) -> str:
+    """What the server gets of an exception: its type, and the number under which its text is in this node's log."""
+    if isinstance(error, StoreError):  # Undrift's own: a client's number and a file
+        return str(error)
+    number, cause = uuid4().hex[:12], error.__cause__ or error
+    _log.error("error %s: %s", number, error, exc_info=error)
+    known = f" ({os.strerror(cause.errno)})" if isinstance(cause, OSError) and cause.errno else ""  # not its own text
+    return f"{type(cause).__name__}{known}; its text is in the node's log as error {number}"
+
+
+def _guarded(shares: Callable[[Context], bool]) -> Callable[[Answering], Answering]:
+    """Makes a function of a ClientApp refuse an order that it cannot follow; other errors pass if they are shared."""
+
+    def guard(function: Answering) -> Answering:
+        @wraps(function)
+        def answer(message: Message, context: Context) -> Message:
+            try:
+                return function(message, context)
+            except WireError as error:
+                why = str(error)
+            except Exception as error:
+                if shares(context):
+                    raise
+                why = keep_text(error)
+            return Message(refusal(why), reply_to=message)
+
+        return answer
+
+    return guard
 
 
 def host(app: ClientApp, clients: Hosted = None) -> None:
@@ -109,6 +162,7 @@ def _answer_queries(app: ClientApp, clients: Hosted, *, several: bool) -> None:
     """Make an app report its clients; a node that cannot train several refuses a claim to them."""
 
     @app.query()
+    @_guarded(shares_errors)
     def query(message: Message, context: Context) -> Message:
         own = _clients_of(clients, context, read_population(message.content))
         own = own if isinstance(own, range) else list(own)
@@ -136,12 +190,14 @@ class OpenVisit:
         algorithm: the method.
         message: the server's message.
         folder: the folder of the run's states on this node.
+        share_errors: whether the text of an exception in training is sent to the server.
     """
 
     order: Order
     algorithm: Algorithm
     message: Message
     folder: Path
+    share_errors: bool = False
 
     @property
     def round(self) -> int:
@@ -191,6 +247,7 @@ class OpenVisit:
         place = next((p.device for p in model.parameters()), "cpu")
         job = Job(self.algorithm, task, self.local, self.order.seed, self.order.bound, device=str(place))
         worker = Worker.on_disk(job, self.folder)
+        worker.describe = str if self.share_errors else keep_text
         try:
             return serve(worker, self.order, self.message)
         except WireError as error:
@@ -214,7 +271,8 @@ def open_visit(
         raise WireError(
             f"this node got an order for {len(order.clients)} clients; a node that hosts many needs client_app"
         )
-    return OpenVisit(order, algorithm, message, state_folder(state_dir, context, order.run))
+    folder = state_folder(state_dir, context, order.run)
+    return OpenVisit(order, algorithm, message, folder, shares_errors(context))
 
 
 def serve(worker: Worker, order: Order, message: Message) -> Message:

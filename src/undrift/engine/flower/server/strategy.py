@@ -27,6 +27,7 @@ from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import bind
 from undrift.core.model.modules import plain_state
 from undrift.core.model.random import cohort as draw
+from undrift.core.records.rejection import Reason
 from undrift.core.records.report import Reported
 from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
@@ -38,7 +39,6 @@ from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
-from undrift.engine.round.failures import check_failures
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
@@ -293,17 +293,17 @@ class UndriftStrategy(Strategy):
             reported=reported,
             bound=self.bound,
         )
-        begun = self.quarantined.take(tally.broadcast.round, tally.rejections)
+        begun = self.quarantined.take(tally.broadcast.round, tally.rejections, tally.absent.keys() & tally.nodes.keys())
         record = tally.record(reported, begun, abandoned=not kept)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
         self._idle = 0 if kept else self._idle + 1
         if self.on_round is not None:
             self.on_round(self.state, record)
-        if self._out.keys() >= dict(record.absent).keys():  # absent nodes may come back
-            check_failures(len(record.visits), record.rejections, {})
         if self._idle >= self.patience:
-            raise TooFewNodes(f"{self._idle} rounds in a row below quorum; start more nodes, or lower it; {record}")
+            failed = any(rejection.reason is Reason.FAILED for rejection in record.rejections)
+            remedy = "see the nodes' logs" if failed else "start more nodes, or lower it"
+            raise TooFewNodes(f"{self._idle} rounds in a row below quorum; {remedy}; {record}")
         return self.arrays(), MetricRecord({**record.metrics()})
 
 

@@ -18,7 +18,7 @@ from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import Answer, one_line
+from undrift.engine.flower.records import Answer, RefusedError, one_line
 from undrift.engine.flower.server.mailbox import Reply
 from undrift.engine.round.quarantine import Sentence
 from undrift.engine.round.record import Record
@@ -51,7 +51,9 @@ class RoundRecord(Record):
         """One line for a log."""
         line = f"round {self.round + 1}: {len(self.visits)} clients, loss {self.loss:.4g}, {self.seconds:.1f} s"
         if self.rejections:
-            line += f"; {len(self.rejections)} rejected, the first: {self.rejections[0]}"
+            node = self.nodes.get(self.rejections[0].client)
+            where = "" if node is None else f"node {node}, "
+            line += f"; {len(self.rejections)} rejected, the first: {where}{self.rejections[0]}"
         if self.quarantined:
             line += f"; {len(self.quarantined)} quarantined, the first: client {self.quarantined[0].client}"
         if self.absent:
@@ -88,11 +90,13 @@ class Tally:
         self.total = self.empty()
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
+        self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
 
     def expect(self, message: Message, clients: list[int]) -> None:
         """Register a message to a node, with the clients that it is about."""
         self.messages.append(message)
         self._members[id(message)] = clients
+        self.nodes |= dict.fromkeys(clients, message.metadata.dst_node_id)
 
     def empty(self) -> Total:
         """A total without uploads."""
@@ -142,7 +146,8 @@ class Tally:
         try:
             part, refused = self._enter(reply, clients, gate)
         except Exception as error:  # a hostile reply may fail in any way
-            part, refused = self._blank(), gate.reject(clients[0], Reason.TREE, one_line(error))
+            reason = error.reason if isinstance(error, RefusedError) else Reason.TREE
+            part, refused = self._blank(), gate.reject(clients[0], reason, one_line(error))
         if refused is not None:
             return self._settle([], [Rejection(client, refused.reason, refused.detail) for client in clients])
         heard = {visit.client for visit in part.visits}
@@ -171,7 +176,7 @@ class Tally:
             abandoned: whether too few uploads were accepted.
         """
         seconds = monotonic() - self.began
-        given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds}
+        given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds, "nodes": self.nodes}
         return RoundRecord.of(self.broadcast.round, self.partial(), reported, **given)
 
     def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
