@@ -36,6 +36,7 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
+from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
@@ -75,6 +76,8 @@ class Simulation:
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
         keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
             is yours. See `undrift.engine.worker.device`.
+        threads: of torch, while this process computes; None takes one for a model of up to a million parameters on a
+            CPU, unless you have chosen a number by `OMP_NUM_THREADS` or `torch.set_num_threads`.
 
     `history` has a row of numbers for every round that was trained.
     """
@@ -96,10 +99,13 @@ class Simulation:
     deterministic: bool = False
     keep_memory: bool = True
     quarantine: Quarantine | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
         self.seed, self.depth = whole_number("seed", self.seed), whole_number("depth", self.depth)
+        if self.threads is not None:
+            self.threads = whole_number("threads", self.threads, 1)
         self.history, self.quarantined = History(), QuarantineList(self.quarantine)
         self._lineage = Lineage()
         algorithm = self.algorithm = read_method("Simulation", self.algorithm)
@@ -167,7 +173,8 @@ class Simulation:
         with Progress(rounds, progress) as shown:
             for done, (last, _) in enumerate(self.rounds(rounds, last), 1):  # noqa: B020  the last one is the result
                 if test.due(last.round, done == rounds):
-                    self.history.extend(test(self.module(last)))
+                    with use_threads(self._threads):
+                        self.history.extend(test(self.module(last)))
                 if progress:
                     shown.update(
                         done, "  ".join(f"{k} {short_text(x)}" for k, x in list(self.history.last().items())[:3])
@@ -194,6 +201,11 @@ class Simulation:
             state: the state before it.
             clients: the clients of the round; None selects them.
         """
+        with use_threads(self._threads):
+            return self._round(state, clients)
+
+    def _round(self, state: ServerState, clients: Sequence[int] | None) -> tuple[ServerState, Record]:
+        """`round`, with the threads that torch has."""
         broadcast = server.send(self.job.algorithm, self._form.check(state), self.job.setting)
         candidates: set[int] = set()
         out: dict[int, str] = {}
@@ -236,6 +248,13 @@ class Simulation:
         return server.close(self.job.algorithm, state, self.job.setting, versions, proxy, reported, self.bound)
 
     @cached_property
+    def _threads(self) -> int | None:
+        """How many threads torch uses in this process; None leaves their number as it is."""
+        if self.threads is None and self.device == "cpu":
+            self.threads = choose_threads(self._form.sizes["params"])
+        return self.threads
+
+    @cached_property
     def _form(self) -> "StateForm":
         """What a state must have in common with this model and this method."""
         return StateForm.of(self.job.algorithm, bind(self.task.model()))
@@ -273,7 +292,8 @@ class Simulation:
         """
         chosen = check_clients(self.task, clients, once=False)
         self._lineage.check(self._form.check(state), chosen)
-        return self._backend.scores(state, chosen, score)
+        with use_threads(self._threads):
+            return self._backend.scores(state, chosen, score)
 
     def sample(self, round: int) -> list[int]:
         """The clients of a round as they are drawn at random, without the method's selection."""
