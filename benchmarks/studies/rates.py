@@ -9,12 +9,13 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from shared import read_lines, svg
+from undrift.studies.protocol import TUNING
 from undrift.util.display.tables import markdown
 from undrift.util.storage.files import write
 
 
-def collect_rates(out: Path, results: Path, name: str) -> None:
-    """Add the trials of all searches of a study to the committed ones.
+def collect_searches(out: Path, results: Path, name: str) -> None:
+    """Add the searches of a study, with all their trials, to the committed ones.
 
     Args:
         out: the folder of the study's runs.
@@ -22,13 +23,27 @@ def collect_rates(out: Path, results: Path, name: str) -> None:
         name: the study.
     """
     found = {(x["setting"], x["label"]): x for x in read_rates(results, name)}
-    for path in sorted(out.glob("tuning/*/*/tune.json")):
-        search = json.loads(path.read_text())
-        trials = [[x["lr"], None if x["diverged"] else round(x["score"], 6)] for x in search["trials"]]
+    for path in sorted(out.glob(f"{TUNING}/*/*/tune.json")):
         setting, label = path.parts[-3:-1]
-        found[setting, label] = {"setting": setting, "label": label, "rates": trials, "edge": search["edges"]["lr"]}
-    (results / "rates").mkdir(parents=True, exist_ok=True)
-    write(results / "rates" / f"{name}.jsonl", "".join(json.dumps(found[key]) + "\n" for key in sorted(found)))
+        found[setting, label] = {"setting": setting, "label": label, **json.loads(path.read_text())}
+    if found:
+        (results / "rates").mkdir(parents=True, exist_ok=True)
+        write(results / "rates" / f"{name}.jsonl", "".join(json.dumps(found[key]) + "\n" for key in sorted(found)))
+
+
+def restore_searches(out: Path, results: Path, name: str) -> None:
+    """Write the committed searches of a study where its comparison looks for them, so that they are not made again.
+
+    Args:
+        out: the folder of the study's runs.
+        results: the folder of what is committed.
+        name: the study.
+    """
+    for search in read_rates(results, name):
+        path = out / TUNING / search.pop("setting") / search.pop("label") / "tune.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path, json.dumps(search, indent=2) + "\n")
 
 
 def read_rates(results: Path, name: str) -> list[dict[str, Any]]:

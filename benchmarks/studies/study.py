@@ -1,18 +1,16 @@
-"""A study: every row of a comparison tuned with one budget, then run with all seeds; small raw results for the docs.
+"""A study: a comparison whose rows are run and collected one after the other; small raw results for the docs.
 
-    python benchmarks/studies/study.py benchmarks/studies/here/skew-fashion.toml [setting ...] [--rows label ...]
+    python benchmarks/studies/study.py benchmarks/studies/here/strict-filters.toml [setting ...] [--rows label ...]
 
-The file is a comparison with one more table, `[tune]`: the first learning rates `lr`, the rounds of a trial, the seed
-of the trials and how often the grid may be widened. `rows` in it has the rates of rows whose optimizer has another
-scale, as many as the others have. Trials are scored on examples held out from the clients. Without
-this table every row has the learning rate of the file, and the key `about` states where it comes from. A table
-`[published]` is for the pages, see beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted
-resumes. Runs and learning rates that are committed are not computed again, so that a study can be spread over machines.
-What is committed is
+The file is a comparison. With `protocol = "strict"` each row is tuned before it is run, as `undrift compare` does it.
+Without it the rates are those of the file or of the committed comparison, and the key `about` states where they come
+from: the page of such a study shows that it does not meet the protocol. A table `[published]` is for the pages, see
+beside.py. The folder `runs/here/NAME` has all runs; a study that was interrupted resumes. Runs and searches that are
+committed are not computed again, so that a study can be spread over machines. What is committed is
 
     benchmarks/studies/results/here/NAME.toml         the tuned comparison, for `undrift compare`
     benchmarks/studies/results/here/NAME.jsonl        one line per run: setting, label, seed, settings, hash, curve
-    benchmarks/studies/results/here/rates/NAME.jsonl  one line per tuned row and setting: rates with held-out accuracies
+    benchmarks/studies/results/here/rates/NAME.jsonl  one line per tuned row and setting: all trials of its search
 
 `python benchmarks/studies/study.py --config NAME setting/label/seed` prints the settings of a line, for `undrift run`.
 """
@@ -29,8 +27,7 @@ from typing import Any
 import tomli_w
 import torch
 
-from rates import collect_rates
-from row_texts import row_within
+from rates import collect_searches, restore_searches
 from shared import read_lines
 from undrift.data.partitions.skew import measure_skew
 from undrift.runs.folder.files import read_summary
@@ -42,7 +39,6 @@ from undrift.runs.setup.prepare import prepare
 from undrift.studies.compare import Comparison, compare
 from undrift.studies.results_sheet import Trial
 from undrift.studies.run_result import result
-from undrift.studies.tune import Tuning, tune
 from undrift.util.naming.names import suggest
 from undrift.util.storage.files import write
 
@@ -76,71 +72,60 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         names: the settings; none means all.
         rows: the labels of the rows; none means all.
     """
-    values = tomllib.loads(file.read_text())
-    budget = values.pop("tune", None)
-    for key in ("published", "about"):
-        values.pop(key, None)
-    known, labels = [*values.get("settings", {"": {}})], [row.get("label", row["method"]) for row in values["methods"]]
+    values = {key: value for key, value in tomllib.loads(file.read_text()).items() if key not in ("published", "about")}
+    known = [*values.get("settings", {"": {}})]
+    comparison = Comparison.build(values, str(file))
+    labels = [entry.label for entry in comparison.methods]
     for given, there, what in ((names, known, "setting is named"), (rows, labels, "row is labelled")):
         for name in given:
             if name not in there:
                 raise SystemExit(f"{file}: no {what} {name!r}; {suggest(name, there)}")
-    chosen = names or known
-    for row, label in zip(values["methods"], labels, strict=True):
-        if rows and label not in rows:
-            continue
-        for setting in chosen:
-            study_row(values, budget, row, setting, runs / file.stem)
+    if not comparison.strict:
+        parts = merge_settings(values.get("settings", {}), committed(file.stem).get("settings", {}))
+        comparison = Comparison.build({**values, "own_local": True, "settings": parts}, str(file))
+    for setting in names or known:
+        for label in rows or labels:
+            study_row(comparison, setting, label, runs / file.stem)
 
 
-def study_row(
-    values: dict[str, Any], budget: dict[str, Any] | None, row: dict[str, Any], setting: str, out: Path
-) -> None:
-    """Tune one row in one setting and run it with all seeds.
+def study_row(comparison: Comparison, setting: str, label: str, out: Path) -> None:
+    """Tune one row in one setting, if the study does, and run it with all seeds.
 
     Args:
-        values: the comparison.
-        budget: the table `[tune]`; None if the file has the learning rates.
-        row: one of its methods.
+        comparison: the study.
         setting: the name of a setting; empty where there are none.
+        label: of the row.
         out: the folder of the study's runs.
     """
-    name, label = out.name, row.get("label", row["method"])
-    part = values.get("settings", {}).get(setting, {})
-    found = committed(name).get("settings", {}).get(setting, {}).get("rows", {})
-    rows = merge_settings(part.get("rows", {}), found)
-    if budget and label not in found:
-        own = row_within(row, part)
-        rate = tuned_rate(merge_settings(values["base"], part), budget, own, out / "tuning" / setting)
-        rows = merge_settings(rows, {label: {"local": {"lr": rate}}})
-    whole = {**values, "own_local": True, "settings": {setting: {**part, "rows": rows} if rows else part}}
-    comparison = Comparison.build(whole, name)
-    done = {(x["setting"], x["label"], x["seed"]) for x in read(name)}
-    new = partial(missing, done, label)
-    table = compare(comparison, out, partial(ended, comparison, out, new), only=new)
+    if comparison.strict:
+        restore_searches(out, RESULTS, out.name)
+    done = {(x["setting"], x["label"], x["seed"]) for x in read(out.name)}
+    new = partial(missing, done, setting, label)
+    if not any(map(new, comparison.trials())):
+        return
+    table = compare(comparison, out, partial(ended, out, new), only=new)
     if table["failures"]:  # a row without them would be a row of survivors
         errors = "\n".join(f"{failure['run']}: {failure['error']}" for failure in table["failures"])
         raise SystemExit(f"runs failed, so the row is incomplete; mend them and run the study again\n{errors}")
 
 
-def missing(done: set[tuple[str, str, int]], label: str, trial: Trial) -> bool:
-    """Whether a run is of one row and not among the committed ones.
+def missing(done: set[tuple[str, str, int]], setting: str, label: str, trial: Trial) -> bool:
+    """Whether a run is of one row in one setting and not among the committed ones.
 
     Args:
         done: setting, label and seed of the committed ones.
+        setting: the name of a setting.
         label: of the row.
         trial: the run.
     """
-    return trial.label == label and (trial.setting, trial.label, trial.config.seed) not in done
+    own = trial.setting, trial.label
+    return own == (setting, label) and (*own, trial.config.seed) not in done
 
 
-def ended(
-    comparison: Comparison, out: Path, new: Callable[[Trial], bool], trial: Trial, row: dict[str, Any] | None
-) -> None:
+def ended(out: Path, new: Callable[[Trial], bool], trial: Trial, row: dict[str, Any] | None) -> None:
     """Collect a new run when it has ended; those of rows before it have been collected.
 
     Args:
-        comparison: the tuned comparison of one setting.
         out: the folder of the study's runs.
         new: whether a run is new.
         trial: the run.
@@ -148,45 +133,14 @@ def ended(
     """
     if row is None and new(trial):
         print(trial.name, flush=True)
-        collect(comparison, out, out.name)
-
-
-def tuned_rate(base: dict[str, Any], budget: dict[str, Any], row: dict[str, Any], out: Path) -> float:
-    """The learning rate of one row in one setting.
-
-    Args:
-        base: the settings of a run.
-        budget: the table `[tune]`.
-        row: one of the methods, as the setting has it: its own local settings and model are those of the trials.
-        out: where the trials of the setting are stored.
-    """
-    label = row.get("label", row["method"])
-    if len(budget.get("rows", {}).get(label, budget["lr"])) != len(budget["lr"]):
-        raise SystemExit(f"tune.rows.{label}: give {len(budget['lr'])} learning rates, as the other rows have")
-    folder = out / label
-    if not (folder / "tune.json").exists():
-        base = {key: value for key, value in base.items() if key != "rows"}
-        own = {key: row[key] for key in ("local", "model") if row.get(key)}
-        trial = {"rounds": budget["rounds"], "seed": budget["seed"], "output": {"evaluate_every": 5}}
-        search = {
-            "method": row["method"],
-            "arguments": row.get("arguments", {}),
-            "grid": {"lr": budget.get("rows", {}).get(label, budget["lr"])},
-            "by": "best",
-            "widenings": budget["widenings"],
-            "base": merge_settings(merge_settings(base, own), trial),
-        }
-        tune(Tuning.build(search, f"{out.name}/{label}"), folder)
-    choice: float = json.loads((folder / "tune.json").read_text())["choice"]["lr"]
-    print(f"{out.name}/{label}: lr {choice}", flush=True)
-    return choice
+        collect(Comparison.read(out / "compare.toml"), out, out.name)
 
 
 def collect(comparison: Comparison, out: Path, name: str) -> None:
     """Add the finished runs of a comparison to the committed lines.
 
     Args:
-        comparison: the tuned comparison of one setting.
+        comparison: as it is tuned so far.
         out: the folder of its runs.
         name: the study.
     """
@@ -200,9 +154,9 @@ def collect(comparison: Comparison, out: Path, name: str) -> None:
     write(RESULTS / "machine.json", json.dumps(machine(), indent=1) + "\n")
     write(path, "".join(json.dumps(lines[key]) + "\n" for key in sorted(lines)))
     new = tomllib.loads(comparison.toml())
-    parts = {**committed(name).get("settings", {}), **new.get("settings", {})}
+    parts = merge_settings(committed(name).get("settings", {}), new.get("settings", {}))
     write(RESULTS / f"{name}.toml", tomli_w.dumps({**new, "settings": parts}))
-    collect_rates(out, RESULTS, name)
+    collect_searches(out, RESULTS, name)
 
 
 def committed(name: str) -> dict[str, Any]:
@@ -244,6 +198,7 @@ def line(trial: Trial, folder: Path) -> dict[str, Any]:
         "sha256": (read_summary(folder) or {})["sha256"],
         "curve": [[int(point["rounds"]), round(point[kind], 6)] for point in found["curve"]],
         "seconds": round(found["spent"]["seconds"], 1),
+        "gradient_ms": round(found["gradient_ms"], 3),
         "gradients": found["spent"]["gradients"],
         "traffic": found["traffic"],
         "stateless": trial.config.algorithm().stateless,

@@ -3,6 +3,7 @@
 OUT/compare.toml                   the complete settings of the comparison
 OUT/<setting>/<label>/seed-<seed>  the folder of a run; without settings OUT/<label>/seed-<seed>
 OUT/table.json, OUT/table.md       the results so far
+OUT/tuning/<setting>/<label>       the trials of a row under the strict protocol, see undrift.studies.protocol
 """
 
 import re
@@ -24,8 +25,10 @@ from undrift.runs.settings.targets import split_targets
 from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
 from undrift.studies.comparable import check_default_model, check_left_out, check_shared
 from undrift.studies.grid import GRID, expand, value_name
-from undrift.studies.results_sheet import Sheet, Trial
+from undrift.studies.protocol import TUNING, Protocol, Search, check_begun, row_tuning, tuned_row
+from undrift.studies.results_sheet import Sheet, Trial, recording
 from undrift.studies.statistics import Columns
+from undrift.studies.tune import Tuning
 from undrift.util.naming.names import suggest
 from undrift.util.steps import tell_trial
 from undrift.util.storage.files import make_private, write
@@ -111,6 +114,8 @@ class Comparison(Strict):
         own_local: whether rows may change local settings.
         own_model: whether rows may have models of their own.
         table: which columns are shown.
+        protocol: "plain" takes the rates of the file; "strict" replaces them: it tunes every row in every setting.
+        tune: how the strict protocol tunes.
 
     The key `grid`, of the file, of a setting or of a row, makes several settings or rows of one: see `variants`.
     """
@@ -126,6 +131,8 @@ class Comparison(Strict):
     base: dict[str, Any] = Field(default_factory=dict)
     methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    protocol: Protocol = "plain"
+    tune: Search | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -147,15 +154,39 @@ class Comparison(Strict):
                     f"methods: {entry.label} has a model of its own, but rows share their model, or the table compares "
                     "models and not methods: write own_model = true at the top and the others' model in [base]"
                 )
-            if entry.local and not self.own_local:
+            if entry.local.keys() - ({"lr"} if self.strict else set()) and not self.own_local:
                 raise ValueError(
                     f"methods: {entry.label} changes {', '.join(entry.local)} of local, but rows share their local "
                     "settings, or the table compares these and not the methods: write them in [base.local], or "
                     "own_local = true at the top if each method has been tuned"
                 )
+        self._check_protocol(labels)
         if self.baseline not in labels:
             raise ValueError(f"baseline: no row is labelled {self.baseline!r}; {suggest(self.baseline, labels)}")
         return self
+
+    def _check_protocol(self, labels: Sequence[str]) -> None:
+        if self.strict:
+            self.search.check(self.seeds, labels)
+            if TUNING in (self.settings or labels):
+                raise ValueError(f"{TUNING}: the strict protocol has a folder of this name; choose another")
+        elif self.tune is not None:
+            raise ValueError('tune: only the strict protocol tunes rows: write protocol = "strict", or leave tune out')
+
+    @property
+    def strict(self) -> bool:
+        """Whether the strict protocol holds."""
+        return self.protocol == "strict"
+
+    @property
+    def search(self) -> Search:
+        """How the strict protocol tunes."""
+        return self.tune or Search()
+
+    @property
+    def claims(self) -> int:
+        """How many differences from the baseline the table of a strict comparison has; 0 of any other."""
+        return (len(self.methods) - 1) * max(1, len(self.settings)) if self.strict else 0
 
     @property
     def _named_model(self) -> bool:
@@ -222,6 +253,36 @@ class Comparison(Strict):
             raise ConfigError(f"{where}: {error}") from None
         return Trial(setting, entry.label, config, relative)
 
+    def row_tuning(self, setting: str, label: str) -> Tuning:
+        """The search of one row in one setting.
+
+        Args:
+            setting: the name of the part; empty without parts.
+            label: of the row.
+        """
+        row = next(entry for entry in self._rows(setting) if entry.label == label)
+        part = {key: value for key, value in self.settings.get(setting, {}).items() if key != ROWS}
+        own = {key: value for key, value in row.values().items() if key in ("local", "model")}
+        base = merge_settings(merge_settings(self.base, part), own)
+        return row_tuning(self.search, self.seeds, row.model_dump(), base)
+
+    def with_choice(self, setting: str, label: str, choice: Mapping[str, float]) -> "Comparison":
+        """The comparison with the tuned values of one row in one setting.
+
+        Args:
+            setting: the name of the part; empty without parts.
+            label: of the row.
+            choice: "lr" and possibly an argument.
+        """
+        arguments = {name: value for name, value in choice.items() if name != "lr"}
+        own = {"local": {"lr": choice["lr"]}, **({"arguments": arguments} if arguments else {})}
+        values = self.model_dump(exclude_defaults=True)
+        if self.settings:
+            values["settings"] = merge_settings(self.settings, {setting: {ROWS: {label: own}}})
+        else:
+            values["methods"] = [merge_settings(x, own) if x["label"] == label else x for x in values["methods"]]
+        return validate(Comparison, {**values, "baseline": self.baseline}, "the comparison")
+
     def toml(self) -> str:
         """The whole comparison as TOML, for `read`."""
         values = self.model_dump(exclude_defaults=True)
@@ -240,22 +301,30 @@ def compare(
     A folder that contains a run with other settings is refused before anything is written; a run fails if the finished
     ones of its part have other data.
 
+    Under the strict protocol the rows of these runs are tuned first, setting by setting.
+
     Args:
         comparison: what to run.
         out: the folder to write to; a comparison that is already there is resumed.
-        watch: called with a run and each of its rows, and with None when it has ended.
+        watch: called with a run and each of its rows, and with None when it has ended; of trials with their rows only.
         engine: settings of the engine that override those of the comparison.
         only: selects the runs to run; the table has the others too if they are finished.
     """
+    wanted = only or (lambda _: True)
+    failures: dict[str, dict[str, str]] = {}
+    if comparison.strict:
+        comparison, failures = _tuned(comparison, out, watch, engine, wanted)
     trials = comparison.trials(engine)
-    sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out)
+    sheet = Sheet(comparison.name, comparison.baseline, comparison.table.columns, trials, out, comparison.claims)
+    sheet.failures |= failures
     notify = watch or (lambda *_: None)
     sheet.read(trials)  # finished runs first, so that the table never loses a row
     for setting in comparison.settings or [""]:
         check_left_out(sheet.finished_runs(setting), out)
     make_private(out)
     write(out / "compare.toml", comparison.toml())
-    missing = [trial for trial in trials if not sheet.has(trial) and (only is None or only(trial))]
+    missing = [trial for trial in trials if not sheet.has(trial) and wanted(trial)]
+    missing = [trial for trial in missing if str(_tuning_folder(trial.setting, trial.label)) not in failures]
     for trial in trials:
         if sheet.has(trial):
             notify(trial, None)
@@ -273,13 +342,51 @@ def compare(
 
         for trial in missing:
             tell_trial(trials.index(trial) + 1, len(trials), trial.name)
-            with sheet.recording(trial):
+            with recording(sheet.failures, trial.name):
                 complete(trial.config, out / trial.name, partial(ready, trial), partial(notify, trial))
                 sheet.add(trial)
             sheet.save()
             notify(trial, None)
     sheet.read(sheet.locked_trials())
     return sheet.save()
+
+
+def _tuned(
+    comparison: Comparison,
+    out: Path,
+    watch: Watch | None,
+    engine: Mapping[str, Any] | None,
+    wanted: Callable[["Trial"], bool],
+) -> tuple[Comparison, dict[str, dict[str, str]]]:
+    """A strict comparison with the tuned values of the wanted rows and of those tuned before; and what failed."""
+    check_begun(out, comparison.seeds)
+    make_private(out / TUNING)
+    write(out / "compare.toml", comparison.toml())
+    rows: dict[tuple[str, str], bool] = {}
+    for trial in comparison.trials(engine):
+        rows[trial.setting, trial.label] = rows.get((trial.setting, trial.label), False) or wanted(trial)
+    tuned, failures = comparison, dict[str, dict[str, str]]()
+    for (setting, label), needed in rows.items():
+        folder = _tuning_folder(setting, label)
+        if needed or (out / folder / "tune.json").exists():
+            with recording(failures, str(folder)):
+                tuning = comparison.row_tuning(setting, label)
+                found = tuned_row(tuning, out / folder, _watch_tuning(watch, folder, tuning), engine)
+                tuned = tuned.with_choice(setting, label, found["choice"])
+    return tuned, failures
+
+
+def _tuning_folder(setting: str, label: str) -> Path:
+    """The folder of a row's trials, below that of the comparison."""
+    return Path(TUNING, setting, label)
+
+
+def _watch_tuning(watch: Watch | None, folder: Path, tuning: Tuning) -> Callable[[str, dict[str, Any]], None] | None:
+    """What calls `watch` with the trials of a row."""
+    if watch is None:
+        return None
+    first = tuning.config(tuple(values[0] for values in tuning.grid.values()), seed=tuning.seeds[0])
+    return lambda name, row: watch(Trial(str(folder / "trials"), Path(name).parts[0], first), row)
 
 
 def check_folder_name(name: str) -> str:

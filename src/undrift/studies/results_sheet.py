@@ -32,6 +32,21 @@ class Trial:
         return str(Path(self.setting, self.label, f"seed-{self.config.seed}"))
 
 
+@contextmanager
+def recording(failures: dict[str, dict[str, str]], name: str) -> Iterator[None]:
+    """An error of one run is recorded as a failure and does not stop the others.
+
+    Args:
+        failures: the errors so far, by the name of the run.
+        name: of the run, its folder below that of the comparison.
+    """
+    try:
+        yield
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        failures[name] = {"run": name, "error": why, "trace": format_exc()}
+
+
 @dataclass
 class Sheet:
     """The results and failures so far, written to table.json and table.md.
@@ -42,6 +57,7 @@ class Sheet:
         columns: which columns table.md has.
         trials: the runs of the comparison.
         out: its folder.
+        claims: how many differences it has under the strict protocol; 0 otherwise.
     """
 
     name: str
@@ -49,6 +65,7 @@ class Sheet:
     columns: Sequence[Columns]
     trials: Sequence[Trial]
     out: Path
+    claims: int = 0
     results: dict[str, Result] = field(default_factory=dict)
     failures: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -77,7 +94,7 @@ class Sheet:
         """
         ended, others = [], []
         for trial in trials:
-            with self.recording(trial):
+            with recording(self.failures, trial.name):
                 try:
                     if is_finished(trial.config, self.out / trial.name):
                         ended.append(trial)
@@ -87,7 +104,7 @@ class Sheet:
             raise RunError(others[0] + (f" (and {len(others) - 1} more)" if others[1:] else ""))
         for trial in ended:
             self.failures.pop(trial.name, None)
-            with self.recording(trial):
+            with recording(self.failures, trial.name):
                 self.add(trial)
 
     def locked_trials(self) -> list[Trial]:
@@ -95,15 +112,6 @@ class Sheet:
         return [
             x for x in self.trials if self.failures.get(x.name, {}).get("error", "").startswith(RunLockedError.__name__)
         ]
-
-    @contextmanager
-    def recording(self, trial: Trial) -> Iterator[None]:
-        """An error of one run is recorded as a failure and does not stop the others."""
-        try:
-            yield
-        except Exception as error:
-            why = f"{type(error).__name__}: {error}"
-            self.failures[trial.name] = {"run": trial.name, "error": why, "trace": format_exc()}
 
     def save(self) -> dict[str, Any]:
         """Write and return the table."""
@@ -114,8 +122,9 @@ class Sheet:
                 if trial.setting == setting:
                     found = runs.setdefault(trial.label, {})
                     found |= {trial.config.seed: self.results[trial.name]} if trial.name in self.results else {}
-            rows += [{"setting": setting, **row} for row in summarise(runs, self.baseline)]
-        about = {"name": self.name, "baseline": self.baseline, "level": LEVEL}
+            rows += [{"setting": setting, **row} for row in summarise(runs, self.baseline, self.claims)]
+        about: dict[str, Any] = {"name": self.name, "baseline": self.baseline, "level": LEVEL}
+        about |= {"protocol": "strict", "claims": self.claims} if self.claims else {}
         table = {**about, "rows": rows, "failures": list(self.failures.values())}
         write(self.out / "table.json", to_json(table) + "\n")
         write(self.out / "table.md", to_markdown(rows, self.columns))

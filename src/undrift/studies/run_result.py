@@ -8,7 +8,7 @@ from undrift.runs.folder.judge import judged_rows, lost_round, rounds_to, run_su
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.targets import Target, read_targets
 from undrift.studies.cost_to_target import curve
-from undrift.studies.statistics import Result
+from undrift.studies.statistics import Result, late_mean
 
 
 def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Result:
@@ -23,6 +23,7 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
     rows = rows[: config.rounds]
     summary, stored = run_summary(rows, column), read_summary(folder) or {}
     target = config.target[0] if isinstance(config.target, tuple) else config.target
+    points = curve(rows, column)
     spent = {name: summary[name] for name in ("rounds", "gradients", "seconds")}
     return {
         **summary,
@@ -32,6 +33,8 @@ def result(folder: Path, config: Config, relative: Sequence[Target] = ()) -> Res
         "lost": lost_round(rows, column),
         "rounds_to_target": rounds_to(rows, target, column),
         "targets": (*read_targets(config.target, free=True), *relative),
-        "curve": curve(rows, column),
+        "curve": points,
+        "late": late_mean([point[column.kind] for point in points]),
+        "gradient_ms": min((1e3 * row["seconds"] / row["gradients"] for row in rows if row["gradients"]), default=None),
         "spent": {**spent, "bytes": summary["bytes_up"] + summary["bytes_down"]},
     }

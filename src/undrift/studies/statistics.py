@@ -83,6 +83,18 @@ def idle_note(rows: Sequence[Row]) -> str:
     return " ".join(notes)
 
 
+def protocol_note(row: Row) -> str:
+    """How to read a table of the strict protocol, from one of its rows; else empty."""
+    if "claims" not in row:
+        return ""
+    return (
+        f"Strict protocol: late is the mean of the last {LATE} evaluations; the intervals are paired by seed and "
+        f"contain all {row['claims']} true differences of the table together with {LEVEL:.0%} (Bonferroni, each "
+        f"{corrected_level(row['claims']):.2%}). Rates were tuned on other seeds; ms/gradient is that of a run's "
+        "quickest round."
+    )
+
+
 def lost_notes(rows: Sequence[Row]) -> list[str]:
     """Which rows have runs that diverged: their last evaluation gave no number, or rounds had no accepted upload."""
     notes = [
@@ -98,7 +110,10 @@ Result = Mapping[str, Any]
 Columns = Literal["accuracy", "cost"]
 
 LEVEL = 0.95
-"""The level of every interval."""
+"""The level of every interval; of several claims together under the strict protocol."""
+
+LATE = 3
+"""How many of a run's last evaluations its late accuracy is the mean of: that of a single round is noisy."""
 
 _SPREADS = {
     "client": "client_{}",
@@ -106,7 +121,7 @@ _SPREADS = {
     "personal": "personal_{}",
     "personal_worst_tenth": "personal_worst_tenth",
 }
-_MEANS = ("traffic", "seconds_per_round", "gradients")
+_MEANS = ("traffic", "seconds_per_round", "gradients", "gradient_ms")
 
 
 @dataclass(frozen=True)
@@ -158,6 +173,34 @@ def paired_difference(
     return Difference(mean, mean - half, mean + half, pairs)
 
 
+def corrected_level(claims: int, level: float = LEVEL) -> float:
+    """The level of each of several intervals so that all of them together have the given one (Bonferroni).
+
+    1 - (1 - level) / claims: the probability that any of them misses its value is at most the sum of the probabilities.
+
+    Args:
+        claims: how many intervals there are.
+        level: of all together.
+
+    Example:
+        >>> corrected_level(1), corrected_level(10)
+        (0.95, 0.995)
+    """
+    if claims < 1:
+        raise ValueError(f"corrected_level: claims counts intervals, 1 or more, got {claims}")
+    return 1 - (1 - level) / claims if claims > 1 else level
+
+
+def late_mean(values: Sequence[float]) -> float:
+    """The mean of the last `LATE` values, of all if there are fewer; nan without any.
+
+    Example:
+        >>> late_mean([0.1, 0.2, 0.3, 0.4])
+        0.3
+    """
+    return fmean(values[-LATE:]) if values else nan
+
+
 def quantile(freedom: int, level: float = LEVEL) -> float:
     """Student's quantile (1 + level) / 2: half the width of an interval in standard errors.
 
@@ -186,15 +229,19 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     return fmean(values), stdev(values) if len(values) > 1 else None
 
 
-def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[Row]:
+def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str, claims: int = 0) -> list[Row]:
     """One row per method, in the given order; methods without a run are skipped.
 
     Args:
         runs: label -> seed -> result of the run.
         baseline: the label of the row that the others are compared with.
+        claims: under the strict protocol, how many differences its table has: rows then have the late accuracy, the
+            only one that is compared, with intervals that hold for all of them together. 0 otherwise.
     """
     theirs = runs.get(baseline, {})
-    rows = [_row(label, own, baseline, {} if label == baseline else theirs) for label, own in runs.items() if own]
+    rows = [
+        _row(label, own, baseline, {} if label == baseline else theirs, claims) for label, own in runs.items() if own
+    ]
     targets = dict.fromkeys(
         target for own in runs.values() for run in own.values() for target in run.get("targets", ())
     )
@@ -206,14 +253,16 @@ def summarise(runs: Mapping[str, Mapping[int, Result]], baseline: str) -> list[R
     return rows
 
 
-def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result]) -> Row:
+def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[int, Result], claims: int) -> Row:
     """The row of a method, without numbers that no run has."""
     columns = {result_column(run) for run in own.values()}
     row: Row = {"label": label, "baseline": baseline, "seeds": sorted(own)}
     judge = columns.pop() if len(columns) == 1 else Column(MIXED)
     row |= {"judged_by": judge, **judge.direction_entry}
     metric = GLOBAL if judge == MIXED else judge.metric
-    spreads = {"best": _judged_values(own, "best"), "last": _judged_values(own, "last")}
+    row |= {"claims": claims} if claims else {}
+    compared, level = (("late",), corrected_level(claims)) if claims else (("last", "best"), LEVEL)
+    spreads = {name: _judged_values(own, name) for name in ("best", "last", *compared)}
     spreads |= {name: _values(own, key.format(metric)) for name, key in _SPREADS.items()}
     spreads |= {"global": _values(own, metric)} if judge != metric else {}
     for name, values in spreads.items():
@@ -231,8 +280,8 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
         for seed, run in theirs.items()
         if seed in own and result_column(run).metric == result_column(own[seed]).metric
     }
-    for name in ("last", "best"):
-        gap = paired_difference(_judged_values(own, name), _judged_values(comparable, name))
+    for name in compared:
+        gap = paired_difference(_judged_values(own, name), _judged_values(comparable, name), level)
         if gap and not isnan(gap.mean):
             row |= {f"{name}_difference": gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
             row["pairs"] = gap.pairs
@@ -240,10 +289,10 @@ def _row(label: str, own: Mapping[int, Result], baseline: str, theirs: Mapping[i
 
 
 def _judged_values(runs: Mapping[int, Result], name: str) -> dict[int, float]:
-    """Seed -> the best or the last of the column by which its run is judged; nan if its last evaluation has none."""
+    """Seed -> best, last or late value of the column that judges its run; nan if its last evaluation has none."""
     judges = {seed: result_column(run) for seed, run in sorted(runs.items())}
-    keys = {seed: judge.best_key if name == "best" else judge for seed, judge in judges.items()}
-    lost = {seed: nan for seed, run in runs.items() if name == "last" and run.get("lost")}
+    keys = {seed: {"best": judge.best_key, "last": judge, "late": "late"}[name] for seed, judge in judges.items()}
+    lost = {seed: nan for seed, run in runs.items() if name != "best" and run.get("lost")}
     return {seed: runs[seed][key] for seed, key in keys.items() if _has(runs[seed], key)} | lost
 
 
@@ -274,15 +323,8 @@ def views(rows: Sequence[Row], columns: Sequence[Columns] = ("accuracy",)) -> It
     for name in columns if rows else ():
         headings, texts = cells(rows) if name == "accuracy" else cost_cells(rows)
         keys = headings.index("seeds" if name == "accuracy" else "rounds")
-        notes = (
-            [cost_note(rows[0]["baseline"])]
-            if name == "cost"
-            else [
-                judging_note(rows),
-                constant_note(rows),
-                *lost_notes(rows),
-            ]
-        )
+        first = [judging_note(rows), constant_note(rows), *lost_notes(rows), protocol_note(rows[0])]
+        notes = [cost_note(rows[0]["baseline"])] if name == "cost" else first
         notes += [judging_note(rows)] if "accuracy" not in columns else []
         yield TableView(headings, texts, keys, " ".join(filter(None, notes)))
 
@@ -309,12 +351,15 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("seeds", lambda row: str(len(row["seeds"]))),
         (f"best{unit}", lambda row: _accuracy(row, "best")),
         (f"last{unit}", lambda row: _accuracy(row, "last")),
+        (f"late{unit}", lambda row: _accuracy(row, "late")),
+        (f"late vs {baseline}", lambda row: _difference(row, "late")),
         (f"last vs {baseline}", lambda row: _difference(row, "last")),
         (f"best vs {baseline}", lambda row: _difference(row, "best")),
         *_targets(rows, baseline),
         ("traffic", lambda row: _number(row, "traffic", "{:.2f}x")),
         ("s/round", lambda row: _number(row, "seconds_per_round", "{:.3g}")),
         ("gradients", lambda row: _number(row, "gradients", "{:.0f}")),
+        ("ms/gradient", lambda row: _number(row, "gradient_ms", "{:.3g}") if "claims" in row else ""),
         (f"clients{unit}", lambda row: _accuracy(row, "client")),
         (f"worst tenth{unit}", lambda row: _accuracy(row, "worst_tenth")),
         (f"global{unit}", lambda row: _accuracy(row, "global")),

@@ -31,19 +31,20 @@ from undrift.runs.settings.per_client import Axes
 from undrift.runs.settings.schema import ConfigError, Strict, merge_settings, read_toml, validate
 from undrift.runs.setup.prepare import Setup, prepare, variant
 from undrift.studies.comparable import check_left_out, check_shared
+from undrift.studies.statistics import late_mean
 from undrift.util.steps import tell_trial
 from undrift.util.storage.files import make_private, write
 from undrift.util.storage.metrics import Metrics
 
 
 def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = GLOBAL) -> float:
-    """The mean accuracy on clients' held-out examples, in the best or the last round; nan if training diverged.
+    """The mean accuracy on clients' held-out examples, in one round or the last ones; nan if training diverged.
 
     Of a metric of which less is better it is the negative. Without tests of the clients it is the column that judges.
 
     Args:
         rows: of the rounds, in order.
-        by: "best" or "last".
+        by: "best", "last", or "late" for the mean of the last three evaluations.
         judged_by: the column by which the method is judged; with "accuracy" the global model is scored.
     """
     if has_diverged(rows):
@@ -51,10 +52,12 @@ def score(rows: Sequence[Mapping[str, Any]], by: str = "best", judged_by: str = 
     judge, own = Column(judged_by), f"client_{judged_by}"
     column = own if not judge.personal and measured_rows(rows, own) else judge
     sign = -1.0 if judge.minimised else 1.0
-    if by == "last" and lost_round(rows, column) is not None:
+    if by != "best" and lost_round(rows, column) is not None:
         return float("nan")
     scores = [sign * float(row[column]) for row in measured_rows(rows, column)]
-    return (max(scores) if by == "best" else scores[-1]) if scores else float("nan")
+    if by == "late" or not scores:
+        return late_mean(scores)
+    return max(scores) if by == "best" else scores[-1]
 
 
 def has_diverged(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -84,7 +87,8 @@ class Tuning(Strict):
         method: an algorithm's name.
         arguments: its fixed arguments.
         grid: "lr" and at most one argument of the method, each with its first values.
-        by: "best" scores a trial by its best round, "last" by its last.
+        by: "best" scores a trial by its best round, "last" by its last, "late" by the mean of its last three
+            evaluations.
         widenings: how often the grid may be widened.
         seeds: of the trials; the score of a point is the mean over them. Without any it is the seed of `base`.
         base: all other settings of the runs; without `holdout` a fifth of every client's examples is held out.
@@ -93,7 +97,7 @@ class Tuning(Strict):
     method: str
     arguments: dict[str, Scalar] = Field(default_factory=dict)
     grid: Axes = Field(default_factory=lambda: dict(GRID))
-    by: Literal["best", "last"] = "best"
+    by: Literal["best", "last", "late"] = "best"
     widenings: Annotated[int, Field(ge=0, le=100)] = 6
     seeds: tuple[int, ...] = ()
     base: dict[str, Any] = Field(default_factory=dict)
@@ -125,13 +129,15 @@ class Tuning(Strict):
             tuning.config(point, source)
         return tuning
 
-    def config(self, point: Point, source: str = "tune", seed: int | None = None) -> Config:
-        """The run of a point, with the seed of `base` or with this one."""
+    def config(
+        self, point: Point, source: str = "tune", seed: int | None = None, given: Mapping[str, Any] | None = None
+    ) -> Config:
+        """The run of a point, with the seed of `base` or with this one; `given` overrides other settings."""
         own = dict(zip(self.grid, point, strict=True))
         local = {"lr": own.pop("lr")} if "lr" in own else {}
-        given = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
+        values = {"method": self.method, "arguments": {**self.arguments, **own}, "local": local}
         seeded = {} if seed is None else {"seed": seed}
-        config = Config.build(merge_settings(self.base, {**given, **seeded}), source)
+        config = Config.build(merge_settings(merge_settings(self.base, {**values, **seeded}), given or {}), source)
         if 0 < config.holdout < LEAST:
             raise ConfigError(f"{source}: holdout: trials are scored on it: {LEAST} at least, got {config.holdout}")
         if config.task is not None:  # which has data of its own to score trials on
@@ -231,29 +237,35 @@ def value_beyond(values: Sequence[float], up: bool) -> float:
     return float(f"{beyond:.6g}")
 
 
-def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any]:
+def tune(
+    tuning: Tuning, out: Path, watch: Watch | None = None, engine: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Run a search and return the content of tune.json; every trial is stored as a run and not run again.
 
     Args:
         tuning: the search.
         out: the folder to write to; a search that is already there is resumed.
         watch: called with the name of a trial and each of its rows.
+        engine: settings of the engine that override those of the search; a value of None overrides nothing.
     """
+    given = {"engine": dict(engine or {})}
     shared: dict[int, Setup] = {}
     ended: dict[str, Config] = {}
     trials = out / "trials"
+    seen: dict[Point, dict[int, float]] = {}
     judges = [GLOBAL]  # known once a trial has been prepared
     number, first = count(1), prod(len(set(values)) for values in tuning.grid.values()) * max(1, len(tuning.seeds))
     pool = Workers()
 
     def evaluate(point: Point) -> float:
-        return fmean(trial(point, seed) for seed in tuning.seeds or (None,))  # nan if any diverged
+        seen[point] = {seed: trial(point, seed) for seed in tuning.seeds}
+        return fmean(seen[point].values() or [trial(point, None)])  # nan if any diverged
 
     def trial(point: Point, seed: int | None) -> float:
         name = _point_name(tuning, point) + ("" if seed is None else f"/seed-{seed}")
         tell_trial(next(number), first, name)
         try:
-            config = tuning.config(point, seed=seed)
+            config = tuning.config(point, seed=seed, given=given)
         except ConfigError as error:
             raise RefusedError(str(error)) from error
 
@@ -280,14 +292,16 @@ def tune(tuning: Tuning, out: Path, watch: Watch | None = None) -> dict[str, Any
     check_left_out(ended, trials)  # finished trials may follow new ones in the grid
     for setup in shared.values():
         check_shared(ended, trials, setup)
-    return _write(tuning, out, found, judges[0])
+    return _write(tuning, out, found, seen, judges[0])
 
 
 def _point_name(tuning: Tuning, point: Point) -> str:
     return "_".join(f"{name}-{value!r}" for name, value in zip(tuning.grid, point, strict=True))
 
 
-def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> dict[str, Any]:
+def _write(
+    tuning: Tuning, out: Path, result: SearchResult, seen: Mapping[Point, Mapping[int, float]], judge: Column
+) -> dict[str, Any]:
     """Write the trials and the choice; the choice has the holdout of the settings, by default none."""
     sign = -1.0 if judge.minimised else 1.0
     if result.scores[result.best] == -inf:
@@ -301,8 +315,10 @@ def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> di
             **dict(zip(result.axes, point, strict=True)),
             "score": None if value == -inf else sign * value,
             "diverged": value == -inf,
+            **({"seeds": {seed: sign * x if isfinite(x) else None for seed, x in own.items()}} if own else {}),
         }
         for point, value in sorted(result.scores.items())
+        for own in [seen[point]]
     ]
     summary = {
         "method": tuning.method,
@@ -315,6 +331,7 @@ def _write(tuning: Tuning, out: Path, result: SearchResult, judge: Column) -> di
         "choice": dict(zip(result.axes, result.best, strict=True)),
         "score": sign * result.scores[result.best],
         "trials": trials,
+        "search": json.loads(tuning.model_dump_json()),
     }
     write(out / "choice.toml", choice.toml())
     write(out / "tune.json", json.dumps(summary, indent=2) + "\n")
