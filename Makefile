@@ -76,8 +76,8 @@ tutorials:  ## execute the notebooks of docs/guide/tutorials in place, without t
 results:  ## docs/evidence/results and the evidence of undrift advise, from benchmarks/studies/results/here; a test holds them up to date
 	$(PYTHON) benchmarks/studies/pages.py
 
-HERE ?= $(notdir $(basename $(wildcard benchmarks/studies/here/*.toml)))
-studies:  ## the studies behind docs/evidence/results, tuned and run; hours on two cores, resumed where they were ended
+HERE ?= $(notdir $(basename $(shell grep -l '^protocol = "strict"' benchmarks/studies/here/*.toml)))
+studies:  ## the strict studies behind docs/evidence/results, tuned and run; days on two cores, resumed where they ended
 	for study in $(HERE); do $(PYTHON) benchmarks/studies/study.py benchmarks/studies/here/$$study.toml || exit 1; done
 
 papers:  ## docs/evidence/papers.md, from the files of src/undrift/papers; a test holds it up to date

@@ -1,17 +1,14 @@
 """The late accuracy of a study's runs and the paired differences of its rows.
 
 A run's result is its late accuracy: the mean of its last three evaluations, because with few clients in a round the
-accuracy of a single round is noisy. Differences are paired by seed, with Student's 95 % interval.
+accuracy of a single round is noisy. Differences are paired by seed, with Student's interval, of 95 % unless it is
+corrected.
 """
 
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 from typing import Any
 
-from undrift.studies.statistics import Difference, paired_difference
-
-LATE = 3
-"""How many of the last evaluations count."""
+from undrift.studies.statistics import LEVEL, Difference, late_mean, paired_difference
 
 Lines = list[dict[str, Any]]
 Values = dict[int, float]
@@ -23,7 +20,7 @@ def late(line: Mapping[str, Any]) -> float:
     Args:
         line: of the raw results.
     """
-    return 100 * fmean(value for _, value in line["curve"][-LATE:])
+    return 100 * late_mean([value for _, value in line["curve"]])
 
 
 def values(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Values:
@@ -37,7 +34,7 @@ def values(lines: Iterable[Mapping[str, Any]], setting: str, label: str) -> Valu
     return {line["seed"]: late(line) for line in lines if (line["setting"], line["label"]) == (setting, label)}
 
 
-def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None:
+def gap(lines: Lines, setting: str, label: str, other: str, level: float = LEVEL) -> Difference | None:
     """The paired difference of two rows in one setting; None without a common seed.
 
     Args:
@@ -45,20 +42,24 @@ def gap(lines: Lines, setting: str, label: str, other: str) -> Difference | None
         setting: the part of the study.
         label: the row.
         other: the row to compare with.
+        level: of the interval.
     """
-    return paired_difference(values(lines, setting, label), values(lines, setting, other))
+    return paired_difference(values(lines, setting, label), values(lines, setting, other), level)
 
 
-def all_gaps(study: Mapping[str, Any], lines: Lines, baseline: str) -> dict[str, dict[str, Difference]]:
+def all_gaps(
+    study: Mapping[str, Any], lines: Lines, baseline: str, level: float = LEVEL
+) -> dict[str, dict[str, Difference]]:
     """Setting -> row -> the paired difference from the baseline.
 
     Args:
         study: the tuned comparison.
         lines: the raw results.
         baseline: the row that differences are taken from.
+        level: of the intervals.
     """
     labels = [row["label"] for row in study["methods"] if row["label"] != baseline]
     return {
-        setting: {label: x for label in labels if (x := gap(lines, setting, label, baseline)) is not None}
+        setting: {label: x for label in labels if (x := gap(lines, setting, label, baseline, level)) is not None}
         for setting in study["settings"]
     }

@@ -14,8 +14,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from beside import beside, gap_text, sources, study_file
-from gaps import LATE, Lines, all_gaps, gap, values
+from gaps import Lines, all_gaps, gap, values
 from parts import part_gaps, parts_figure, parts_table, with_table
+from protocol_state import against, claims, claims_table, level_of, older_note, rows_left, strict
 from rates import rates_figure, rates_table, read_rates
 from row_texts import judged_text, overrides, row_text, row_within, setting_texts
 from shared import svg
@@ -25,18 +26,26 @@ from undrift import make
 from undrift.algorithms import ALGORITHMS
 from undrift.models import INPUTS, ROWS, build
 from undrift.studies.advise import BASELINE, family
-from undrift.studies.statistics import paired_difference
+from undrift.studies.statistics import LATE, LEVEL, paired_difference
 from undrift.util.display.tables import markdown
 from undrift.util.storage.files import write
 
 ROOT = Path(__file__).parents[2]
 PAGES, EVIDENCE = ROOT / "docs/evidence/results", ROOT / "src/undrift/studies/evidence.json"
 FINDINGS = ROOT / "docs/evidence/findings"
-TUNED = "The learning rate of every row and setting was tuned on held-out examples of one more seed, with one budget."
-"""Where the learning rates come from, unless the study has another text in `about`."""
 READING = (
     f"Late accuracy is the mean of a run's last {LATE} evaluations, ± the standard deviation over seeds; differences "
-    "are paired by seed, with 95 % intervals."
+    "are paired by seed, "
+)
+OLDER = "with 95 % intervals, each by itself."
+PROTOCOL = (
+    "Under the strict protocol of `undrift compare`: every row starts with the same number of points over its learning "
+    "rate and at most one argument, its grid was widened until the best rate was inside, points are scored by late "
+    "accuracy on held-out examples, the mean of two seeds, and the seeds that judge were named before."
+)
+STEP = (
+    "Gradients are all that a run evaluates; ms/gradient is that of the quickest round of all seeds, so that other "
+    "work on the machine counts little."
 )
 COPIES = {
     "cifar10": "The images are a JPEG copy of CIFAR-10; with the original ones, accuracies and hashes differ a little.",
@@ -45,25 +54,38 @@ COPIES = {
 """Data -> what readers must know about the copy that the studies use."""
 
 
-def table(study: Mapping[str, Any], lines: Lines, against: list[str]) -> str:
+def table(study: Mapping[str, Any], lines: Lines, others: list[str], level: float = LEVEL) -> str:
     """A study as a Markdown table.
 
     Args:
         study: the tuned comparison.
         lines: the raw results.
-        against: the rows that differences are taken from.
+        others: the rows that differences are taken from.
+        level: of the intervals.
     """
     texts = []
     for setting in study["settings"]:
         for row in study["methods"]:
-            found = list(values(lines, setting, row["label"]).values())
+            own = [x for x in lines if (x["setting"], x["label"]) == (setting, row["label"])]
+            found = list(values(own, setting, row["label"]).values())
             if not found:
                 continue
             spread = f" ± {stdev(found):.1f}" if len(found) > 1 else ""
-            rate = next(x["lr"] for x in lines if (x["setting"], x["label"]) == (setting, row["label"]))
-            gaps = [gap_text(gap(lines, setting, row["label"], x)) if x != row["label"] else "" for x in against]
-            texts.append([setting, row["label"], f"{rate:g}", f"{fmean(found):.1f}{spread}", str(len(found)), *gaps])
-    headings = ["setting", "row", "lr", "late accuracy %", "seeds", *(f"minus {x}" for x in against)]
+            gaps = [
+                gap_text(gap(lines, setting, row["label"], x, level)) if row["label"] not in others[: n + 1] else ""
+                for n, x in enumerate(others)
+            ]
+            cells = [f"{own[0]['lr']:g}", f"{fmean(found):.1f}{spread}", str(len(found)), *gaps]
+            if strict(study):
+                arguments = own[0]["config"].get("arguments", {})
+                chosen = ", ".join(f"{name} {value:g}" for name, value in arguments.items())
+                cells[1:1] = [chosen]
+                cells += [f"{own[0]['gradients']}", f"{min(x['gradient_ms'] for x in own):.2f}"]
+            texts.append([setting, row["label"], *cells])
+    headings = ["setting", "row", "lr", "late accuracy %", "seeds", *(f"minus {x}" for x in others)]
+    if strict(study):
+        headings[3:3] = ["argument"]
+        headings += ["gradients", "ms/gradient"]
     return markdown(headings, texts, left=2)
 
 
@@ -108,17 +130,18 @@ def trend(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
     return markdown(["setting", "row", *(f"round {at}" for at in rounds)], texts, left=2)
 
 
-def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
+def figure(study: Mapping[str, Any], lines: Lines, baseline: str, level: float = LEVEL) -> str:
     """Differences from the baseline with their intervals, setting by setting, as SVG.
 
     Args:
         study: the tuned comparison.
         lines: the raw results.
         baseline: the row that differences are taken from.
+        level: of the intervals.
     """
     gaps = {
         setting: {row: x for row, x in reversed(rows.items()) if x.pairs > 2}
-        for setting, rows in all_gaps(study, lines, baseline).items()
+        for setting, rows in all_gaps(study, lines, baseline, level).items()
     }
     gaps = {setting: rows for setting, rows in gaps.items() if rows}
     heights = [len(rows) + 1.5 for rows in gaps.values()]
@@ -144,7 +167,8 @@ def figure(study: Mapping[str, Any], lines: Lines, baseline: str) -> str:
             axes.set_yticks(range(len(rows)), rows)
             axes.set_ylim(-0.7, len(rows) - 0.3)
             axes.set_title(setting, fontsize=9, loc="left")
-        parts[-1].set_xlabel(f"late accuracy minus {baseline}, points, paired 95 % intervals")
+        kind = "paired 95 % intervals" if level == LEVEL else "paired intervals, all together 95 %"
+        parts[-1].set_xlabel(f"late accuracy minus {baseline}, points, {kind}")
         return svg(drawn)
 
 
@@ -157,9 +181,8 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
         lines: the raw results.
     """
     base, local = study["base"], study["base"]["local"]
-    labels = {row["label"] for row in study["methods"]}
-    second = [x for x in ("uniform", "specgrad") if x in labels - {study["baseline"]}]
-    against = [study["baseline"], *second[:1]]
+    file = study_file(name)
+    level = level_of(file)
     rows = "\n".join(
         f"- `{row['label']}`: `{row_text(row)}`" + (f", {own}" if (own := overrides(row)) else "")
         for row in study["methods"]
@@ -176,27 +199,41 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
     weights = ", equal weights" if base.get("weights") == "uniform" else ", each method with its own weights"
     papers = beside(sources(name), all_gaps(study, lines, study["baseline"]), study["baseline"])
     more = rates_table(study, read_rates(RESULTS, name)) + papers
-    about = [study_file(name).get("about", TUNED), READING, judged_text(lines), COPIES.get(data)]
+    if strict(study):
+        state, intervals = (
+            rows_left(file, lines),
+            f"and all {claims(file)} intervals of the page hold together with 95 %",
+        )
+        about = [PROTOCOL, READING + intervals + f" (Bonferroni: each has {level:.2%}).", STEP]
+    else:
+        state, about = older_note(lines, read_rates(RESULTS, name)), [file.get("about"), READING + OLDER]
+    about += [judged_text(lines), COPIES.get(data)]
+    evolution = (
+        ""
+        if strict(study)
+        else f"Accuracy minus {study['baseline']} at every evaluation:\n\n{trend(study, lines, study['baseline'])}\n\n"
+    )
+    trials = (
+        f", [trials](../../../benchmarks/studies/results/here/rates/{name}.jsonl)" if read_rates(RESULTS, name) else ""
+    )
     example = f"{lines[0]['setting']}/{lines[0]['label']}/{lines[0]['seed']}"
     return f"""# {study["name"]}
 
 {clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
 {fill(" ".join(filter(None, about)), 120)}
 
+{fill(state, 120)}
+
 ![Differences from {study["baseline"]}]({name}.svg)
 
-{table(study, lines, against)}
+{table(study, lines, against(study), level)}
 
 {rows}
 
 {settings}![Accuracy over rounds]({name}-curves.svg)
 
-Accuracy minus {study["baseline"]} at every evaluation:
-
-{trend(study, lines, study["baseline"])}
-
-{more}Raw results, with the settings and the hash of every run:
-[lines](../../../benchmarks/studies/results/here/{name}.jsonl),
+{evolution}{more}Raw results, with the settings and the hash of every run:
+[lines](../../../benchmarks/studies/results/here/{name}.jsonl){trials},
 [the whole comparison](../../../benchmarks/studies/results/here/{name}.toml). One run again, to the same hash:
 
 ```text
@@ -207,7 +244,7 @@ undrift run --config run.toml
 
 
 def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str, Any]]:
-    """The settings of a study with what was measured in them, for `undrift advise`; none if no rates were tuned.
+    """The settings of a study with what was measured in them, for `undrift advise`; none without committed trials.
 
     Args:
         name: the study.
@@ -215,7 +252,7 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
         lines: the raw results.
     """
     found = []
-    for setting, part in study["settings"].items() if "tune" in study_file(name) else ():
+    for setting, part in study["settings"].items() if read_rates(RESULTS, name) else ():
         whole = {**study["base"], **part}
         rows = {}
         for row in study["methods"]:
@@ -230,7 +267,13 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
         kind = INPUTS[model] if model not in ROWS else "image"
         sizes = {"symbols": 80} if kind == "text" else {}
         found.append(
-            {"study": name, "data": data, "kind": kind, "model": model_text(whole["model"])}
+            {
+                "study": name,
+                "claims": claims(study_file(name)) if strict(study) else 0,
+                "data": data,
+                "kind": kind,
+                "model": model_text(whole["model"]),
+            }
             | {"family": family(build(model, classes=10, **sizes)), "partition": whole["partition"]}
             | {"skew": base["skew"], "clients": whole.get("clients")}
             | {"cohort": whole["cohort"], "rounds": whole["rounds"]}
@@ -285,13 +328,14 @@ def generated() -> dict[Path, str]:
         name, lines = path.stem, read(path.stem)
         study = measured(committed(name), lines)
         files[PAGES / f"{name}.md"] = page(name, study, lines)
-        files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"])
+        files[PAGES / f"{name}.svg"] = figure(study, lines, study["baseline"], level_of(study_file(name)))
         files[PAGES / f"{name}-curves.svg"] = curves(study, lines)
         every += problems(name, study, lines)
     files[FINDINGS / "learning-rates.svg"] = rates_figure(RESULTS)
     parts = part_gaps()
     files[FINDINGS / "parts.svg"] = parts_figure(parts)
     files[FINDINGS / "parts.md"] = with_table((FINDINGS / "parts.md").read_text(), parts_table(parts))
+    files[PAGES / "index.md"] = with_table((PAGES / "index.md").read_text(), claims_table())
     files[EVIDENCE] = "[\n" + ",\n".join(json.dumps(problem) for problem in every) + "\n]\n"
     return files
 

@@ -36,7 +36,7 @@ from undrift.runs.settings.config import Config
 from undrift.runs.settings.goals import Column
 from undrift.runs.settings.schema import merge_settings
 from undrift.runs.setup.prepare import prepare
-from undrift.studies.compare import Comparison, compare
+from undrift.studies.compare import Comparison, compare, row_in
 from undrift.studies.results_sheet import Trial
 from undrift.studies.run_result import result
 from undrift.util.naming.names import suggest
@@ -73,16 +73,15 @@ def study(file: Path, runs: Path, names: list[str], rows: Sequence[str] = ()) ->
         rows: the labels of the rows; none means all.
     """
     values = {key: value for key, value in tomllib.loads(file.read_text()).items() if key not in ("published", "about")}
-    known = [*values.get("settings", {"": {}})]
+    if values.get("protocol") != "strict":
+        parts = merge_settings(values.get("settings", {}), committed(file.stem).get("settings", {}))
+        values |= {"own_local": True, **({"settings": parts} if parts else {})}
     comparison = Comparison.build(values, str(file))
-    labels = [entry.label for entry in comparison.methods]
+    known, labels = [*(comparison.settings or [""])], [entry.label for entry in comparison.methods]
     for given, there, what in ((names, known, "setting is named"), (rows, labels, "row is labelled")):
         for name in given:
             if name not in there:
                 raise SystemExit(f"{file}: no {what} {name!r}; {suggest(name, there)}")
-    if not comparison.strict:
-        parts = merge_settings(values.get("settings", {}), committed(file.stem).get("settings", {}))
-        comparison = Comparison.build({**values, "own_local": True, "settings": parts}, str(file))
     for setting in names or known:
         for label in rows or labels:
             study_row(comparison, setting, label, runs / file.stem)
@@ -103,10 +102,25 @@ def study_row(comparison: Comparison, setting: str, label: str, out: Path) -> No
     new = partial(missing, done, setting, label)
     if not any(map(new, comparison.trials())):
         return
+    if not comparison.strict and not has_rate(comparison, setting, label):
+        raise SystemExit(f'{setting}/{label}: has no learning rate; only a study with protocol = "strict" tunes')
     table = compare(comparison, out, partial(ended, out, new), only=new)
     if table["failures"]:  # a row without them would be a row of survivors
         errors = "\n".join(f"{failure['run']}: {failure['error']}" for failure in table["failures"])
         raise SystemExit(f"runs failed, so the row is incomplete; mend them and run the study again\n{errors}")
+
+
+def has_rate(comparison: Comparison, setting: str, label: str) -> bool:
+    """Whether a study states the learning rate of a row, so that it is not the default of all settings.
+
+    Args:
+        comparison: the study.
+        setting: the name of a setting.
+        label: of the row.
+    """
+    part = comparison.settings.get(setting, {})
+    row = next(entry for entry in comparison.methods if entry.label == label)
+    return any("lr" in place.get("local", {}) for place in (comparison.base, part, row_in(row, part).model_dump()))
 
 
 def missing(done: set[tuple[str, str, int]], setting: str, label: str, trial: Trial) -> bool:

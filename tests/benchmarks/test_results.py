@@ -118,15 +118,10 @@ def test_a_failed_run_ends_a_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     failure = {"run": "a/fedavg/seed-0", "error": "ValueError: no", "trace": ""}
     monkeypatch.setattr(study, "compare", lambda *_, **__: {"failures": [failure]})
-    values = {
-        "name": "x",
-        "seeds": [0],
-        "base": {"rounds": 1},
-        "methods": [{"method": "fedavg"}],
-        "settings": {"a": {}},
-    }
+    values = {"seeds": [0], "base": {"data": "digits", "rounds": 1, "local": {"lr": 0.1}}, "settings": {"a": {}}}
+    whole = study.Comparison.build({**values, "methods": [{"method": "fedavg"}]})
     with pytest.raises(SystemExit, match=r"the row is incomplete.*\na/fedavg/seed-0: ValueError: no"):
-        study.study_row(values, None, {"method": "fedavg"}, "a", tmp_path / "x")
+        study.study_row(whole, "a", "fedavg", tmp_path / "x")
 
 
 def test_problems_name_compositions_once() -> None:
@@ -180,8 +175,85 @@ def test_what_each_part_adds() -> None:
     assert drawn.startswith("<?xml") and drawn == parts_figure({"a": {"SAM": Difference(-1.0, -2.0, 1.0, 3)}, "b": {}})
 
 
+def test_strict_studies_meet_the_protocol_and_others_show_what_they_lack() -> None:
+    """No tuned rate at an edge, no row without trials, no difference without its interval, seeds and file."""
+    from beside import study_file
+    from pages import page
+    from protocol_state import claims_table, strict
+    from rates import read_rates, search_faults
+    from study import RESULTS, committed, read
+
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        name, found, file = path.stem, read(path.stem), study_file(path.stem)
+        faults = search_faults(found, read_rates(RESULTS, name))
+        text = page(name, committed(name), found)
+        assert strict(file) == strict(committed(name))
+        if strict(file):
+            assert not any(faults.values()), f"{name}: {faults}"
+            assert {x["seed"] for x in found} <= set(file["seeds"]) and "Older evidence" not in text
+            assert f"rates/{name}.jsonl" in text
+            searched = {len(x["search"]["seeds"]) for x in read_rates(RESULTS, name)}
+            assert min(searched) >= 2
+        else:
+            assert "**Older evidence**: this study does not meet the" in text
+            for fault in ("without committed trials", "with the best rate at an edge of the grid"):
+                assert not faults[fault] or f"{len(faults[fault])} {fault}" in text.replace("\n", " ")
+    for text in claims_table().splitlines()[2:]:
+        assert re.fullmatch(
+            r"\| \S+ \| \S+ minus \S+ \| \S+ \[\S+, \S+\] \| \d+ to \d+ \| \[\S+\]\(\S+\.md\) \|", text
+        ), text
+
+
+def test_faults_of_a_search() -> None:
+    from rates import search_faults
+
+    line = {"setting": "s", "label": "x", "seed": 5, "lr": 0.2, "config": {"arguments": {"r": 0.1}}}
+    search = {
+        **{"setting": "s", "label": "x", "by": "late", "seeds": [1, 2], "edges": {"lr": "inside", "r": "inside"}},
+        "choice": {"lr": 0.2, "r": 0.1},
+    }
+
+    def faults(line: dict[str, Any], *searches: dict[str, Any]) -> list[str]:
+        return [fault for fault, rows in search_faults([line], searches).items() if rows]
+
+    assert faults(line, search) == []
+    assert faults(line) == ["without committed trials"]
+    assert faults(line, search | {"edges": {"lr": "at the edge"}}) == ["with the best rate at an edge of the grid"]
+    assert faults(line, search | {"by": "best"}) == ["not tuned by late accuracy"]
+    assert faults(line | {"lr": 0.4}, search) == faults(line | {"config": {}}, search) != []
+    assert faults(line | {"seed": 2}, search) == ["tuned on a seed that judges"]
+    older = {"setting": "s", "label": "x", "rates": [[0.1, 0.5], [0.2, 0.6]], "edge": "at the edge"}
+    assert faults(line, older) == ["with the best rate at an edge of the grid", "not tuned by late accuracy"]
+
+
+def test_no_seed_of_a_strict_study_was_used_before_or_is_tuned_on() -> None:
+    from beside import HERE, study_file
+    from protocol_state import strict
+
+    files = {path.stem: study_file(path.stem) for path in sorted(HERE.glob("*.toml"))}
+    tuned = {seed for file in files.values() for seed in file.get("tune", {}).get("seeds", ())} | {100}
+    before = {seed for file in files.values() if not strict(file) for seed in file["seeds"]}
+    final = {seed for file in files.values() if strict(file) for seed in file["seeds"]}
+    assert final and not final & (tuned | before)
+
+
+def test_what_a_strict_page_counts() -> None:
+    from protocol_state import against, claims, level_of, rows_left
+
+    study = {
+        **{"protocol": "strict", "baseline": "uniform", "seeds": [1, 2], "settings": {"a": {}, "b": {}}},
+        "methods": [{"method": x} for x in ("uniform", "specgrad", "fedsam")],
+    }
+    assert against(study) == ["uniform", "specgrad"] and claims(study) == 2 * (2 + 1)
+    assert level_of(study) == pytest.approx(1 - 0.05 / 6) and level_of(study | {"protocol": "plain"}) == 0.95
+    lines = [{"setting": "a", "label": x, "seed": s} for x in ("uniform", "specgrad") for s in (1, 2)]
+    assert "make studies`: a: fedsam; b: all rows. The correction counts them" in rows_left(study, lines)
+    every = [{"setting": p, "label": x["method"], "seed": s} for p in "ab" for x in study["methods"] for s in (1, 2)]
+    assert rows_left(study, every) == "All rows are complete."
+
+
 def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
-    from rates import collect_rates, rates_figure, rates_table, read_rates
+    from rates import collect_searches, rates_figure, rates_table, read_rates, restore_searches
 
     folder = tmp_path / "runs/tuning/s/row"
     folder.mkdir(parents=True)
@@ -190,13 +262,22 @@ def test_rates_are_collected_and_shown(tmp_path: Path) -> None:
         {"lr": 0.2, "score": 0.61, "diverged": False},
         {"lr": 0.4, "score": None, "diverged": True},
     ]
-    (folder / "tune.json").write_text(json.dumps({"trials": trials, "edges": {"lr": "inside"}}))
+    search = {"trials": trials, "edges": {"lr": "inside"}, "axes": {"lr": [0.1, 0.2, 0.4]}}
+    (folder / "tune.json").write_text(json.dumps(search))
     for _ in range(2):  # what is there stays, and nothing appears twice
-        collect_rates(tmp_path / "runs", tmp_path, "x")
+        collect_searches(tmp_path / "runs", tmp_path, "x")
     found = read_rates(tmp_path, "x")
-    assert found == [
-        {"setting": "s", "label": "row", "rates": [[0.1, 0.5], [0.2, 0.61], [0.4, None]], "edge": "inside"}
-    ]
+    assert found == [{"setting": "s", "label": "row", **search}]
+    restore_searches(tmp_path / "elsewhere", tmp_path, "x")
+    assert json.loads((tmp_path / "elsewhere/tuning/s/row/tune.json").read_text()) == search
+    two = search | {
+        "axes": {"lr": [0.1], "rho": [1, 2]},
+        "trials": [{"lr": 0.1, "rho": x, "score": x / 4} for x in (1, 2)],
+    }
+    shown = rates_table(
+        {"settings": {"s": {}}, "methods": [{"label": "row"}]}, [{"setting": "s", "label": "row", **two}]
+    )
+    assert "| s | row, rho 1 | 25.0 |" in shown and "| s | row, rho 2 | **50.0** |" in shown
     rows = {"settings": {"s": {}, "t": {}}, "methods": [{"label": "row"}, {"label": "other"}]}
     assert "| s | row | 50.0 | **61.0** | diverged |" in rates_table(rows, found)
     assert rates_figure(tmp_path).startswith("<?xml"), "also without a trial"

@@ -1,6 +1,7 @@
 """A study on digits: tuned, run, collected, and not computed twice."""
 
 import json
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from undrift.runs.setup.prepare import prepare
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "studies"
 STUDY = """
 name = "tiny"
-seeds = [0, 1]
+protocol = "strict"
+seeds = [0, 1, 2]
 baseline = "fedavg"
-tune = { lr = [0.05, 0.1], rounds = 1, seed = 100, widenings = 0 }
+tune = { seeds = [7, 8], grid.lr = [0.1, 0.4, 1.6] }
 methods = [{ method = "fedavg" }, { label = "center", method = "fedavg + gradient:center('maps')" }]
 
 [base]
@@ -51,13 +53,17 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["skewed"])
     lines = study.read("tiny")
     assert [(x["setting"], x["label"], x["seed"]) for x in lines] == [
-        ("skewed", label, seed) for label in ("center", "fedavg") for seed in (0, 1)
+        ("skewed", label, seed) for label in ("center", "fedavg") for seed in (0, 1, 2)
     ]
-    assert all(x["lr"] in (0.05, 0.1) and x["stateless"] and x["skew"]["label"] > 0.1 for x in lines)
+    searches = {x["label"]: x for x in import_module("rates").read_rates(tmp_path / "results", "tiny")}
+    assert all(x["edges"] == {"lr": "inside"} and len(x["trials"]) >= 3 for x in searches.values())
+    assert all(
+        x["lr"] == searches[x["label"]]["choice"]["lr"] and x["stateless"] and x["skew"]["label"] > 0.1 for x in lines
+    )
     for x in lines:  # a seed splits the data anew
         ready = prepare(Config.build(x["config"]))
         assert x["skew"]["label"] == round(measure_skew(ready.data_task.dataset, ready.partition.clients).label, 4)
-    assert len({x["skew"]["label"] for x in lines}) == 2
+    assert len({x["skew"]["label"] for x in lines}) == 3
     assert json.loads((tmp_path / "results" / "machine.json").read_text()) == study.machine()
 
     config = study.settings("tiny", "skewed/center/1")
@@ -70,55 +76,54 @@ def test_a_study(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("it is known already")
 
     with monkeypatch.context() as patch:  # on another machine
-        patch.setattr(study, "tune", never)
+        patch.setattr(import_module("undrift.studies.tune"), "complete", never)
         patch.setattr(import_module("undrift.studies.compare"), "complete", never)
         study.study(tmp_path / "tiny.toml", tmp_path / "elsewhere", ["skewed"])
+    path = tmp_path / "results" / "tiny.jsonl"
+    path.write_text("".join(text + "\n" for text in path.read_text().splitlines()[:-1]))
+    with monkeypatch.context() as patch:  # the search is known, only the run is not
+        patch.setattr(import_module("undrift.studies.tune"), "complete", never)
+        study.study(tmp_path / "tiny.toml", tmp_path / "elsewhere", ["skewed"])
+    same = ("seed", "sha256", "lr", "curve", "config")
+    assert [[x[key] for key in same] for x in study.read("tiny")] == [[x[key] for key in same] for x in lines]
     study.study(tmp_path / "tiny.toml", tmp_path / "runs", ["even"])
-    assert len(study.read("tiny")) == 8 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}
+    assert len(study.read("tiny")) == 12 and set(study.committed("tiny")["settings"]) == {"skewed", "even"}
     assert Config.build(study.read("tiny")[0]["config"]).partition == "iid"
 
 
+PLAIN = STUDY.replace('protocol = "strict"\n', "").replace("tune = {", "# tune = {")
+
+
 def test_a_study_with_given_learning_rates(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = STUDY.replace('{ method = "fedavg" }', '{ method = "fedavg", local = { lr = 0.3 } }')
-    text = "\n".join(["about = 'Rates of another study.'", "own_local = true", text]).replace("tune = {", "# tune = {")
-    (tmp_path / "given.toml").write_text(text)
-    monkeypatch.setattr(study, "tune", None)
-    study.study(tmp_path / "given.toml", tmp_path / "runs", ["even"])
-    assert {(x["label"], x["lr"]) for x in study.read("given")} == {("fedavg", 0.3), ("center", 0.1)}
+    text = PLAIN.replace('{ method = "fedavg" }', '{ method = "fedavg", local = { lr = 0.3 } }')
+    (tmp_path / "given.toml").write_text("about = 'Rates of another study.'\n" + text)
+    monkeypatch.setattr(import_module("undrift.studies.protocol"), "tune", None)
+    study.study(tmp_path / "given.toml", tmp_path / "runs", ["even"], ["fedavg"])
+    assert {(x["label"], x["lr"]) for x in study.read("given")} == {("fedavg", 0.3)}
     assert study.settings("given", "even/fedavg/1").local.lr == 0.3
+    with pytest.raises(
+        SystemExit, match='even/center: has no learning rate; only a study with protocol = "strict" tunes'
+    ):
+        study.study(tmp_path / "given.toml", tmp_path / "runs", ["even"])
 
 
-def test_a_row_may_have_rates_of_its_own(study: Any, tmp_path: Path) -> None:
-    whole = STUDY.replace("widenings = 0 }", "widenings = 0, rows = { center = [0.01, 0.02] } }")
-    (tmp_path / "own.toml").write_text(whole)
-    study.study(tmp_path / "own.toml", tmp_path / "runs", ["even"])
-    rates = {
-        x["label"]: [lr for lr, _ in x["rates"]] for x in import_module("rates").read_rates(tmp_path / "results", "own")
-    }
-    assert rates == {"fedavg": [0.05, 0.1], "center": [0.01, 0.02]}
-    (tmp_path / "more.toml").write_text(whole.replace("[0.01, 0.02]", "[0.01, 0.02, 0.04]"))
-    with pytest.raises(SystemExit, match=r"tune\.rows\.center: give 2 learning rates, as the other rows have"):
-        study.study(tmp_path / "more.toml", tmp_path / "runs", ["even"])
-
-
-def test_a_row_is_tuned_with_its_own_settings(study: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_tuned_with_its_own_settings(study: Any) -> None:
     """Those of the row, and of the row in one setting, which also has them when it is run."""
     text = STUDY.replace('label = "center",', 'label = "center", local = { steps = 3 }, model = "small-cnn",')
     text = text.replace(
         'even = { partition = "iid" }',
         'even = { partition = "iid", rows = { center = { local = { batch_size = 5 } } } }',
     )
-    (tmp_path / "own.toml").write_text("own_local = true\nown_model = true\n" + text)
-    seen: list[Any] = []
-    tune = study.tune
-    monkeypatch.setattr(study, "tune", lambda tuning, folder: (seen.append(tuning), tune(tuning, folder)))
-    study.study(tmp_path / "own.toml", tmp_path / "runs", ["even"], ["center"])
-    tried = seen[0].config((0.05,))
-    assert (tried.local.steps, tried.local.batch_size, tried.model) == (3, 5, "small-cnn") and "rows" not in seen[
-        0
-    ].base
-    ran = study.settings("own", "even/center/0")
-    assert (ran.local.steps, ran.local.batch_size, ran.model) == (3, 5, "small-cnn") and ran.local.lr in (0.05, 0.1)
+    whole = study.Comparison.build(tomllib.loads("own_local = true\nown_model = true\n" + text))
+    tried = whole.row_tuning("even", "center").config((0.4,), seed=7)
+    ran = next(
+        x.config
+        for x in whole.with_choice("even", "center", {"lr": 0.4}).trials()
+        if (x.setting, x.label) == ("even", "center")
+    )
+    for config in (tried, ran):
+        assert (config.local.steps, config.local.batch_size, config.local.lr) == (3, 5, 0.4)
+        assert (config.model, config.partition) == ("small-cnn", "iid")
 
 
 def test_what_is_not_in_a_study_is_refused(study: Any, tmp_path: Path) -> None:

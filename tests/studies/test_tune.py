@@ -181,7 +181,7 @@ def test_a_new_goal_scores_the_trials_that_are_there(tmp_path: Path, started: li
         ({"base": {"method": "fedavg"}}, r"base\.method: write it at the top"),
         ({"base": {"holdout": 0.05}}, "holdout: trials are scored on it: 0.1 at least, got 0.05"),
         ({"seeds": [1, 1]}, r"seeds: each once, got \[1, 1\]"),
-        ({"by": "first"}, "by: .*'best' or 'last'"),
+        ({"by": "first"}, "by: .*'best', 'last' or 'late'"),
         ({"gird": {}}, "gird: unknown key; did you mean 'grid'"),
         ({"grid": {"nu": [1, 2]}}, "arguments of fedavg: .*nu"),
     ],

@@ -33,7 +33,7 @@ def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: P
     console.print(table["name"], markup=False)
     for name, view in zip(columns, views(table["rows"], columns), strict=False):  # no view without rows
         _print_parts(console, view.headings, view.texts, view.keys)
-        if name == "accuracy":
+        if name == "accuracy" and "claims" not in table:
             points = ", in points" if any(heading.endswith(" %") for heading in view.headings) else ""
             typer.echo(
                 f"± standard deviation over seeds; vs {table['baseline']}: paired {table['level']:.0%} interval{points}"

@@ -29,6 +29,9 @@ def compare_methods(
     columns: Annotated[
         list[str] | None, typer.Option(help="accuracy or cost. Repeatable; default: as in FILE.")
     ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="strict tunes every row first, on seeds of its own; plain takes FILE's rates.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods over seeds and settings, and print the table.
@@ -36,6 +39,10 @@ def compare_methods(
     Finished runs are not run again: after a crash, or with more methods or
     seeds in the file, the same command resumes. A run that fails does not
     stop the others; the exit code is then 1.
+
+    With --protocol strict every row is tuned in every setting, with as many
+    trials as the others, until its best rate lies inside its grid. Final seeds
+    are never tuned on, and intervals hold for the whole table together.
 
     Example: undrift compare examples/compare-fashion.toml --engine ray
     """
@@ -46,14 +53,15 @@ def compare_methods(
 
     with report_errors("compare"):
         values = merge_settings(
-            _add_to_base(read_toml(file), preset, precision), {"table": {"columns": columns or None}}
+            _add_to_base(read_toml(file), preset, precision),
+            {"table": {"columns": columns or None}, "protocol": protocol},
         )
         comparison = Comparison.build(values, str(file))
         folder = out or Path("runs") / file.stem
         given = engine_settings(engine, workers, device, gpus, deterministic)
         trials = comparison.trials(given)
         check_workers(workers, *(trial.config.engine.name for trial in trials))
-        rounds = sum(trial.config.rounds for trial in trials)
+        rounds = None if comparison.strict else sum(trial.config.rounds for trial in trials)
         with stop_cleanly("the same command"), RunProgress(rounds, folder) as progress:
             table = compare(comparison, folder, progress.of_trial, given)
     if as_json:
@@ -89,7 +97,9 @@ def tune_method(
         list[str] | None,
         typer.Option("--set", help="A fixed argument (rho=0.05) or a setting (local.epochs=5). Repeatable."),
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Score a trial by its best or its last round.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Score a trial by best, last or late: one round, or the last three.")
+    ] = None,
     widenings: Annotated[int | None, typer.Option(help="How often the grid may be widened; default 6.")] = None,
     out: Out = None,
     engine: Engine = None,
