@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from undrift.engine.round.quarantine import Quarantine
     from undrift.engine.round.record import Record
     from undrift.engine.round.simulation import Simulation
+    from undrift.runs.reading.loaded_model import LoadedModel, load_model
     from undrift.runs.reading.saved_run import SavedRun, load_run
     from undrift.util.storage.history import History
 
@@ -29,6 +30,7 @@ __all__ = [
     "Cost",
     "History",
     "InProcess",
+    "LoadedModel",
     "LoaderTask",
     "Local",
     "Quarantine",
@@ -40,6 +42,7 @@ __all__ = [
     "TensorTask",
     "bind",
     "cost",
+    "load_model",
     "load_run",
     "make",
     "parse",
@@ -59,6 +62,7 @@ _PLACES = {
     "engine.round.quarantine": ("Quarantine",),
     "engine.round.record": ("Record",),
     "engine.round.simulation": ("Simulation",),
+    "runs.reading.loaded_model": ("LoadedModel", "load_model"),
     "runs.reading.saved_run": ("SavedRun", "load_run"),
     "util.storage.history": ("History",),
 }

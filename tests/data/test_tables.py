@@ -172,7 +172,7 @@ def test_statistics_have_the_same_bits_whatever_the_grouping(statistic: object, 
 def test_the_record_applies_what_training_applied() -> None:
     data = load(write({3: "age"}), target="charges", missing="median")
     made = Preprocess.from_record(data.preprocess.record())
-    assert made == data.preprocess and made.features == 7
+    assert made == data.preprocess and made.input_shape == (7,)
     row = torch.tensor([[float("nan"), 30.0, 1.0, float("nan")]], dtype=torch.float64)
     found = Inputs(made)(row)
     assert made.columns[0].fill is not None

@@ -117,9 +117,10 @@ def test_a_graph_computes_what_the_model_does(run: Outcome, tmp_path: Path) -> N
     path = export(run.folder, tmp_path / "m.onnx")
     saved = load_run(run.folder)
     task = prepare(saved.config).task
-    inputs = task.prepare(task.dataset.test.inputs[:5])
-    (found,) = reference.ReferenceEvaluator(str(path)).run(None, {"input": inputs.numpy()})
-    np.testing.assert_allclose(found, saved.model(task)(inputs).detach().numpy(), atol=1e-5)
+    images = task.dataset.test.inputs[:5]
+    (found,) = reference.ReferenceEvaluator(str(path)).run(None, {"input": images.numpy()})
+    expected = torch.softmax(saved.model(task)(task.prepare(images)), 1)
+    np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -140,11 +141,11 @@ def test_a_model_that_cannot_be_a_graph(tmp_path: Path) -> None:
 def test_the_command(run: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["export", str(run.folder)])
-    assert done.exit_code == 0 and done.stdout.startswith("model.safetensors  0.8 MB")
+    assert done.exit_code == 0 and done.stdout.startswith("model  1.7 MB: README.md, config.json, model.pt2, ")
     assert CliRunner().invoke(app, ["export", str(run.folder), "--format", "torch", "--round", "1"]).exit_code == 0
     assert Path("model.pt").is_file()
     for words, reason in (
-        (["--out", "m.bin"], "the format must be safetensors, torch, onnx; got 'm.bin'"),
+        (["--out", "m.bin"], "the format must be folder, safetensors, torch, onnx; got 'm.bin'"),
         (["--out", "none/m.pt"], "the folder none does not exist"),
         (["--round", "7"], "round 7 was not kept; there are 1, 2"),
         (["--client", "1"], "has no personal models"),

@@ -15,7 +15,7 @@ from undrift.data.arrays.dataset import Arrays, Dataset, as_splits, cut, errors_
 from undrift.data.arrays.images import decode, rows
 from undrift.data.files.find import Location, Where, fetch, find, folders, missing_error
 from undrift.data.files.formats import Columns
-from undrift.data.files.known import DataSource, find_source
+from undrift.data.files.known import LABELS, DataSource, find_source
 from undrift.data.own.labels import number_owners
 from undrift.data.own.resolve import function_arguments, is_path, load_own, own_arguments
 from undrift.data.partitions.schemes import ranks
@@ -125,7 +125,10 @@ def _load_known(source: DataSource, where: Where | None, hub: str | None, keep: 
     title = f"{source.title} ({note})" if note else source.title
     train, test = as_splits(arrays)
     about = (source.classes, source.mean, source.std, title, source.symbols)
-    return Dataset(source.name, source.kind, train, test, *about, owner=source.owner)
+    encoding = {"words": "words", "characters": "characters", "roles": "characters"}.get(source.form, "")
+    vocabulary = text.ALPHABET if encoding == "characters" else ""
+    more: dict[str, Any] = {"labels": LABELS.get(source.name, ()), "encoding": encoding, "vocabulary": vocabulary}
+    return Dataset(source.name, source.kind, train, test, *about, owner=source.owner, **more)
 
 
 def _normalise(dataset: Dataset, mean: float | None, std: float | None) -> Dataset:

@@ -3,6 +3,7 @@
 from undrift.runs.folder.verify import Verified, verify
 from undrift.runs.loop.run import resume, start
 from undrift.runs.reading.export import export
+from undrift.runs.reading.loaded_model import LoadedModel, load_model
 from undrift.runs.reading.open_checkpoint import look
 from undrift.runs.reading.saved_run import Outcome, SavedRun, load_run
 from undrift.runs.settings.config import Config
@@ -11,10 +12,12 @@ from undrift.runs.settings.schema import ConfigError
 __all__ = [
     "Config",
     "ConfigError",
+    "LoadedModel",
     "Outcome",
     "SavedRun",
     "Verified",
     "export",
+    "load_model",
     "load_run",
     "look",
     "resume",

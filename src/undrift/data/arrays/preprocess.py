@@ -36,6 +36,7 @@ class Preprocess:
     Args:
         kind: "image", "text" or "table".
         shape: of one example before: (channels, height, width) of bytes, (length,) of tokens, (columns,) of a table.
+        outputs: how many outputs a model has: one for each class, or for each number to predict.
         labels: the names of the classes, in the order of the outputs; empty if the outputs are numbers.
         targets: the columns that are predicted; empty if they have no names.
         mean: of each channel in [0, 1], or of each number that a model receives of a table.
@@ -53,6 +54,7 @@ class Preprocess:
 
     kind: str
     shape: tuple[int, ...]
+    outputs: int = 1
     labels: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
@@ -90,9 +92,17 @@ class Preprocess:
         return cls(**found)
 
     @property
-    def features(self) -> int:
-        """How many numbers a model receives of a row."""
-        return sum(len(self._codes(one)) or 1 for one in self.columns) if self.columns else self.shape[0]
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input as models receive it."""
+        if self.columns:
+            return (sum(len(self._codes(one)) or 1 for one in self.columns),)
+        return (self.shape[0], self.resize, self.resize) if self.resize else self.shape
+
+    @property
+    def example(self) -> Tensor:
+        """Two examples of zeros, as `Inputs` takes them."""
+        kinds = {"image": torch.uint8, "text": torch.int64, "table": torch.float64 if self.columns else torch.float32}
+        return torch.zeros(2, *self.shape, dtype=kinds[self.kind])
 
     def _codes(self, column: InputColumn) -> range:
         """The positions of the categories that have an input of their own."""

@@ -281,3 +281,13 @@ def find_source(name: str) -> DataSource:
     if not callable(found):
         raise ValueError(f"{plugin}: it must be a DataSource or a function that returns a Dataset, got {found!r:.80}")
     return DataSource(plugin.name, plugin.name, "made", 0, make=found)
+
+
+LABELS: dict[str, tuple[str, ...]] = {
+    "fashion-mnist": (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+}
+"""The names of the classes, where the files have only their numbers."""

@@ -149,7 +149,7 @@ def _from_arrays(splits: dict[str, dict[str, NDArray[Any]]], name: str, reading:
     if train.dtype.kind == "f":
         return About("table", labels).dataset(name, arrays)
     symbols = 1 + max(int(arrays[f"{split}-inputs"].max()) for split in ("train", "test"))
-    return About("text", labels).dataset(name, arrays, symbols=symbols)
+    return About("text", labels).dataset(name, arrays, symbols=symbols, encoding="tokens")
 
 
 def _check(arrays: Arrays) -> None:

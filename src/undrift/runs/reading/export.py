@@ -1,4 +1,4 @@
-"""A run's model as a file for other programs: safetensors, torch or ONNX."""
+"""A run's model for other programs: a folder with all that is needed to use it, or one file."""
 
 import logging
 import warnings
@@ -14,14 +14,24 @@ from safetensors.torch import save
 from torch import Generator, nn
 
 from undrift.core.tasks.task import Task
+from undrift.data.arrays.preprocess import Inputs
 from undrift.runs.reading.best_round import Round
-from undrift.runs.reading.saved_run import load_run
+from undrift.runs.reading.loaded_model import Program
+from undrift.runs.reading.model_folder import write_folder
+from undrift.runs.reading.saved_run import SavedRun, load_run
 from undrift.runs.setup.prepare import prepare
+from undrift.util.steps import warn
 from undrift.util.storage.files import replacing, write
 
-Format = Literal["safetensors", "torch", "onnx"]
+Format = Literal["folder", "safetensors", "torch", "onnx"]
 
-_ENDINGS: dict[str, Format] = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".onnx": "onnx"}
+_ENDINGS: dict[str, Format] = {
+    "": "folder",
+    ".safetensors": "safetensors",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".onnx": "onnx",
+}
 
 
 def export(
@@ -33,21 +43,23 @@ def export(
     round: Round | None = None,
     task: Task | None = None,
 ) -> Path:
-    """Write a model of a run to a file, and return its path; an existing file is replaced.
+    """Write a model of a run to a folder or a file, and return its path; existing files are replaced.
 
-    The tensors have the names of the plain module. An ONNX graph takes batches of any size and has the model in its
-    evaluation mode.
+    A folder has the weights, preprocess.json, a program and a script for plain PyTorch, and a model card. Tensors have
+    the names of the plain module. An ONNX graph takes batches of any size and has the model in its evaluation mode,
+    from bytes or rows to probabilities or numbers: its preprocessing is inside, if PyTorch can export that.
 
     Args:
         folder: the run's folder.
-        out: the file; None takes "model" with the ending of the format, in the working folder.
-        format: "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of `out`.
+        out: the folder or file; None takes "model" with the ending of the format, in the working folder.
+        format: "folder", "safetensors", "torch" (a state dict of torch.save) or "onnx"; None follows the extension of
+            `out`, and is a folder without one.
         client: the number of a client, for its personal model; None takes the global model.
         round: after how many rounds, or "best", as `SavedRun.weights` takes it; None takes the last.
         task: the run's task, if it was made in Python; None builds what the settings describe.
     """
     if format is None:
-        format = "safetensors" if out is None else _ENDINGS.get(Path(out).suffix)
+        format = _ENDINGS.get("" if out is None else Path(out).suffix)
     if format not in get_args(Format):
         raise ValueError(f"export: the format must be {', '.join(get_args(Format))}; got {format or str(out)!r}")
     ending = next(ending for ending, name in _ENDINGS.items() if name == format)
@@ -56,16 +68,31 @@ def export(
         raise ValueError(f"export: the folder {path.parent} does not exist; create it first")
     if format == "onnx":
         _check_onnx()
-        task = prepare(run.config.model_copy(update={"init": None})).task if task is None else task
-        write_onnx(run.model(task, client=client, round=round), _batch(task), path)
+        _write_graph(run, run.model(task, client=client, round=round), path, task)
         return path
     weights = run.weights(task, client=client, round=round)
+    if format == "folder":
+        module = run.model(client=client, round=round) if run.preprocess is not None else None
+        return write_folder(run, weights, module, path, client=client, round=round)
     if format == "safetensors":
         write(path, save(weights), mode=0o644)
     else:
         with replacing(path) as temporary:
             torch.save(weights, temporary)
     return path
+
+
+def _write_graph(run: SavedRun, module: nn.Module, path: Path, task: Task | None) -> None:
+    """Write an ONNX graph, with the preprocessing inside if it is known and can be exported."""
+    made = run.preprocess if task is None else None
+    if made is None:
+        write_onnx(module, _batch(prepare(run.config, folder=run.folder).task if task is None else task), path)
+        return
+    try:
+        write_onnx(Program(module, made), made.example, path)
+    except ValueError:
+        write_onnx(module, Inputs(made)(made.example), path)
+        warn("%s: its preprocessing cannot be written as ONNX: give it inputs as preprocess.json describes them", path)
 
 
 def write_onnx(module: nn.Module, batch: Any, path: Path) -> None:

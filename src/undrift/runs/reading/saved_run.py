@@ -10,13 +10,20 @@ from torch import Tensor, nn
 
 from undrift.core.model.modules import load_plain, plain_copy
 from undrift.core.tasks.task import Task
+from undrift.data.arrays.preprocess import Preprocess
+from undrift.models import build
 from undrift.models.start import MODEL
+from undrift.runs.folder.audit import audit_key, read_log
+from undrift.runs.folder.audit_checks import check_file
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError, check_run, read_summary
 from undrift.runs.folder.judge import has_personal, run_column
+from undrift.runs.folder.preprocess_file import read_preprocess
+from undrift.runs.folder.verify import LOG
 from undrift.runs.reading.best_round import Round, chosen_round
 from undrift.runs.reading.open_checkpoint import open_state
 from undrift.runs.settings.config import Config
+from undrift.runs.setup.choose_model import build_arguments
 from undrift.runs.setup.prepare import prepare
 from undrift.util.display.html import html_table, short_text
 from undrift.util.storage.history import History
@@ -66,6 +73,8 @@ class SavedRun:
                 (`output.keep_best`); None takes the last.
         """
         if client is None and round is None and self._has_last():
+            if (self.folder / LOG).is_file():  # raises if it is not the file that the run wrote
+                check_file(self.folder, read_log(self.folder / LOG, audit_key()), MODEL)
             weights: dict[str, Tensor] = load_file(self.folder / MODEL)
             return weights
         if client is not None and not has_personal(self.config.algorithm(), self.config.local):
@@ -78,6 +87,14 @@ class SavedRun:
             module = simulation.module(state) if client is None else simulation.personal(state, client)
             return plain_copy(module)
 
+    @cached_property
+    def preprocess(self) -> Preprocess | None:
+        """What is done to an example before the model receives it; None for a task of one's own."""
+        if self.config.task is not None:
+            return None
+        found = read_preprocess(self.folder)
+        return found or prepare(self.config, folder=self.folder).data_task.dataset.preprocess  # an earlier version's
+
     def _has_last(self) -> bool:
         """Whether the file of the final model is there and of the last round; it is not while a run is extended."""
         summary = self.summary if (self.folder / MODEL).is_file() else None
@@ -87,13 +104,17 @@ class SavedRun:
         """A model of the run, ready to evaluate.
 
         Args:
-            task: the run's task, which builds the model; None builds what the settings describe and reads the data.
+            task: the run's task, which builds the model; None builds what the settings describe.
             client: as in `weights`.
             round: as in `weights`.
         """
         weights = self.weights(task, client=client, round=round)
-        task = prepare(self.config.model_copy(update={"init": None}), folder=self.folder).task if task is None else task
-        module = task.model()
+        made = self.preprocess if task is None else None
+        if made is not None:  # no data are read
+            name, arguments = build_arguments(str(self.config.model), made)
+            module = build(name, **arguments)
+        else:
+            module = (prepare(self.config).task if task is None else task).model()
         load_plain(module, weights)
         return module.eval()
 

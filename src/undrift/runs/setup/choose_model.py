@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.data import Dataset, DataTask
+from undrift.data.arrays.preprocess import Preprocess
 from undrift.models import INPUTS, KINDS, MODELS, ROWS, Variational, build
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.named_arguments import parts
@@ -41,19 +42,35 @@ def model_maker(model: str, dataset: Dataset) -> Callable[[], torch.nn.Module]:
         model: its name or a reference, with arguments as in "vit-tiny(patch=16)"; workers import a reference by name.
         dataset: the data; its images have the size of `image` of one of our models, if that is given.
     """
+    name, arguments = build_arguments(model, dataset.preprocess, dataset.name)
+    return partial(build, name, **arguments)
+
+
+def build_arguments(model: str, made: Preprocess, source: str = "the data") -> tuple[str, dict[str, Any]]:
+    """The name of a model and the arguments with which `undrift.models.build` makes it for a data set.
+
+    Args:
+        model: as for `model_maker`.
+        made: what the data's examples are when a model receives them.
+        source: what to call the data in errors.
+
+    Example:
+        >>> build_arguments("mlp", Preprocess("table", (7,), 2, ("no", "yes")))
+        ('mlp', {'classes': 2, 'outputs': None, 'inputs': 7})
+    """
     name, arguments = parts(model)
-    outputs = dataset.train.targets[0].numel() if dataset.classes == 0 else None
-    call = partial(build, name, classes=dataset.classes, outputs=outputs)
-    if dataset.kind == "text":
-        return partial(call, symbols=dataset.symbols, **arguments)
-    if dataset.kind == "table":
-        return partial(call, inputs=dataset.shape[0], **arguments)
-    channels, side, width = dataset.shape
+    classes = len(made.labels)
+    call = {"classes": classes, "outputs": None if classes else made.outputs}
+    if made.kind == "text":
+        return name, {**call, "symbols": made.symbols, **arguments}
+    if made.kind == "table":
+        return name, {**call, "inputs": made.input_shape[0], **arguments}
+    channels, side, width = made.input_shape
     if width != side and name in ROWS:
-        return partial(call, inputs=prod(dataset.shape), **arguments)
+        return name, {**call, "inputs": prod(made.input_shape), **arguments}
     if name in MODELS and arguments.pop("image", side) != side:
-        raise ValueError(f"{model}: the images of {dataset.name} have {side} pixels; resize them: [data] resize = ...")
-    return partial(call, **{"channels": channels, "image": side, **arguments})
+        raise ValueError(f"{model}: the images of {source} have {side} pixels; resize them: [data] resize = ...")
+    return name, {**call, "channels": channels, "image": side, **arguments}
 
 
 @runtime_checkable
