@@ -12,7 +12,7 @@ def whitened(share: float = 0.1, host: Algorithm | None = None) -> Algorithm:
     """Whitened: any method whose layers are trained as if their inputs had no means and few directions in common.
 
     Use it in short training of CNNs and MLPs, where rounds and traffic count, with skewed labels or without skew. Not
-    where computing time counts: a step solves a system of equations per layer. Recurrent layers are left alone.
+    where computing time counts, as a step solves equations in every layer; nor for recurrent layers, left as they are.
 
     All inputs of a layer have a mean in common, since activations are positive, and neighbouring pixels are alike. A
     step along such a direction changes the outputs of every example, also of those that a client does not have. So
