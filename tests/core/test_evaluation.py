@@ -66,7 +66,7 @@ def test_metrics_by_hand() -> None:
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        (["f2"], "no metric is named 'f2'; known are accuracy, mse, rmse, mae"),
+        (["f2"], "no metric is named 'f2'; known are accuracy, balanced_accuracy, f1, auroc, mse"),
         ({"drift": mae}, "'drift' is already a column of the rows; give the metric another name"),
         ({"client_mae": mae}, "'client_mae' is already a column"),
         ({"a b": mae}, "a name has letters, digits"),

@@ -101,7 +101,7 @@ def test_goals(goal: str | None, method: str, column: str, direction: str) -> No
         ({"goal": "as good as it gets"}, 'goal: write a metric, "mae", "max bleu" or "min global mae", got'),
         ({"target": 2.5}, r"target: must be a number in \(0, 1\]"),
         ({"loss": "huber"}, "loss: no loss is named 'huber'; .*your own is \"package.module:name\""),
-        ({"metrics": ["f1"]}, "metrics: no metric is named 'f1'"),
+        ({"metrics": ["f2"]}, "metrics: no metric is named 'f2'"),
         ({"task": "a:b", "data": "cifar10"}, "data: the task a:b has its own; leave out data, or task"),
         ({"task": "a:b", "holdout": 0.2}, "holdout: the task a:b has its own"),
         ({"task": {"clients": 3}}, 'task: write name = "package.module:function" beside its arguments'),

@@ -84,3 +84,21 @@ def test_data_that_are_prepared_in_another_way_are_refused() -> None:
     Path("run", FILE).write_text(json.dumps({**record, "mean": [0.0] * 3}))
     with pytest.raises(RunError, match="the data are not prepared as when the run began"):
         resume("run", rounds=3)
+
+
+def test_class_weights_find_a_rare_class() -> None:
+    metrics = ["balanced-accuracy", "f1(label=1)", "auroc"]
+    values = {"rounds": 5, "metrics": metrics, "loss": "cross-entropy(weights='balanced')"}
+    given = config("ill", **values)
+    assert given.loss == "cross-entropy(weights='balanced')"
+    weights = prepare(given).data_task.criterion.weights  # type: ignore[union-attr]
+    assert weights == pytest.approx((216 / (2 * 198), 216 / (2 * 18)))
+    summary = start(given, "run").summary
+    assert {"accuracy", "balanced_accuracy", "f1", "auroc"} <= set(summary)
+    assert summary["constant"]["balanced_accuracy"] == 0.5 and summary["constant"]["f1"] == 0
+    with pytest.raises(ValueError, match=r"the data have 2 classes; give a weight for each"):
+        prepare(config("ill", loss="cross-entropy(weights=(1, 2, 3))"))
+    with pytest.raises(
+        ValueError, match=r"arguments are weights='balanced' or weights=\(1, 5\), of cross-entropy only"
+    ):
+        config("ill", loss="mse(weights=(1, 2))")

@@ -7,6 +7,8 @@ A function gets all outputs and targets of the data at once, so that any metric 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from inspect import signature
 from math import exp, inf
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 from undrift.core.model.samples import examples_of, weighted_sum
 from undrift.core.records.place import home, placed_with
 from undrift.core.tasks.metrics import METRICS, perplexity
+from undrift.util.naming.binding import check_literals
+from undrift.util.naming.calls import Call, read_call
 from undrift.util.naming.names import suggest
 from undrift.util.naming.references import Reference
 
@@ -94,11 +98,12 @@ def named_metrics(metrics: Metrics) -> dict[str, Metric]:
     """Metrics by the names of their columns.
 
     Args:
-        metrics: a mapping, or a list of functions, objects, names of `METRICS` and references such as "mypackage:f1".
+        metrics: a mapping, or a list of functions, objects, names of `METRICS` and references such as "mypackage:f1",
+            with arguments in brackets if they have some.
 
     Example:
-        >>> list(named_metrics(["mae", "exact-match"]))
-        ['mae', 'exact_match']
+        >>> list(named_metrics(["mae", "f1(label=1)"]))
+        ['mae', 'f1']
     """
     if metrics is None:
         return {}
@@ -108,7 +113,8 @@ def named_metrics(metrics: Metrics) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for own, metric in given:
         resolved = find_metric(metric) if isinstance(metric, str) else metric
-        name = own or str(getattr(resolved, "__name__", type(resolved).__name__)).lower()
+        plain = resolved.func if isinstance(resolved, partial) else resolved
+        name = own or str(getattr(plain, "__name__", type(plain).__name__)).lower()
         if not isinstance(resolved, Updated) and not callable(resolved):
             raise TypeError(f"metrics: {name} must be a function of (outputs, targets) or have update, compute, reset")
         check_metric(name)
@@ -119,16 +125,40 @@ def named_metrics(metrics: Metrics) -> dict[str, Metric]:
 
 
 def find_metric(text: str) -> Metric:
-    """The metric of a name or a reference."""
-    reference = Reference.parse(text)
+    """The metric of a name or a reference, with its arguments if it has some.
+
+    Args:
+        text: "f1", "f1(label=1)", "package.module:name" or "package.module:name(beta=2)"; a class is made with them.
+    """
+    call = read_metric(text)
+    reference = Reference.parse(call.name)
     if reference is not None:
-        metric: Metric = reference.resolve()
-        return metric
-    known = METRICS.get(text.strip().replace("-", "_"))
-    if known is None:
+        found: Any = reference.resolve()
+    elif (found := METRICS.get(call.name.replace("-", "_"))) is None:
         advice = suggest(text, METRICS)
         raise ValueError(f'metrics: no metric is named {text!r}; {advice}; your own is written "package.module:name"')
-    return known
+    if not call.named:
+        metric: Metric = found
+        return metric
+    try:
+        return found(**call.named) if isinstance(found, type) else _bound(found, call.named)
+    except TypeError as error:
+        raise ValueError(f"metrics: {text}: {error}") from None
+
+
+def read_metric(text: str) -> Call:
+    """The name of a metric and its arguments; raises if one has no name."""
+    call = read_call(text, "for example f1(label=1)")
+    check_literals(call)
+    if call.positional:
+        raise ValueError(f"metrics: {text!r}: name its arguments, for example f1(label=1)")
+    return call
+
+
+def _bound(function: Any, named: Mapping[str, Any]) -> Metric:
+    """A function with arguments; raises a TypeError if it does not take them."""
+    signature(function).bind(None, None, **named)
+    return partial(function, **named)
 
 
 def check_metric(name: str) -> None:

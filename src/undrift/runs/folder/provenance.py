@@ -103,8 +103,8 @@ def _names_of(config: Config) -> Iterator[tuple[str, str]]:
     """Settings that may have a reference, besides method, model and data, each with a name in it."""
     if isinstance(own := listed_part(parse(config.partition)), FromFunction):
         yield "partition", own.reference
-    texts = [(name, getattr(config, name)) for name in ("loss", "availability")]
-    texts += [("task", named(config.task or "")[0]), *(("metrics", name) for name in config.metrics or ())]
+    texts = [("loss", named(config.loss or "")[0]), ("availability", config.availability)]
+    texts += [("task", named(config.task or "")[0]), *(("metrics", named(name)[0]) for name in config.metrics or ())]
     texts += [(f"local.{name}", getattr(config.local, name)) for name in AMOUNTS]
     for name in ("schedule", "step_schedule"):
         text = getattr(config.local, name)

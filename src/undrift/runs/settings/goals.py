@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator
 
-from undrift.core.tasks.evaluation import Direction, direction_of, find_metric
+from undrift.core.tasks.evaluation import Direction, direction_of, find_metric, read_metric
 from undrift.data.tasks.losses import check_loss
 from undrift.runs.settings.named_arguments import named_text
 from undrift.runs.settings.schema import LISTED
@@ -147,7 +147,7 @@ def task_text(value: object) -> object:
 def metric_texts(texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """Validate names of metrics; a reference is resolved when the run is prepared."""
     for text in texts or ():
-        if Reference.parse(text) is None:
+        if Reference.parse(read_metric(text).name) is None:
             find_metric(text)
     return texts or None
 

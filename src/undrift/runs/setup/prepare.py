@@ -212,7 +212,7 @@ def prepare(
         if owned is not None:
             dataset = keep_drawn_owners(dataset, split) if owned.test is None else hold_out_owner(dataset, owned.test)
         dataset, corruptions = corrupt_data(dataset, split, config.seed)
-        criterion = None if config.loss is None else find_loss(config.loss)
+        criterion = None if config.loss is None else find_loss(config.loss, _class_counts(dataset, split))
         metrics = named_metrics(config.metrics)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
@@ -240,6 +240,15 @@ def prepare(
     check_fit(str(config.model), data_task)
     usual = data_task.classifies and not metrics and config.goal is None
     return _finish_setup(config, data_task, split, Abilities() if usual else abilities(data_task))
+
+
+def _class_counts(dataset: Dataset, split: Partition) -> list[int]:
+    """How many training examples of each class the clients have, a sum over clients; empty if targets are numbers."""
+    if not dataset.classes:
+        return []
+    targets = dataset.train.targets.numpy()
+    each = (np.bincount(targets[own], minlength=dataset.classes) for own in split.clients)
+    return [int(count) for count in sum(each, np.zeros(dataset.classes, np.int64))]
 
 
 def _prepare_task(config: Config, task: Task) -> Setup:
