@@ -1,8 +1,11 @@
 """docs/evidence/reliability.md: every row is there, with a test that exists, a figure and a command to type."""
 
 import ast
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +41,54 @@ def test_a_row_names_tests_that_exist_a_figure_and_a_command(row: str) -> None:
         assert re.search(rf"^{typed[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), command
     else:
         assert (ROOT / typed[2]).exists(), command
+
+
+RESULTS = ROOT / "benchmarks" / "speed" / "results"
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    """All numbers of a result, those in its keys among them."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from map(float, re.findall(r"\d+(?:\.\d+)?", key))
+            yield from numbers_in(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from numbers_in(part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def measured(row: str) -> set[float]:
+    """What `make faults`, `make kills` and `make soak` measured for a row, with the sums over its cases."""
+    name = "soak" if row == "R11" else "faults"
+    whole = json.loads((RESULTS / f"{name}.json").read_text())
+    cases = [case for case in (whole if row == "R11" else whole.get(row, {})).values() if isinstance(case, dict)]
+    kinds = {key for case in cases for key in case if isinstance(case[key], int)}
+    return {*numbers_in(whole if row == "R11" else whole.get(row, {})), *(_sum(cases, key) for key in kinds)}
+
+
+def _sum(cases: list[dict[str, Any]], key: str) -> float:
+    return float(sum(case.get(key, 0) for case in cases))
+
+
+def literals(tests: str) -> set[float]:
+    """The numbers written in a row's tests and in the constants of their files: how often they try, what they check."""
+    found: set[float] = set()
+    for name in re.findall(r"`([^`]+)`", tests):
+        path, _, function = name.partition("::")
+        for part in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+            if isinstance(part, ast.Assign | ast.AnnAssign) or getattr(part, "name", "") == function:
+                nodes = (node for node in ast.walk(part) if isinstance(node, ast.Constant))
+                found |= {float(node.value) for node in nodes if isinstance(node.value, int | float)}
+    return found
+
+
+@pytest.mark.parametrize("row", IDS)
+def test_every_number_of_a_figure_is_in_a_result_or_in_the_test(row: str) -> None:
+    """Times, sizes and counts come from the committed results of the row; other counts are those of its tests."""
+    _, tests, figure, _ = ROWS[row]
+    results, written = measured(row), literals(tests)
+    for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)", re.sub(r"\(?target: [^;.|)]*\)?", "", figure)):
+        value, digits = float(number.replace(",", "")), len(number.partition(".")[2])
+        assert value in written or any(round(x, digits) == value for x in results), f"{row}: {number} has no file"
