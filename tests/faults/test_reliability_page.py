@@ -89,6 +89,8 @@ def test_every_number_of_a_figure_is_in_a_result_or_in_the_test(row: str) -> Non
     """Times, sizes and counts come from the committed results of the row; other counts are those of its tests."""
     _, tests, figure, _ = ROWS[row]
     results, written = measured(row), literals(tests)
-    for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)", re.sub(r"\(?target: [^;.|)]*\)?", "", figure)):
+    for number in re.findall(
+        r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)", re.sub(r"\(?target: [^;.|)]*\)?", "", figure)
+    ):
         value, digits = float(number.replace(",", "")), len(number.partition(".")[2])
         assert value in written or any(round(x, digits) == value for x in results), f"{row}: {number} has no file"
