@@ -222,7 +222,7 @@ def page(name: str, study: Mapping[str, Any], lines: Lines) -> str:
 {clients}, {base["cohort"]} in a round, {base["rounds"]} rounds of {work}{weights}.
 {fill(" ".join(filter(None, about)), 120)}
 
-{fill(state, 120)}
+{fill(state, 120, break_on_hyphens=False)}
 
 ![Differences from {study["baseline"]}]({name}.svg)
 

@@ -51,6 +51,23 @@ def test_differences_are_paired_by_seed() -> None:
     assert names(problem(row("a", 2, seeds=2))) == ["uniform"], "two seeds are no evidence"
 
 
+def test_strict_evidence_replaces_older() -> None:
+    """Four claims: the interval of 1, 2, 3 has Student's quantile of 1 - 0.05 / 8 with 2 freedoms, 8.860, by hand."""
+    old, new = problem(row("a", -5), row("b", 9)), problem(row("a", 2, spread=1), claims=4, study="new")
+    elsewhere = problem(row("a", 7), data="digits")
+    found = {choice.method: choice for choice in advise(STRONG, [old, elsewhere, new])}
+    (case,) = found["a"].cases
+    assert case.problem.study == "new" and not found["a"].older and found["b"].older
+    # t of 2 freedoms: x = t / sqrt(t^2 + 2) = 1 - 0.05 / 4, so t = x sqrt(2 / (1 - x^2))
+    x = 1 - 0.05 / 4
+    half = x * (2 / (1 - x * x)) ** 0.5 / 3**0.5
+    assert (case.low, case.high) == pytest.approx((2 - half, 2 + half), abs=1e-6)
+    shown = [choice.method for choice in advise(STRONG, [problem(row("b", 9)), problem(row("a", 2), claims=4)])]
+    assert shown.index("a") < shown.index("b"), "also if the older difference is larger"
+    record = as_record(STRONG, [found["a"], found["b"]])["choices"]
+    assert [case["protocol"] for choice in record for case in choice["cases"]] == ["strict", "older"]
+
+
 def test_methods_are_compared_where_both_were_measured() -> None:
     """`b` was measured where gains are small, too; where both were measured, it is better."""
     large = problem(row("a", 9), row("b", 10))

@@ -2,6 +2,7 @@
 
 `evidence.json` has the accuracies of the studies in docs/evidence/results; `make results` writes it. Methods are
 compared with `BASELINE`, FedAvg with equal weights, paired by seed: the same partition, cohorts and initial weights.
+Studies under the strict protocol count before older ones: of a method that has such evidence, nothing else is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from undrift.data.partitions.skew import DataSkew
-from undrift.studies.statistics import Difference, paired_difference
+from undrift.studies.statistics import Difference, corrected_level, paired_difference
 
 BASELINE = "uniform"
 """The method that differences are taken from."""
@@ -62,6 +63,7 @@ class Problem:
         cohort: how many take part in a round.
         rounds: how long the training was.
         rows: what was measured.
+        claims: how many intervals of the study hold together, under the strict protocol; 0 of an older study.
     """
 
     study: str
@@ -75,6 +77,12 @@ class Problem:
     cohort: int
     rounds: int
     rows: tuple[Row, ...]
+    claims: int = 0
+
+    @property
+    def older(self) -> bool:
+        """Whether the study was not made under the strict protocol."""
+        return not self.claims
 
     def difference(self, ours: str, theirs: str) -> Difference | None:
         """The paired difference of two methods, in points; None if there are fewer than `SEEDS` pairs.
@@ -84,13 +92,17 @@ class Problem:
             theirs: the one that it is compared with.
         """
         accuracy = {row.method: row.accuracy for row in self.rows}
-        found = paired_difference(accuracy[ours], accuracy[theirs]) if ours in accuracy and theirs in accuracy else None
+        if ours not in accuracy or theirs not in accuracy:
+            return None
+        found = paired_difference(accuracy[ours], accuracy[theirs], corrected_level(max(1, self.claims)))
         return found if found is not None and found.pairs >= SEEDS else None
 
 
 @dataclass(frozen=True)
 class Case:
-    """A difference from the baseline, in points of accuracy, with its paired 95 % interval.
+    """A difference from the baseline, in points of accuracy, with its paired interval.
+
+    The interval has 95 %; of a strict study, together with all others of the study.
 
     Args:
         problem: where it was measured.
@@ -130,6 +142,11 @@ class Choice:
     def wins(self) -> int:
         """Cases whose interval is above zero."""
         return sum(case.low > 0 for case in self.cases)
+
+    @property
+    def older(self) -> bool:
+        """Whether the evidence is that of older studies, which do not meet the strict protocol."""
+        return any(case.problem.older for case in self.cases)
 
     @property
     def losses(self) -> int:
@@ -188,7 +205,8 @@ def advise(
 
     Evidence are the problems within `NEAR`, with data of the same kind and a model of the same family. A composition
     that lost to the baseline in none of them and won in half of them or more comes before it; all others come after it.
-    Those with weak evidence come after those with more. Otherwise a composition's place is decided by how many of the
+    Those with weak evidence come after those with more, and those with older evidence after those from studies under
+    the strict protocol. Otherwise a composition's place is decided by how many of the
     others it is better than, on average over the data sets, models and partitions in which both were measured.
 
     Args:
@@ -213,22 +231,27 @@ def advise(
     chosen = {method: _choice(method, near) for method in methods if method != BASELINE}
     found = [choice for choice in chosen.values() if choice.cases]
     standing = {choice.method: _standing(choice, found) for choice in found}
-    found.sort(key=lambda choice: (choice.confidence == "weak", -standing[choice.method]))
+    found.sort(key=lambda choice: (choice.confidence == "weak", choice.older, -standing[choice.method]))
     before = [choice for choice in found if not choice.losses and 2 * choice.wins >= len(choice.cases)]
     after = [choice for choice in found if choice not in before]
     return [*before, Choice(BASELINE, (), "weak" if near else "none"), *after]
 
 
 def _choice(method: str, near: Sequence[Problem]) -> Choice:
-    """A composition with its cases; of studies with one data set, model and partition the one with the most seeds."""
+    """A composition with its cases, those of strict studies if there are any.
+
+    Of several studies with one data set, model and partition it is the one with the most seeds.
+    """
     found: dict[tuple[str, str, str], Case] = {}
     for problem in near:
         gap = problem.difference(method, BASELINE)
         if gap is not None and gap.low is not None and gap.high is not None:
             key = problem.data, problem.model, problem.partition
-            if key not in found or gap.pairs > found[key].seeds:
+            rank = (not problem.older, gap.pairs)
+            if key not in found or rank > (not found[key].problem.older, found[key].seeds):
                 found[key] = Case(problem, gap.mean, gap.low, gap.high, gap.pairs)
-    cases = tuple(found.values())
+    strict = tuple(case for case in found.values() if not case.problem.older)
+    cases = strict or tuple(found.values())
     return Choice(method, cases, _confidence(cases))
 
 
@@ -275,7 +298,9 @@ def _record(choice: Choice) -> dict[str, Any]:
     shown = ("study", "data", "model", "partition", "clients", "cohort", "rounds")
     numbers = ("difference", "low", "high", "seeds")
     cases = [
-        {key: getattr(case.problem, key) for key in shown} | {key: getattr(case, key) for key in numbers}
+        {key: getattr(case.problem, key) for key in shown}
+        | {key: getattr(case, key) for key in numbers}
+        | {"protocol": "older" if case.problem.older else "strict"}
         for case in choice.cases
     ]
     summary = {"difference": choice.difference, "wins": choice.wins, "losses": choice.losses}

@@ -91,7 +91,8 @@ def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None
         typer.echo(f"Recommended: {BASELINE}. In the studies with clients like these nothing was clearly better.")
     else:
         typer.echo(
-            f"Recommended: {best.method}  {best.difference:+.1f} points over {BASELINE}, {best.confidence} evidence: "
+            f"Recommended: {best.method}  {best.difference:+.1f} points over {BASELINE}, {best.confidence}"
+            f"{' older' if best.older else ''} evidence: "
             f"better in {best.wins} of {len(best.cases)} cases, worse in {best.losses}"
         )
     typer.echo(
@@ -106,13 +107,19 @@ def _show(skew: "DataSkew", choices: "list[Choice]", options: list[str]) -> None
             f"{case.difference:+.1f}",
             f"{case.low:+.1f} to {case.high:+.1f}",
             str(case.seeds),
+            "older" if case.problem.older else "strict",
         ]
         for method, case in cases
     ]
     if rows:
-        headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds"]
+        headings = ["data", "model", "partition", "method", "points", "95 % interval", "seeds", "protocol"]
         trained = dict.fromkeys(_conditions(case.problem) for _, case in cases)
         show_rows(f"Evidence (docs/evidence/results), {'; '.join(trained)}:", headings, rows)
+        if any(case.problem.older for _, case in cases):
+            typer.echo(
+                "older: the study does not meet the strict protocol (rates at edges, tuned by another measure, "
+                "intervals not corrected); test it with undrift compare --protocol strict before you rely on it."
+            )
 
 
 def _conditions(problem: "Problem") -> str:
