@@ -23,6 +23,16 @@ from undrift.util.naming.names import suggest
 from undrift.util.storage.files import StorageError
 from undrift.util.version import __version__
 
+GROUPS = {
+    "Start": ("demo", "list", "show", "partition", "advise"),
+    "Run": ("run", "resume", "status"),
+    "Compare": ("compare", "tune", "paper"),
+    "Look": ("report", "figure", "lens"),
+    "Deploy": ("export", "predict", "new"),
+    "Check": ("doctor", "plan", "verify"),
+}
+"""The commands as `undrift --help` shows them."""
+
 
 class _Formatter(click.HelpFormatter):
     """Help as plain text: Typer 0.20 escapes brackets for rich even where rich does not render the help."""
@@ -48,6 +58,18 @@ class _Group(TyperGroup):
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(f"no command is named {args[0]!r}; {suggest(args[0], self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups, each with its first sentence, which is never cut."""
+        known = {name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name))}
+        rest = tuple(name for name in known if not any(name in names for names in GROUPS.values()))
+        for title, names in {**GROUPS, "More": rest}.items():
+            rows = [(name, (known[name].help or "").partition("\n\n")[0]) for name in names if name in known]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(
+                        [(name.ljust(max(map(len, known))), " ".join(text.split())) for name, text in rows]
+                    )
 
     def main(self, *args: Any, **more: Any) -> Any:
         if not more.get("standalone_mode", True):
@@ -115,7 +137,7 @@ app = _App(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,  # they hold data and clients' states
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 
 

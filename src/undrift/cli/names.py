@@ -59,6 +59,11 @@ def data_sets() -> list[str]:
     return [*DATA, *_plugin_names("undrift.data")]
 
 
+def plugged() -> bool:
+    """Whether a package adds methods, blocks, models or data."""
+    return any(plugins(f"undrift.{kind}") for kind in ("methods", "blocks", "models", "data"))
+
+
 def _plugin_names(group: str) -> list[str]:
     """The names of plug-ins, which are not imported."""
     return [plugin.name for plugin in plugins(group)]

@@ -1,6 +1,5 @@
 """Tables for people: they fit a terminal, and are as wide as they need in a pipe or a file."""
 
-import os
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -12,19 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from undrift.cli.console import open_console
 from undrift.runs.settings.goals import Column
 from undrift.studies.statistics import Columns, views
 from undrift.studies.tune import Tuning
 from undrift.util.shell import as_argument
-
-WIDE = 10_000
-"""The width of what is no terminal."""
-
-
-def open_console() -> Console:
-    """Standard output: as wide as the terminal, or as COLUMNS; anything else never wraps or cuts a line."""
-    console = Console()
-    return console if console.is_terminal or os.environ.get("COLUMNS") else Console(width=WIDE)
 
 
 def show_comparison(table: dict[str, Any], columns: Sequence[Columns], folder: Path) -> None:

@@ -1,9 +1,10 @@
 """Cards: a description of each algorithm, generated from its docstring, its signature and its cost.
 
-`python -m undrift.compose.cards FOLDER` writes them as pages, which contain nothing else; with `--package NAME` those
-of the methods that an installed plug-in adds.
+`python -m undrift.compose.cards FOLDER` writes them as pages, which contain nothing else, and into methods.json; with
+`--package NAME` only the pages of the methods that an installed plug-in adds.
 """
 
+import json
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import explained, parse, text
+from undrift.compose.stored import PATH
 from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
 from undrift.core.method.aggregation import Robust
@@ -188,6 +190,24 @@ def pages(package: str = "") -> dict[str, str]:
     return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in cards}
 
 
+def facts(name: str) -> dict[str, Any]:
+    """What `undrift list` needs to know about a method.
+
+    Args:
+        name: the method's.
+    """
+    algorithm = make(name)
+    own = cost(algorithm)
+    kinds = {"family": family(algorithm), "title": card(name).title, "personal": algorithm.personalized}
+    return {**kinds, "kept": own.kept, "cost": own.row(name)}
+
+
+def stored_text() -> str:
+    """The text of methods.json: the facts and the page of each of our methods, FedAvg first."""
+    stored = {name: {**facts(name), "page": markdown(card(name))} for name in ALGORITHMS}
+    return json.dumps(stored, indent=0, ensure_ascii=False) + "\n"
+
+
 def write(folder: Path, package: str = "") -> None:
     """Write every page into a folder and delete pages of removed algorithms.
 
@@ -284,7 +304,7 @@ def _cost(cost: Cost) -> str:
 
 def _index(cards: list[Card]) -> str:
     """The index, with a table for each family."""
-    parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list` compares costs."]
+    parts = ["# Methods", "One page each. `undrift show NAME` prints it, `undrift list --costs` compares costs."]
     for name in FAMILIES:
         rows = [(f"[{c.name}]({c.name}.md)", c.title, f"`{c.composition}`") for c in cards if c.family == name]
         parts += [f"## {name.capitalize()}", markdown_table(("method", "what it is", "blocks"), rows)] if rows else []
@@ -297,3 +317,5 @@ if __name__ == "__main__":
     parser.add_argument("--package", default="", help="an installed plug-in; by default undrift's own methods")
     arguments = parser.parse_args()
     write(arguments.folder, arguments.package)
+    if not arguments.package:
+        PATH.write_text(stored_text(), encoding="utf-8")

@@ -2,24 +2,24 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from undrift.cli.app import app, report_errors
-from undrift.cli.names import FAMILIES, check_spelling, completion, methods
-from undrift.util.naming.names import suggest
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from undrift.core.method.algorithm import Cost
+from undrift.cli.names import FAMILIES, check_spelling, completion, methods, plugged
+from undrift.util.naming.names import normalized, suggest
 
 _LEGEND = """\
 down, up: traffic per client and round; client, server: stored state; all in
 multiples of the model, <1 is less than one. grads: gradients per local step.
-sums: the server needs only sums of uploads; gathers: it keeps every upload.
-undrift show NAME explains one method."""
+sums: the server needs only sums of uploads; gathers: it keeps every upload."""
+
+_NEXT = "undrift show NAME explains a method; undrift list --costs compares costs."
+
+_FIRST = "fedavg"
+
+Facts = dict[str, dict[str, Any]]
 
 
 @app.command("list")
@@ -28,40 +28,57 @@ def list_algorithms(
         str | None,
         typer.Option("--family", help=f"One of {', '.join(FAMILIES)}.", autocompletion=completion(FAMILIES)),
     ] = None,
+    stateless: Annotated[
+        bool, typer.Option("--stateless", help="Only methods whose clients keep nothing between rounds.")
+    ] = False,
+    one_gradient: Annotated[
+        bool, typer.Option("--one-gradient", help="Only methods with one gradient per local step, as FedAvg.")
+    ] = False,
+    personal: Annotated[bool, typer.Option("--personal", help="Only methods with a model for each client.")] = False,
+    costs: Annotated[bool, typer.Option("--costs", help="Show traffic, state, gradients and blocks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
-    """List all methods with their costs and blocks.
+    """List all methods, each in a sentence.
 
-    Traffic and state are in multiples of the model, per client and round.
     Methods that plug-ins add are included.
 
-    Example: undrift list --family robust
+    Example: undrift list --stateless --one-gradient
     """
     with report_errors("list"):
         if only is not None and only not in FAMILIES:
             raise ValueError(f"no family is named {only!r}; {suggest(only, FAMILIES)}")
-    from undrift.algorithms import ALGORITHMS, METHODS, make
-    from undrift.cli.plugins import by_package, survey
-    from undrift.cli.tables import open_console
-    from undrift.compose.cards import family
-    from undrift.core.method.algorithm import cost
+    from undrift.compose.stored import stored_methods
 
-    found = survey()
-    packages = {plugin.name: plugin.package for plugin in found.working if plugin.group == METHODS.name}
-    made = {name: make(name) for name in (*ALGORITHMS, *packages)}
-    families = {name: family(algorithm) for name, algorithm in made.items()}
-    costs = {name: cost(algorithm) for name, algorithm in made.items() if only in (None, families[name])}
+    found, notes, problems = dict(stored_methods()), list[str](), list[str]()
+    if plugged() or found.keys() < set(methods()):
+        from undrift.algorithms import ALGORITHMS, METHODS
+        from undrift.cli.plugins import by_package, survey
+        from undrift.compose.cards import facts
+
+        surveyed = survey()
+        packages = {plugin.name: plugin.package for plugin in surveyed.working if plugin.group == METHODS.name}
+        found |= {name: facts(name) for name in ALGORITHMS if name not in found}  # before `make cards`
+        found |= {name: facts(name) | {"package": package} for name, package in packages.items()}
+        notes = [f"{package} adds {adds}" for package, adds in by_package(surveyed.working).items()]
+        problems = surveyed.problems
+    wanted = {
+        name: own
+        for name, own in found.items()
+        if only in (None, own["family"])
+        and (own["cost"]["stateless"] or not stateless)
+        and (own["cost"]["gradients_per_step"] == 1 or not one_gradient)
+        and (own["personal"] or not personal)
+    }
     if as_json:
         rows = [
-            row.row(name) | ({"package": packages[name]} if name in packages else {}) for name, row in costs.items()
+            own["cost"] | {key: own[key] for key in ("title", "family", "personal", "package") if key in own}
+            for own in wanted.values()
         ]
         typer.echo(json.dumps(rows, indent=2))
     else:
-        open_console().print(_table(costs, families))
-        typer.echo(_LEGEND)
-        for package, adds in by_package(found.working).items():
-            typer.echo(f"{package} adds {adds}")
-    for problem in found.problems:
+        _print_list(wanted, costs)
+        typer.echo("\n".join([_LEGEND if costs else _NEXT, *notes]))
+    for problem in problems:
         typer.echo(f"problem: {problem}", err=True)
 
 
@@ -88,40 +105,61 @@ def show(
         check_spelling(name)
     from rich.markdown import Markdown
 
-    from undrift.cli.tables import WIDE, open_console
-    from undrift.compose.cards import card, markdown
+    from undrift.cli.console import WIDE, open_console
+    from undrift.compose.stored import stored_methods
 
-    with report_errors("show"):
-        page = card(name)
-    if as_json:
-        typer.echo(json.dumps(asdict(page), indent=2))
-    elif as_markdown or open_console().width == WIDE:
-        typer.echo(markdown(page), nl=False)
+    stored = {normalized(own): facts["page"] for own, facts in stored_methods().items()}
+    text = None if as_json else stored.get(normalized(name))
+    if text is None:
+        from undrift.compose.cards import card, markdown
+
+        with report_errors("show"):
+            page = card(name)
+        if as_json:
+            typer.echo(json.dumps(asdict(page), indent=2))
+            return
+        text = markdown(page)
+    if as_markdown or open_console().width == WIDE:
+        typer.echo(text, nl=False)
     else:
-        open_console().print(Markdown(markdown(page), code_theme="bw", hyperlinks=False))
+        open_console().print(Markdown(text, code_theme="bw", hyperlinks=False))
 
 
-def _table(costs: "dict[str, Cost]", families: dict[str, str]) -> "Table":
-    """The costs, family by family."""
+def _print_list(methods: Facts, costs: bool) -> None:
+    """Print methods family by family, FedAvg before all others."""
+    from rich.markup import escape
     from rich.table import Table
+
+    from undrift.cli.console import open_console
 
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("algorithm", no_wrap=True)
-    for heading in ("down", "up", "client", "server", "grads"):
+    for heading in ("down", "up", "client", "server", "grads") if costs else ():
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("sum", no_wrap=True)
-    table.add_column("blocks")
+    for heading in ("sum", "blocks") if costs else ("what it is",):
+        table.add_column(heading, no_wrap=heading == "sum")
+    cells = _cost_cells if costs else _sentence
+    if _FIRST in methods:
+        table.add_row(_FIRST, *cells(methods[_FIRST]))
     for kind in FAMILIES:
-        members = {name: own for name, own in costs.items() if families[name] == kind}
+        members = {name: own for name, own in methods.items() if own["family"] == kind and name != _FIRST}
         if members:
             table.add_row(f"[bold]{kind}[/bold]")
         for name, own in members.items():
-            table.add_row(*_cells(name, own))
-    return table
+            table.add_row(f" {name}", *map(escape, cells(own)))
+    open_console().print(table, highlight=False)
 
 
-def _cells(name: str, own: "Cost") -> list[str]:
-    """The cells of one algorithm."""
-    numbers = (own.down, own.up, own.kept, own.server_state, own.gradients_per_step)
-    blocks = ", ".join(block.partition("(")[0] for block in own.slots.values()) or "-"
-    return [f" {name}", *map(str, numbers), "sums" if own.plain_sum else "gathers", blocks]
+def _sentence(own: dict[str, Any]) -> list[str]:
+    """What a method is, without the name before the colon."""
+    title = str(own["title"])
+    name, colon, rest = title.partition(": ")
+    return [rest[:1].upper() + rest[1:] if colon and len(name.split()) < 4 else title]
+
+
+def _cost_cells(own: dict[str, Any]) -> list[str]:
+    """The costs of a method and its blocks."""
+    cost = own["cost"]
+    numbers = (cost["down"], cost["up"], own["kept"], cost["server_state"], cost["gradients_per_step"])
+    blocks = ", ".join(block.partition("(")[0] for block in cost["slots"].values()) or "-"
+    return [*map(str, numbers), "sums" if cost["plain_sum"] else "gathers", blocks]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
+from undrift.cli.console import open_console
 from undrift.cli.names import check_spelling
-from undrift.cli.tables import open_console
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.worker_plan import choose_workers
 from undrift.runs.settings.config import Config

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from undrift.cli.choosing.new import BEFORE_FLWR_RUN, NO_INSTALLS
+from undrift.cli.console import open_console
 from undrift.cli.plugins import by_package, survey
-from undrift.cli.tables import open_console
 from undrift.data import available
 from undrift.engine.worker.device import devices
 from undrift.util.system import host_memory

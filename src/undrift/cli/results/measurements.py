@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from undrift.cli.tables import open_console
+from undrift.cli.console import open_console
 
 _ROWS = 8  # of the layers shown
 _QUANTITIES = {

@@ -58,8 +58,8 @@ def show_demo(
 
 def _train(comparison: "Comparison", out: Path, as_json: bool) -> dict[str, Any]:
     """The table of the comparison, with its curves growing on a terminal and lines of progress elsewhere."""
+    from undrift.cli.console import open_console
     from undrift.cli.progress import RunProgress
-    from undrift.cli.tables import open_console
     from undrift.studies import compare
     from undrift.studies.demo import accuracy_curves
 

@@ -1,10 +1,13 @@
 """The papers' tables and figures: `undrift paper`."""
 
+import re
+import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
+from rich.markup import escape
 
 from undrift.cli.app import app, print_failures, report_errors, stop_cleanly
 from undrift.cli.options import Deterministic, Device, Engine, Gpus, Workers, check_workers, engine_settings
@@ -42,6 +45,9 @@ def run_paper(
 
     Example: undrift paper fedfft table1 --scale small
     """
+    if name == "list" and not as_json:
+        _list_papers()
+        return
     from undrift.cli.progress import RunProgress
     from undrift.cli.tables import show_rows
     from undrift.papers import folder_of, paper, papers, perform
@@ -56,7 +62,7 @@ def run_paper(
             given |= {"--gpus": gpus, "--deterministic": deterministic, "--json": as_json or None}
             _check_dry(item, [option for option, value in given.items() if value is not None])
         if name == "list" or item is None:
-            _list_items(papers() if name == "list" else (name,), chosen_scale, as_json)
+            _list_costs(papers() if name == "list" else (name,), chosen_scale, as_json)
             return
         chosen = paper(name)
         wanted = chosen.item(item)
@@ -94,18 +100,40 @@ def _check_dry(item: str | None, ignored: list[str]) -> None:
         raise ValueError(f"{', '.join(ignored)}: a dry run trains in this process and keeps nothing; leave it out")
 
 
-def _list_items(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
-    """Print every item with its costs."""
+def _list_papers() -> None:
+    """Print every item in a line that begins with the arguments of its command; torch is not imported."""
+    from rich.table import Table
+
+    from undrift.cli.console import open_console
+
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for paper in sorted((Path(__file__).parents[2] / "papers").glob("*/paper.toml")):
+        table.add_row("", f"[bold]{escape(tomllib.loads(paper.read_text(encoding='utf-8'))['title'])}[/bold]")
+        items = {path.stem: path for path in paper.parent.glob("*.toml") if path.stem not in ("paper", "published")}
+        for key in sorted(items, key=lambda key: (key[:5] != "table", int(re.sub(r"\D", "", key) or 0), key)):
+            item = tomllib.loads(items[key].read_text(encoding="utf-8"))
+            about = item["about"] + (f" (runs of {item['runs']})" if item.get("runs") else "")
+            table.add_row(f"{paper.parent.name} {key}", escape(about))
+    open_console().print(table, highlight=False)
+    typer.echo("undrift paper NAME ITEM runs one; undrift paper NAME has the costs of a paper.")
+
+
+def _list_costs(names: tuple[str, ...], scale: Literal["paper", "small"], as_json: bool) -> None:
+    """Print the items of papers with their costs."""
     from undrift.cli.tables import show_rows
     from undrift.data import available
-    from undrift.papers import Steps, comparison, estimate, paper
+    from undrift.papers import CostEstimate, Steps, comparison, estimate, paper
 
     here = {item.name for item in available() if item.available}
     steps, records, rows = Steps(), [], []
     for name in names:
-        chosen = paper(name)
+        chosen, known = paper(name), dict[str, CostEstimate]()
         for key, item in chosen.items.items():
-            costs = estimate(comparison(chosen, item, scale), steps)
+            runs = item.runs or key
+            costs = known[runs] if runs in known else estimate(comparison(chosen, item, scale), steps)
+            known[runs] = costs
             missing = [data for data in costs.data if data not in here]
             records.append({"paper": name, "item": key, "about": item.about, **asdict(costs), "missing": missing})
             data = ", ".join(data + (" (missing)" if data in missing else "") for data in costs.data)

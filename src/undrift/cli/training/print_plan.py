@@ -9,7 +9,8 @@ from typing import Any
 
 import typer
 
-from undrift.cli.tables import open_console, show_rows
+from undrift.cli.console import open_console
+from undrift.cli.tables import show_rows
 from undrift.compose.build import make
 from undrift.planning.bottlenecks import plan_rows, pressures, this_machine, verdict
 from undrift.planning.calibrate import measure, measure_engines
