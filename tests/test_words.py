@@ -128,7 +128,7 @@ def test_help_reads_well_at_80_columns(words: tuple[str, ...]) -> None:
     if words:
         assert f"Example: undrift {' '.join(words)}" in shown.stdout, "show one command that works"
     else:
-        summaries = [line for line in shown.stdout.partition("Commands:")[2].splitlines() if line]
+        summaries = [line for line in shown.stdout.partition("Start:")[2].splitlines() if line.startswith("  ")]
         assert len(summaries) == len(COMMANDS) and not [line for line in summaries if line.endswith("...")], (
             "the first line of a command's docstring has at most 65 characters"
         )
