@@ -1,0 +1,356 @@
+"""Measured numbers of README, performance and findings: each has a file and a path in it, or it is not there.
+
+Intervals are differences of two rows of a committed study, tables are computed again from their files, and the decimals,
+shares, factors and points that are left in the text are bound here, one by one, or named as settings.
+"""
+
+import re
+from collections.abc import Callable
+from statistics import fmean, variance
+from typing import Any
+
+import pytest
+from scipy.special import stdtrit
+
+from support.page_numbers import INTERVAL, MEASURED, ROOT, differences, intervals, prose, result, same, tables
+from undrift.studies.statistics import late_mean, paired_difference, quantile
+
+LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings/mean-part.md"
+RATES, PARTS = "docs/evidence/findings/learning-rates.md", "docs/evidence/findings/parts.md"
+SPEED, README = "docs/evidence/performance.md", "README.md"
+CASES = {"Fashion-MNIST": "Fashion-MNIST", "CIFAR-10": "CIFAR-10 (JPEG)"}
+KINDS = {"label, 0.1": "label-0.1", "label, 0.3": "label-0.3", "none": "iid"}
+
+
+def curve(name: str) -> float:
+    """The last accuracy of a method in README's figure, in per cent."""
+    seeds = result("../docs/figures/curves.json")["accuracy"][name]
+    return 100 * sum(accuracies[-1] for accuracies in seeds) / len(seeds)
+
+
+def peer(setting: str, contender: str, kind: str) -> float:
+    """A number of the comparison with other libraries."""
+    rows = result("peers/results/peers.json")["rows"]
+    return next(row[kind] for row in rows if (row["setting"], row["contender"]) == (setting, contender))
+
+
+def slower(setting: str, contender: str, other: str) -> float:
+    """How many times as long the other takes."""
+    return peer(setting, other, "seconds") / peer(setting, contender, "seconds")
+
+
+def spread_here() -> float:
+    """By how many per cent the rounds of the CNN in one process differ, groups left out."""
+    rows = result("peers/results/peers.json")["rows"]
+    alone = [x for x in rows if x["setting"] == "cnn" and x["workers"] == 1 and x["contender"] != "undrift-together"]
+    seconds = [x["seconds"] for x in alone]
+    return 100 * (max(seconds) / min(seconds) - 1)
+
+
+def looks(kind: str = "gradient") -> list[dict[str, Any]]:
+    """The measurements behind the tables of low-frequencies.md."""
+    return [look[kind] for row in result("studies/results/findings.json")["rows"] for look in row["rounds"]]
+
+
+def inside_and_outside(look: dict[str, Any]) -> tuple[float, float]:
+    """The agreement in the lowest band, and in the others together."""
+    agreement, energy = look["agreement"], look["energy_share"]
+    others = sum(a * e for a, e in zip(agreement[1:], energy[1:], strict=True)) / sum(energy[1:])
+    return agreement[0], others
+
+
+def ends(values: list[float]) -> tuple[float, float]:
+    """The smallest and the largest."""
+    return min(values), max(values)
+
+
+def removed(r: str) -> tuple[float, float]:
+    """The smallest and the largest share of the energy that a high-pass removes."""
+    return ends([look["filtering"][r]["energy_removed"] for look in looks()])
+
+
+def gains(kind: str) -> list[float]:
+    """What a high-pass with r = 0.05 adds to the agreement."""
+    return [look["filtering"]["r=0.05"]["gain"] for look in looks(kind)]
+
+
+def mean_part(data: str, kind: str) -> dict[str, Any]:
+    """A row of mean-part.json."""
+    rows = result("studies/results/mean-part.json")["rows"]
+    return next(row for row in rows if (row["data"], row["kind"]) == (data, kind))
+
+
+def damage(data: str) -> list[float]:
+    """The loss that the shortened whole update adds on all clients, over that of the rest, where that is above zero."""
+    rows = [row["effects"] for row in result("studies/results/mean-part.json")["rows"] if row["data"] == data]
+    pairs = [(row["shorter"]["test"], row["kept"]["test"]) for row in rows]
+    return [shorter / kept for shorter, kept in pairs if kept > 0.005]
+
+
+def trial(setting: str, label: str, rate: float | None = None, study: str = "table-fashion") -> float:
+    """The held-out accuracy of a trial in points, the best of the row without a rate."""
+    from shared import read_lines
+
+    lines = read_lines(ROOT / "benchmarks/studies/results/here/rates" / f"{study}.jsonl")
+    rates = next(dict(x["rates"]) for x in lines if (x["setting"], x["label"]) == (setting, label))
+    return 100 * (max(rates.values()) if rate is None else rates[rate])
+
+
+def steps(label: str) -> list[dict[str, Any]]:
+    """The rows of a method in the comparison of step sizes."""
+    return [row for row in result("studies/results/compare-steps.json")["rows"] if row["label"] == label]
+
+
+CIFAR, ORDERS = ("table-cifar",), ("0123", "1230", "center-inputs", "fedavg")
+
+
+def added(label: str, other: str, studies: tuple[str, ...] = ("table-fashion", "table-cifar")) -> list[float]:
+    """The mean differences of two rows in the tables."""
+    return [
+        paired(late(study, setting, label), late(study, setting, other))[0]
+        for study in studies
+        for setting in ("label-0.1", "label-0.6")
+    ]
+
+
+Value = Callable[[], float | tuple[float, ...]]
+BOUND: dict[str, list[tuple[str, Value]]] = {
+    README: [
+        ("FedAvg # %,", lambda: curve("fedavg")),
+        ("SCAFFOLD # %,", lambda: curve("scaffold")),
+        ("FedDyn # %,", lambda: curve("feddyn")),
+        ("FedFFT-D # %", lambda: curve("fedfft-d")),
+        ("with tiny models up to # times as much", lambda: peer("logistic", "undrift", "over_bare")),
+    ],
+    SPEED: [
+        ("fastest: # times as fast as the fastest peer", lambda: slower("logistic", "undrift-ray-together", "pfl-2")),
+        ("regression, # times with the perceptron", lambda: slower("mlp", "undrift-ray-together", "pfl-2")),
+        ("perceptron (# times in one process)", lambda: slower("mlp", "undrift-together", "pfl")),
+        (
+            "# and # times as fast as Flower",
+            lambda: tuple(slower(x, "undrift-ray-together", "flower") for x in ("logistic", "mlp")),
+        ),
+        ("in one process all lie within # %", spread_here),
+        ("on two workers Undrift takes # times as long", lambda: peer("cnn", "undrift-ray", "over_fastest_peer")),
+    ],
+    LOW: [
+        (
+            "two clients is # to # times",
+            lambda: ends([x["distance"][0] / max(x["distance"][1:]) for x in looks()]),
+        ),
+        ("the lowest has # to # of 1", lambda: ends([x["normalised"][0] for x in looks()])),
+        ("as much in one (# and #)", lambda: inside_and_outside(looks()[10])),
+        (
+            "their energy to within #.",
+            lambda: max(abs(x["disagreement_share"][0] - x["energy_share"][0]) for x in looks()),
+        ),
+        ("at or below zero (# to #)", lambda: ends(gains("update")[2::3])[::-1]),
+        ("SpecGradFilter gains # to # points", lambda: ends([100 * x["last_difference"] for x in steps("specgrad")])),
+        ("other rows, by up to #.", lambda: -min(gains("gradient"))),
+        ("The filter removes # to # of the energy", lambda: removed("r=0.05")),
+        ("r = 0.05, and # to # at r", lambda: removed("r=0.01")),
+    ],
+    MEAN: [
+        (
+            "accuracies of # to # %",
+            lambda: ends([fmean(late("orders-cifar", "label-0.1", x).values()) for x in ORDERS]),
+        ),
+        (
+            "part is larger (# against # of",
+            lambda: tuple(mean_part("cifar10", x)["filters"]["inputs"]["energy"] for x in ("label-0.1", "iid")),
+        ),
+        ("whole update does # to # times the damage", lambda: ends(damage("fashion-mnist"))),
+        ("On CIFAR-10 it is # times and more", lambda: min(damage("cifar10"))),
+        (
+            "of both alone (# against # + #)",
+            lambda: tuple(
+                mean_part("fashion-mnist", "label-0.1")["effects"][x]["test"] for x in ("whole", "mean", "kept")
+            ),
+        ),
+    ],
+    RATES: [
+        (
+            "for both, it is # points better than FedAvg",
+            lambda: trial("label-0.1", "mofedsam", 0.1) - trial("label-0.1", "fedavg", 0.1),
+        ),
+        (
+            "Dirichlet 0.1 and # worse with 0.6",
+            lambda: trial("label-0.6", "fedavg", 0.1) - trial("label-0.6", "mofedsam", 0.1),
+        ),
+        ("rate of each it is # better with 0.1", lambda: trial("label-0.1", "mofedsam") - trial("label-0.1", "fedavg")),
+    ],
+    PARTS: [
+        (
+            "it costs FedAvg and FedCM about # to # points",
+            lambda: ends([-x for x in (*added("fedsam", "uniform", CIFAR), *added("mofedsam", "fedcm", CIFAR))]),
+        ),
+        ("an interval reaches # standard errors", lambda: quantile(2)),
+        ("four settings: `` is # to # points", lambda: ends(added("center-feddyn", "center"))),
+        ("does the same: # to # points", lambda: ends(added("specgrad-feddyn", "specgrad"))),
+        ("adds # points on CIFAR-10", lambda: added("fedcm", "uniform", CIFAR)[0]),
+    ],
+}
+
+
+def late(study: str, setting: str, label: str) -> dict[int, float]:
+    """The late accuracies of a row in points, by seed."""
+    from shared import read_lines
+
+    lines = read_lines(ROOT / "benchmarks/studies/results/here" / f"{study}.jsonl")
+    chosen = [x for x in lines if (x["setting"], x["label"]) == (setting, label)]
+    return {x["seed"]: 100 * late_mean([value for _, value in x["curve"]]) for x in chosen}
+
+
+def paired(ours: dict[int, float], theirs: dict[int, float]) -> tuple[float, ...]:
+    """The paired difference of two rows."""
+    found = paired_difference(ours, theirs)
+    assert found is not None and found.low is not None and found.high is not None
+    return found.mean, found.low, found.high
+
+
+def welch() -> tuple[float, ...]:
+    """How much more the filter gains with skewed labels than without skew, in the small CNN on Fashion-MNIST."""
+    gains = []
+    for setting in ("label-0.1", "iid"):
+        ours, theirs = (late("skew-fashion", setting, label) for label in ("specgrad", "fedavg"))
+        gains.append([ours[seed] - theirs[seed] for seed in ours])
+    parts = [variance(gain) / len(gain) for gain in gains]
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(gain) - 1) for part, gain in zip(parts, gains, strict=True))
+    gap, half = fmean(gains[0]) - fmean(gains[1]), stdtrit(freedom, 0.975) * sum(parts) ** 0.5
+    return gap, gap - half, gap + half
+
+
+ACROSS: dict[str, Callable[[], tuple[float, ...]]] = {
+    "1.4 [0.4, 2.5]": welch,
+    "2.1 [0.9, 3.3]": lambda: paired(
+        late("table-cifar", "label-0.1", "fedfft"), late("ablation-cifar", "label-0.1", "rescaled-0.1")
+    ),
+}
+"""Differences of rows that are not of one setting of one study."""
+
+GIVEN = (
+    r"Dirichlet 0\.\d+( and 0\.\d+)?|(learning rate|radius of|radius|r =|mu =|skew|rate|Python|PyTorch|Flower|version"
+    r"|BlazeFL|step is|Python:|Apache-|at|At) \d+(\.\d+)+|(worse|better) with 0\.[16]|95 %|Apache-2\.0|within 2e-6"
+    r"|(within|up to) 0\.1,?"
+    r"|FedSCAM at 0\.01|0\.01 for all|and 0\.9 of the last|the 0\.\d+ of Fed|radius is 0\.01|rate 0\.2|`` 0\.05 every"
+    r"|`` from 0\.05 to 0\.5|; 0\.1 was chosen|reports 76 to 79 %|other orders 56 to 58 %"
+    r"|SpecGradFilter reports 20 points"
+    r"|SAM: 7\.4 points below|too, 12\.7 points below"
+)
+"""Settings, versions, limits that tests hold, and what papers publish."""
+
+
+def stated(page: str, text: str) -> str:
+    """The numbers of a page where a text has #."""
+    pattern = re.escape(text).replace(r"\#", r"([+-]?\d[\d,]*(?:\.\d+)?)")
+    found = re.findall(pattern, prose(page))
+    assert len(found) == 1, f"{page}: {text!r} is there {len(found)} times"
+    return " ".join(found[0]) if isinstance(found[0], tuple) else found[0]
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("studies", "peers", "speed"):
+        monkeypatch.syspath_prepend(ROOT / "benchmarks" / folder)
+
+
+@pytest.mark.parametrize("page", BOUND)
+def test_an_interval_is_a_difference_of_committed_rows(page: str) -> None:
+    steps = [row for row in result("studies/results/compare-steps.json")["rows"] if "last_low" in row]
+    known = [*differences(), *(tuple(100 * row[f"last_{x}"] for x in ("difference", "low", "high")) for row in steps)]
+    for text in intervals((ROOT / page).read_text(encoding="utf-8")):
+        found = [ACROSS[text]()] if text in ACROSS else known
+        assert any(same(text, value) for value in found), f"{page}: {text} is no difference of two committed rows"
+
+
+@pytest.mark.parametrize("page", BOUND)
+def test_no_measured_number_is_without_a_file(page: str) -> None:
+    text = INTERVAL.sub("", prose(page))
+    bound = [re.escape(known).replace(r"\#", r"[+-]?\d[\d,]*(?:\.\d+)?") for known, _ in BOUND[page]]
+    spans = [found.span() for pattern in (*bound, GIVEN) for found in re.finditer(pattern, text)]
+    for number in MEASURED.finditer(text):
+        inside = any(start <= number.start() and number.start() < end for start, end in spans)
+        shown = text[max(0, number.start() - 40) : number.end() + 20]
+        assert inside, f"{page}: bind {number[0]!r} to a file in BOUND, or remove it: {shown!r}"
+
+
+@pytest.mark.parametrize(("page", "text"), [(page, text) for page, bound in BOUND.items() for text, _ in bound])
+def test_a_number_in_the_text_is_that_of_its_file(page: str, text: str) -> None:
+    value = dict(BOUND[page])[text]()
+    assert same(stated(page, text), value if isinstance(value, tuple) else (value,)), (stated(page, text), value)
+
+
+def table(page: str, start: str) -> list[list[str]]:
+    """The rows of the table whose header starts so."""
+    (found,) = (rows for head, rows in tables(page).items() if head.startswith(start))
+    return found
+
+
+def test_tables_of_bands() -> None:
+    rows, filtered = table(LOW, "| case | rounds | distance"), table(LOW, "| case | rounds | energy")
+    assert len(rows) == len(filtered) == len(looks()) == 12
+    for row, other, look in zip(rows, filtered, looks(), strict=True):
+        distance, share = (
+            look["distance"],
+            (look[key][0] for key in ("normalised", "energy_share", "disagreement_share")),
+        )
+        values = (distance[0] / max(distance[1:]), *share, *inside_and_outside(look))
+        assert same(" ".join(row[2:]), values), row
+        fine, coarse = look["filtering"]["r=0.05"], look["filtering"]["r=0.01"]
+        values = (
+            *(fine[key] for key in ("energy_removed", "agreement/removed", "agreement/kept", "gain")),
+            coarse["gain"],
+        )
+        assert same(" ".join(other[2:]), values), other
+
+
+def test_table_of_step_sizes() -> None:
+    rows = result("studies/results/compare-steps.json")["rows"]
+    for cells, row in zip(table(LOW, "| step | method"), rows, strict=True):
+        assert same(cells[2], (100 * row["last"], 100 * row["last_std"])), cells
+
+
+def test_tables_of_the_mean_part() -> None:
+    names = {"Fashion-MNIST": "fashion-mnist", "CIFAR-10": "cifar10"}
+    for data, kind, energy, taken, kept in table(MEAN, "| data | skew | energy removed"):
+        filters = mean_part(names[data], KINDS.get(kind, kind))["filters"]
+        assert same(energy, tuple(filters[name]["energy"] for name in ("inputs", "maps", "high-pass"))), energy
+        assert same(f"{taken} {kept}", (filters["high-pass"]["removed"], filters["high-pass"]["kept"])), (data, kind)
+    for data, kind, *cells in table(MEAN, "| data | skew | whole: own, all"):
+        effects = mean_part(names[data], KINDS.get(kind, kind))["effects"]
+        values = tuple(effects[part][key] for part in ("whole", "mean", "kept", "shorter") for key in ("own", "test"))
+        assert same(" ".join(cells), values), cells
+
+
+def test_trials_in_the_table_of_learning_rates() -> None:
+    rows = [row for row in table(RATES, "| | learning rate") if "one seed" in row[0]]
+    for row, rate in zip(rows, (0.1, None), strict=True):
+        values = tuple(trial(x, "fedcm", rate) - trial(x, "fedavg", rate) for x in ("label-0.1", "label-0.6"))
+        assert same(" ".join(row[2:]), values), (row, values)
+
+
+def test_table_of_filters() -> None:
+    results = {(f"{row['size']:,}", str(row["r"])): row for row in result("speed/results/filters.json")}
+    for size, r, way, *cells in table(SPEED, "| elements | r | way"):
+        row = results[size, r]
+        *times, error = cells
+        assert way == row["way"] and f"{row['error']:.0e}" == error
+        assert same(" ".join(times), tuple(row[f"{name}_min_ms"] for name in ("fft", "now", "copy"))), cells
+
+
+def test_tables_of_peers() -> None:
+    from table import markdown
+
+    page = (ROOT / SPEED).read_text(encoding="utf-8")
+    for part in markdown(result("peers/results/peers.json")).split("\n\n"):
+        assert part.startswith("No SCAFFOLD") or part in page, part
+
+
+@pytest.mark.parametrize("page", BOUND)
+def test_every_table_with_decimals_is_bound(page: str) -> None:
+    """By one of the tests above, by its intervals, or it has settings only."""
+    known = ("| case |", "| step |", "| data |", "| | learning rate", "| elements |", "| | workers |", "| ratio |")
+    for head, rows in tables(page).items():
+        cells = [INTERVAL.sub("", cell) for row in rows for cell in row]
+        numbers = [cell for cell in cells if re.search(r"\d\.\d", re.sub(GIVEN + r"|, 0\.\d|^0\.\d+", "", cell))]
+        assert head.startswith(known) or not numbers, (head, numbers)
