@@ -1,6 +1,6 @@
 """Measured numbers of README, performance and findings: each has a file and a path in it, or it is not there.
 
-Intervals are differences of two rows of a committed study, tables are computed again from their files, and the decimals,
+Intervals are differences of two rows of a committed study, tables are computed again from their files; decimals,
 shares, factors and points that are left in the text are bound here, one by one, or named as settings.
 """
 
