@@ -13,6 +13,7 @@ import pytest
 from scipy.special import stdtrit
 
 from support.page_numbers import INTERVAL, MEASURED, ROOT, differences, intervals, prose, result, same, tables
+from undrift.algorithms import fedfsa
 from undrift.studies.statistics import late_mean, paired_difference, quantile
 
 LOW, MEAN = "docs/evidence/findings/low-frequencies.md", "docs/evidence/findings/mean-part.md"
@@ -354,3 +355,17 @@ def test_every_table_with_decimals_is_bound(page: str) -> None:
         cells = [INTERVAL.sub("", cell) for row in rows for cell in row]
         numbers = [cell for cell in cells if re.search(r"\d\.\d", re.sub(GIVEN + r"|, 0\.\d|^0\.\d+", "", cell))]
         assert head.startswith(known) or not numbers, (head, numbers)
+
+
+def test_fedfsa_compares_its_measures() -> None:
+    """The note of the method has the numbers of sensitivity.json."""
+    rows = result("studies/results/sensitivity.json")["rows"]
+    own = [row for row in rows if row["measure"] == "normalized"]
+    note = " ".join(str(fedfsa.__doc__).split())
+    agree = tuple(100 * fmean(x["agree"].get(f"normalized, {other}", 0) for x in own) for other in ("raw", "sum"))
+    found = re.search(r"same two layers in (.*?) % of the visits .*? in (.*?) %, .*? accuracies of (.*?) % over", note)
+    assert found and same(f"{found[1]} {found[2]}", agree) and not any("raw, sum" in row["agree"] for row in rows)
+    personal = [
+        fmean(100 * x["personal"] for x in rows if x["measure"] == kind) for kind in ("normalized", "raw", "sum")
+    ]
+    assert same(found[3], tuple(personal))

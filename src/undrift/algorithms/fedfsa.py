@@ -54,15 +54,17 @@ def fedfsa(
         11 the gradient and the perturbation of a layer are multiplied as vectors, which gives its squared length
         ("sum") and prefers large layers. The code takes the mean over the weights of a layer after scaling them to [0,
         1] ("normalized"): the change in parts of the layer's range, whatever its size and scale; its results come from
-        that. "raw" is neither, the mean without the scaling. The three rank layers differently. Chosen are weights of
-        convolutions and linear maps, as in the code: no bias, no normalisation, no embedding, nothing named downsample
-        or shortcut; if fewer than count are left, all of them, where the code would pick excluded ones. The rate decays
-        per round and enters m as it was in the round; the code decays it per epoch and client. The FSA of the released
-        FedALA+FSA also switches the momentum on; the plug-in here does not. A client is evaluated with the model it
-        last trained and its own running statistics, and keeps one model for that: these are the paper's curves over
-        rounds. Its tables also count one more round, in which all clients tune the head of the final global model with
-        plain SGD: tuned=10, for every method there. On small data it starts slowly, as MoFedSAM does: in the smoke
-        benchmark 10 % after 10 rounds; rho = 0.01 with larger = 0.02 gives 62 %.
+        that. "raw" is neither, the mean without the scaling. Of the three, "normalized" and "raw" chose the same two
+        layers in 18.5 % of the visits in the small CNN on Fashion-MNIST, "normalized" and "sum" in 54.5 %, "raw" and
+        "sum" in none; the clients' accuracies of 86.4, 86.3 and 86.2 % over three seeds do not tell them apart. Chosen
+        are weights of convolutions and linear maps, as in the code: no bias, no normalisation, no embedding, nothing
+        named downsample or shortcut; if fewer than count are left, all of them, where the code would pick excluded
+        ones. The rate decays per round and enters m as it was in the round; the code decays it per epoch and client.
+        The FSA of the released FedALA+FSA also switches the momentum on; the plug-in here does not. A client is
+        evaluated with the model it last trained and its own running statistics, and keeps one model for that: these are
+        the paper's curves over rounds. Its tables also count one more round, in which all clients tune the head of the
+        final global model with plain SGD: tuned=10, for every method there. On small data it starts slowly, as MoFedSAM
+        does: in the smoke benchmark 10 % after 10 rounds; rho = 0.01 with larger = 0.02 gives 62 %.
     """
     return Algorithm(
         perturbation=FSA(rho, larger, count, measure=measure),
