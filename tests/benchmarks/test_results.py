@@ -204,6 +204,20 @@ def test_strict_studies_meet_the_protocol_and_others_show_what_they_lack() -> No
         ), text
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_the_front_pages_claim_what_the_strict_studies_have(name: str) -> None:
+    """The paragraph of the result: each difference is one of the claims, with their number and the seeds."""
+    from protocol_state import claims, claims_table
+    from study import committed
+
+    text = " ".join((ROOT / name).read_text().split())
+    result = text[text.index("Tuned alike on seeds") : text.index("has not measured yet")]
+    found = re.findall(r"[+-]\d+\.\d \[[^]]*\]", result)
+    assert found and all(f"| {difference} |" in claims_table() for difference in found)
+    study = committed("strict-filters")
+    assert f"all {claims(study)} differences" in result and len(study["seeds"]) == 10
+
+
 def test_faults_of_a_search() -> None:
     from rates import search_faults
 

@@ -25,7 +25,7 @@ from undrift.runs.settings.targets import split_targets
 from undrift.runs.setup.prepare import Setup, check_names, prepare, variant
 from undrift.studies.comparable import check_default_model, check_left_out, check_shared
 from undrift.studies.grid import GRID, expand, value_name
-from undrift.studies.protocol import TUNING, Protocol, Search, check_begun, row_tuning, tuned_row
+from undrift.studies.protocol import TUNING, Protocol, TuneConfig, check_begun, row_tuning, tuned_row
 from undrift.studies.results_sheet import Sheet, Trial, recording
 from undrift.studies.statistics import Columns
 from undrift.studies.tune import Tuning
@@ -132,7 +132,7 @@ class Comparison(Strict):
     methods: Annotated[tuple[Entry, ...], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     protocol: Protocol = "plain"
-    tune: Search | None = None
+    tune: TuneConfig | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -179,9 +179,9 @@ class Comparison(Strict):
         return self.protocol == "strict"
 
     @property
-    def search(self) -> Search:
+    def search(self) -> TuneConfig:
         """How the strict protocol tunes."""
-        return self.tune or Search()
+        return self.tune or TuneConfig()
 
     @property
     def claims(self) -> int:

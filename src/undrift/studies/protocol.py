@@ -31,7 +31,7 @@ TUNING = "tuning"
 """The folder of all trials, below that of a comparison."""
 
 
-class Search(Strict):
+class TuneConfig(Strict):
     """The table `tune` of a strict comparison.
 
     Args:
@@ -90,7 +90,7 @@ def _points(grid: Mapping[str, Sequence[float]]) -> int:
     return prod(len(set(values)) for values in grid.values())
 
 
-def row_tuning(search: Search, final: Sequence[int], row: Mapping[str, Any], base: Mapping[str, Any]) -> Tuning:
+def row_tuning(search: TuneConfig, final: Sequence[int], row: Mapping[str, Any], base: Mapping[str, Any]) -> Tuning:
     """The search of one row in one setting.
 
     Args:
