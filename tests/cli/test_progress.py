@@ -14,7 +14,7 @@ from undrift.cli import app
 from undrift.cli.progress import RunProgress
 from undrift.runs import Config
 from undrift.util.display import progress
-from undrift.util.steps import LOG, tell, tell_rounds, tell_trial
+from undrift.util.steps import LOG, tell, tell_rounds, tell_trial, warn
 
 ROW = {"round": 1, "train_loss": 0.5, "accuracy": 0.25}
 
@@ -141,4 +141,18 @@ def test_rejected_uploads_of_one_kind_are_counted_in_one_line() -> None:
         "round 1, client 0: a value is not finite (loss)",
         "round 3, client 7: its training failed",
         "120 uploads were rejected: a value is not finite (loss)",
+    ]
+
+
+def test_a_warning_that_is_repeated_is_counted() -> None:
+    out = io.StringIO()
+    with RunProgress(3, console=Console(file=out, width=200)):
+        for _ in range(5):
+            warn("rows.csv: left out as inputs: name (900 different texts)")
+        warn("seed %d is slow", 4)
+    lines = [line for line in out.getvalue().splitlines() if "rounds done" not in line]
+    assert lines == [
+        "rows.csv: left out as inputs: name (900 different texts)",
+        "seed 4 is slow",
+        "5 times: rows.csv: left out as inputs: name (900 different texts)",
     ]

@@ -102,3 +102,16 @@ def test_class_weights_find_a_rare_class() -> None:
         ValueError, match=r"arguments are weights='balanced' or weights=\(1, 5\), of cross-entropy only"
     ):
         config("ill", loss="mse(weights=(1, 2))")
+
+
+def test_a_loss_of_ones_own_gets_a_notice_that_targets_are_scaled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "own_loss.py").write_text(
+        "def squared(outputs, targets): return ((outputs[:, 0] - targets) ** 2).mean()"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with caplog.at_level(logging.WARNING, "undrift.steps"):
+        prepare(config(loss="own_loss:squared"))
+    notice = "loss: own_loss:squared gets targets with mean 0 and deviation 1; scale='inputs' in data leaves them"
+    assert notice in caplog.messages

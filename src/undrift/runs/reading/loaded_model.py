@@ -118,10 +118,10 @@ class LoadedModel:
         """The examples of a file or a folder."""
         if not path.exists():
             raise DataError(f"{path}: no such file or folder")
+        if self.preprocess.kind == "image":
+            files = [path] if path.is_file() else sorted(x for x in path.rglob("*") if x.suffix.lower() in IMAGES)
+            return {"file": [str(file) for file in files]}, torch.from_numpy(self._images(files, path))
         with errors_of(str(path)):
-            if self.preprocess.kind == "image":
-                files = [path] if path.is_file() else sorted(x for x in path.rglob("*") if x.suffix.lower() in IMAGES)
-                return {"file": [str(file) for file in files]}, torch.from_numpy(self._images(files))
             if self.preprocess.kind == "text" and not suffix(path):
                 lines = path.read_text(encoding="utf-8").splitlines()
                 return {}, torch.from_numpy(self._tokens(lines).astype(np.int64))
@@ -150,14 +150,16 @@ class LoadedModel:
                 warn("column %r: %d rows have texts that training did not have (%s)", one.name, len(unknown), new[0])
         return torch.from_numpy(rows)
 
-    def _images(self, files: list[Path]) -> NDArray[np.uint8]:
+    def _images(self, files: list[Path], source: Path) -> NDArray[np.uint8]:
         """Image files as bytes of the size of training."""
         channels, height, width = self.preprocess.shape
         if not files:
-            raise DataError(f"there are no images ({', '.join(sorted(IMAGES))})")
+            raise DataError(f"{source}: there are no images ({', '.join(sorted(IMAGES))})")
         found = decode([{"path": str(file)} for file in files], channels, height if height == width else 0).images
         if found.shape[1:] != self.preprocess.shape:
-            raise DataError(f"images must have {width} x {height} pixels, got {found.shape[3]} x {found.shape[2]}")
+            raise DataError(
+                f"{source}: images must have {width} x {height} pixels, got {found.shape[3]} x {found.shape[2]}"
+            )
         return found
 
     def _tokens(self, lines: list[str]) -> NDArray[Any]:

@@ -107,6 +107,8 @@ def write_folder(run: SavedRun, weights: dict[str, Tensor], module: nn.Module | 
     files[CONFIG] = as_json(about)
     files[CARD] = card(run, about, made, out.name, program=PROGRAM in files).encode()
     out.mkdir(exist_ok=True)
+    for old in {FILE, PROGRAM, SCRIPT} - set(files):  # of an earlier export
+        (out / old).unlink(missing_ok=True)
     for file, data in files.items():
         write(out / file, data, mode=0o644)
     return out

@@ -22,7 +22,7 @@ from undrift.data.partitions.draw import Partition, has_clients, parse, partitio
 from undrift.data.partitions.natural import ByColumn, natural_part
 from undrift.data.partitions.schemes import Scheme
 from undrift.data.tasks.corruption import assign, corrupted
-from undrift.data.tasks.losses import find_loss
+from undrift.data.tasks.losses import LOSSES, find_loss
 from undrift.engine.worker.job import Job
 from undrift.runs.folder.judge import has_personal
 from undrift.runs.folder.preprocess_file import arguments_before
@@ -214,6 +214,8 @@ def prepare(
         dataset, corruptions = corrupt_data(dataset, split, config.seed)
         criterion = None if config.loss is None else find_loss(config.loss, _class_counts(dataset, split))
         metrics = named_metrics(config.metrics)
+        if dataset.target_mean and criterion is not None and criterion not in LOSSES.values():
+            warn("loss: %s gets targets with mean 0 and deviation 1; scale='inputs' in data leaves them", config.loss)
     except (ValueError, TypeError) as error:
         raise ConfigError(str(error)) from error
     known = split.labels

@@ -82,6 +82,7 @@ class Progress:
             self._show(0.0)
         if self._shown:
             LOG.removeHandler(self._steps)
+            self._steps.close()
             LOG.setLevel(self._level[0])
             LOG.propagate = self._level[1]
             GATE.removeHandler(self._rejections)
@@ -168,17 +169,26 @@ class _Steps(logging.Handler):
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
-        self.progress = progress
+        self.progress, self.warned = progress, Counter[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
-            self.progress.print(record.getMessage())
+            self.warned[record.getMessage()] += 1
+            if self.warned[record.getMessage()] == 1:
+                self.progress.print(record.getMessage())
             if LOG.parent is not None and LOG.parent.hasHandlers():
                 LOG.parent.handle(record)
             return
         if hasattr(record, "rounds"):
             self.progress.begin_rounds(*record.rounds)
         (self.progress.begin_trial if hasattr(record, "trial") else self.progress.show_step)(record.getMessage())
+
+    def close(self) -> None:
+        for message, count in self.warned.items():
+            if count > 1:
+                self.progress.print(f"{count} times: {message}")
+        self.warned.clear()
+        super().close()
 
 
 class _Rejections(logging.Handler):
