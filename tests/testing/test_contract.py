@@ -11,7 +11,7 @@ from support.refusals import BAD, Bad
 from support.registry import BLOCKS, HOSTS, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
-from undrift.blocks import SAM
+from undrift.blocks import SAM, Scaffold
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.block import AnyBlock, Correction, Personalization, Perturbation
 from undrift.core.model.flat_model import Vector
@@ -235,6 +235,14 @@ class KeepsModel(Correction[None, Memory]):
 
 
 @dataclass(frozen=True)
+class UploadsDelta(Correction[None, None, None, Memory]):
+    """Uploads the displacement itself, which the next client overwrites while a rule holds all uploads."""
+
+    def finish(self, state: Any, end: Any) -> Any:
+        return Memory(end.delta[:]), None
+
+
+@dataclass(frozen=True)
 class KeepsDelta(KeepsModel):
     """Keeps the worker's displacement instead of a copy."""
 
@@ -438,6 +446,7 @@ class ReportsWhileGathering(Robust):
         (WritesDecorated(), "drift", r"WritesDecorated.adjust changed step.w: the loop moves the model"),
         (KeepsModel(), "drift", r"KeepsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
         (KeepsDelta(), "drift", r"KeepsDelta.finish returns end.delta itself, .*: return end.delta.clone\(\)"),
+        (UploadsDelta(), "drift", r"UploadsDelta.finish returns end.delta itself, .*: return end.delta.clone\(\)"),
         (SendsModel(), "drift", r"SendsModel.finish returns end.w itself, .*: return end.w.clone\(\)"),
         (UncountedSAM(), None, r"perturb computes 1 gradients in a step and declares 0, .* gradients return 1"),
         (WritesDelta(), "drift", r"WritesDelta.finish changed end.delta: the upload is the loop's"),
@@ -488,3 +497,12 @@ class Misspelt(Correction[None, None, None, None]):
 def test_a_misspelt_hook_is_named() -> None:
     with pytest.raises(ContractError, match=r"Misspelt.ajust is no hook and is never called; is adjust meant\?"):
         check_block(Misspelt())
+
+
+def test_what_was_checked_is_printed(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    check_block(Scaffold())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "drift=Scaffold keeps the contract; 13 checks passed:" and len(lines) == 14
+    about = "Stopping, writing everything down and going on equals going on, bit for bit."
+    assert lines[6].split(maxsplit=1) == ["resume", about]
+    assert not caplog.records  # nothing about the odd clients of the checks

@@ -4,9 +4,11 @@ Each check trains a small model for a few rounds and compares the bits. A breach
 what was promised, where it was broken and what to do. The checks share one played round.
 """
 
+from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from difflib import get_close_matches
 from inspect import isfunction, signature
+from logging import ERROR, getLogger
 from math import isfinite
 from random import Random
 from typing import Any
@@ -77,7 +79,7 @@ HEAD = ("head.*",)
 def check_block(
     block: AnyBlock, slot: str | None = None, host: Algorithm | None = None, task: Clinic | None = None
 ) -> None:
-    """Check a block by itself and inside an algorithm.
+    """Check a block by itself and inside an algorithm, and print what was checked; a breach raises `ContractError`.
 
     Args:
         block: an instance with the arguments to check.
@@ -97,30 +99,56 @@ def check_block(
         kinds(tree)
     check_hooks(block, SLOTS[slot])
     filled: dict[str, Any] = {slot: block}
-    check_algorithm(replace(host or Algorithm(), **filled), task)
+    _run_checks(replace(host or Algorithm(), **filled), task)
+    _print_passed(f"{slot}={name}")
 
 
 def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
-    """Check everything the contract promises of an algorithm: the functions below, one by one.
+    """Check everything the contract promises of an algorithm, by the functions below, and print what was checked.
 
     Args:
         algorithm: the method.
         task: what to train; `Clinic(make=...)` for a method that needs a model of its own. None is `clinic(algorithm)`.
     """
-    task = task or clinic(algorithm)
-    check_inputs(algorithm, task)
-    check_trees(algorithm, task)
-    check_gradients(algorithm, task)
-    check_isolation(algorithm, task)
-    check_wire(algorithm, task)
-    check_resume(algorithm, task)
-    check_order(algorithm, task)
-    check_privacy(algorithm, task)
-    check_personal(algorithm, task)
-    check_provisional(algorithm, task)
-    check_reports(algorithm, task)
-    check_degenerate(algorithm, task)
-    check_plain(algorithm, task)
+    _run_checks(algorithm, task)
+    _print_passed("the algorithm")
+
+
+def _run_checks(algorithm: Algorithm, task: Clinic | None) -> None:
+    """All checks, without the log lines about the clinic's clients that have no examples."""
+    task, log = task or clinic(algorithm), getLogger("undrift.core.server.gate")
+    level = log.level
+    log.setLevel(ERROR)
+    try:
+        for check in _checks():
+            check(algorithm, task)
+    finally:
+        log.setLevel(level)
+
+
+def _checks() -> tuple[Callable[[Algorithm, Clinic], None], ...]:
+    """The checks of the contract, in the order in which they run."""
+    return (
+        check_inputs,
+        check_trees,
+        check_gradients,
+        check_isolation,
+        check_wire,
+        check_resume,
+        check_order,
+        check_privacy,
+        check_personal,
+        check_provisional,
+        check_reports,
+        check_degenerate,
+        check_plain,
+    )
+
+
+def _print_passed(what: str) -> None:
+    """Print what was checked, one line each."""
+    lines = [f"  {check.__name__.removeprefix('check_'):<12} {check.__doc__}" for check in _checks()]
+    print("\n".join([f"{what} keeps the contract; {len(lines)} checks passed:", *lines]))
 
 
 def check_inputs(algorithm: Algorithm, task: Clinic) -> None:

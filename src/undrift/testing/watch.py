@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial, wraps
 from inspect import isfunction, signature
+from itertools import product
 from math import isfinite
 from typing import Any
 
@@ -205,9 +206,9 @@ def _check_gradients(where: str, block: AnyBlock, hook: str, count: int) -> None
 
 
 def _apart_from(where: str, end: End, out: Any) -> None:
-    """What finish returns is no memory that the next client overwrites; an upload is summed before that."""
+    """What finish returns is no memory that the next client overwrites, or that another part of the upload is."""
     up, kept = out if isinstance(out, tuple) and len(out) == 2 else (None, None)
-    for tree, name, given in ((kept, "w", end.w), (kept, "delta", end.delta), (up, "w", end.w)):
+    for tree, (name, given) in product((kept, up), {"w": end.w, "delta": end.delta}.items()):
         memory = given.untyped_storage().data_ptr()
         for x in tree if isinstance(tree, tuple) else ():
             if isinstance(x, Tensor) and x.untyped_storage().data_ptr() == memory:
