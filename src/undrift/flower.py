@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from undrift.engine.flower.backend import FlowerBackend
 from undrift.engine.flower.node.client_app import client_app, host, open_visit
+from undrift.engine.flower.server.adaptive_bound import AdaptiveBound
 from undrift.engine.flower.server.hosts import Hosts
 from undrift.engine.flower.server.strategy import UndriftStrategy
 from undrift.engine.flower.server.tally import RoundRecord
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from undrift.deploying.deploy import deploy
 
 __all__ = [
+    "AdaptiveBound",
     "FlowerBackend",
     "Hosts",
     "Job",

@@ -61,7 +61,7 @@ def test_bytes_that_are_no_sum_are_rejected() -> None:
 def test_a_client_without_steps_cannot_be_in_a_sum() -> None:
     gate, part, _ = served("fedavg")
     with pytest.raises(RejectedError) as caught:
-        check_stated(part.total, part.stated(), lambda *_: 0, gate.most, None)
+        check_stated(part.total, part.stated(), lambda *_: 0, lambda _: gate.most, None)
     assert caught.value.reason is Reason.IDLE
 
 

@@ -30,7 +30,9 @@ from undrift.deploying.deploy import LineFormatter, server_log
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.strategy import UndriftStrategy
+from undrift.flower import AdaptiveBound, Quarantine
 from undrift.runs import verify
+from undrift.runs.folder import audit
 from undrift.runs.folder.files import RunError, RunFolder
 from undrift.runs.settings.schema import ConfigError
 from undrift.testing import clinic, fingerprint
@@ -378,3 +380,16 @@ def test_flower_exports_it() -> None:
     assert undrift.flower.deploy is deployment.deploy
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = undrift.flower.nothing
+
+
+def test_a_deployment_without_protection_is_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployed("fedavg", tmp_path / "bare", rounds=1)
+    (line,) = [line for line in (tmp_path / "bare/run/log.txt").read_text().splitlines() if "NOT PROTECTED" in line]
+    assert "WARNING" in line and all(text in line for text in ("hosts=", "adaptive=", "quarantine=", audit.KEY))
+    (tmp_path / "key").write_text("0" * 64)
+    monkeypatch.setenv(audit.KEY, str(tmp_path / "key"))
+    nodes = grid("fedavg", tmp_path / "safe")
+    hosts = {nodes.node_of(part): range(part, 8, 3) for part in range(3)}
+    safe = {"hosts": hosts, "adaptive": AdaptiveBound(), "quarantine": Quarantine()}
+    deployed("fedavg", tmp_path / "safe", nodes, rounds=1, **safe)
+    assert "NOT PROTECTED" not in (tmp_path / "safe/run/log.txt").read_text()

@@ -1,6 +1,7 @@
 """The Flower engine: an operator's list ties clients to nodes, and no claim can take another node's clients."""
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from support.flower import ALL, TASK, grid_of, rounds_of, start, strategy_of
 from support.flower import own_clock as own_clock
 from support.flower_grid import StandInGrid
-from undrift import make
+from undrift import Local, make
+from undrift.core.records.rejection import Reason
 from undrift.engine.flower.server.hosts import HostsError
 from undrift.engine.flower.server.receive import TooFewNodes
 from undrift.flower import Hosts, Job, client_app
-from undrift.testing import fingerprint
+from undrift.testing import Clinic, fingerprint
 
 
 def key_pair(number: int) -> tuple[str, bytes]:
@@ -120,7 +122,7 @@ def test_a_node_cannot_answer_for_clients_it_was_not_sent(tmp_path: Path) -> Non
     ("text", "complaint"),
     [
         ("[a]\nclients = [1]", r"\[a\] needs clients and either key or node"),
-        ("[a]\nnode = 1\nclients = [1]\nextra = 1", "and nothing else"),
+        ("[a]\nnode = 1\nclients = [1]\nextra = 1", "may have examples, no more"),
         ("[a]\nnode = '1'\nclients = [1]", "node a whole number"),
         ("[a]\nnode = 1\nclients = 5", "clients a list"),
         ("[a]\nkey = 'ssh-rsa nonsense'\nclients = [1]", "not a public key; copy the line"),
@@ -132,6 +134,7 @@ def test_a_node_cannot_answer_for_clients_it_was_not_sent(tmp_path: Path) -> Non
         ("[a]\nnode = 1\nclients = [8]", "a: client 8; there are 8 clients"),
         ("[a]\nnode = 1\nclients = [3]\n[b]\nnode = 2\nclients = [3]", "b: client 3 belongs to a already"),
         ("[a]\nnode = 1\nclients = [3]\n[b]\nnode = 1\nclients = [4]", "same node as"),
+        ("[a]\nnode = 1\nclients = [1]\nexamples = 0", "examples is a whole number, 1 or more; got 0"),
         ("a = 1", "needs clients"),
         ("[a", "not TOML"),
     ],
@@ -154,3 +157,39 @@ def test_one_key_in_two_forms_is_one_node(tmp_path: Path) -> None:
         Hosts({line: [0], pem.decode(): [1]})
     with pytest.raises(HostsError, match=r"hosts.toml: cannot be read: No such file"):
         Hosts.read(tmp_path / "hosts.toml")
+
+
+def test_a_client_cannot_claim_more_examples_than_the_list_allows(tmp_path: Path) -> None:
+    """Node 1 claims 2^20 examples for its clients, alone and in a sum; those of the others count as they are."""
+
+    class Greedy(Clinic):
+        def examples(self, client: int) -> int:
+            return 2**20 if client in (3, 5, 7) else super().examples(client)
+
+    for nodes in (2, 8):
+        app = client_app(Job(make("fedavg"), Greedy()))
+        grid = StandInGrid(app, nodes, tmp_path / str(nodes))
+        lists: dict[int | str, Iterable[int]] = {grid.node_of(part): range(part, 8, nodes) for part in range(nodes)}
+        hosts = Hosts(lists, examples=dict.fromkeys(lists, 100))
+        strategy = strategy_of("fedavg", hosts=hosts, quorum=0.0, local=Local(lr=0.05, steps=1))
+        start(strategy, grid, 1)
+        refused = {r.client: r for r in strategy.records[0].rejections}
+        assert all(refused[client].reason is Reason.COUNT for client in (3, 5, 7)), refused
+        assert "examples 1048576, at most 100" in refused[3].detail and set(strategy.records[0].clients) <= {0, 2, 4, 6}
+
+
+def test_the_status_sees_the_clients_that_each_node_was_given(tmp_path: Path) -> None:
+    """Node 1 claims everything."""
+    seen: dict[int, list[int]] = {}
+
+    class Watching:
+        def set_connected(self, nodes: Iterable[int]) -> None: ...
+        def await_replies(self, nodes: Iterable[int]) -> None: ...
+        def receive_replies(self, nodes: Iterable[int]) -> None: ...
+        def set_hosted(self, hosted: Mapping[int, Sequence[int]]) -> None:
+            seen.update({node: list(clients) for node, clients in hosted.items()})
+
+    grid = keyed_grid(tmp_path / "states", 2, lambda c: ALL if c.node_config["partition-id"] else range(0, 8, 2))
+    strategy = strategy_of("scaffold", hosts=hosts_file(tmp_path, ["0:8:2"], ["1:8:2"]), watch=Watching())
+    start(strategy, grid, 1)
+    assert seen == {grid.node_of(0): [0, 2, 4, 6], grid.node_of(1): [1, 3, 5, 7]}

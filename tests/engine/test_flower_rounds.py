@@ -245,3 +245,20 @@ def test_settings_that_cannot_work_are_refused() -> None:
 def test_limits_that_no_round_can_meet_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         strategy_of("fedavg", **given)
+
+
+def test_a_resumed_run_needs_its_quorum_only(clock: Clock, tmp_path: Path) -> None:
+    """Node 0 has left for good: a new run waits for it and fails, a resumed one continues after the wait."""
+    state = rounds_of("scaffold", ALL)
+    grid = grid_of("scaffold", 3, tmp_path)
+    start(strategy_of("scaffold", run="it"), grid, 1)
+    grid.kill(0)
+    with pytest.raises(TooFewNodes, match="2 nodes host 5 of 8 clients after 2 seconds; wanted: all of them"):
+        start(strategy_of("scaffold"), grid, 1)
+    for nodes in (None, 3):
+        resumed = strategy_of("scaffold", run="it", state=state, nodes=nodes)
+        began = clock.now
+        start(resumed, grid, 1)
+        assert 2.0 <= clock.now - began < 4.0 and len(resumed.records[0].absent) == 3
+    with pytest.raises(TooFewNodes, match="2 nodes host 5 of 8 clients"):
+        start(strategy_of("scaffold", run="it", state=state, quorum=0.9), grid, 1)

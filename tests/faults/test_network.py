@@ -37,6 +37,7 @@ class Behind(Deployment):
         """Start the servers, then the SuperNodes behind the proxy, and wait until they are admitted."""
         self.script("up", "--nodes", "0")
         deploy.keys(self.work, self.nodes)
+        deploy.write_hosts(self.work, self.nodes)
         self.proxy = self.proxy or FaultProxy(self.ports["nginx"])
         self.own = {name: deploy.free_port() for name in self.members}
         for name in self.members:

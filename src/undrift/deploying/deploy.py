@@ -32,7 +32,7 @@ from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.folder.audit import past_rejections
+from undrift.runs.folder.audit import KEY, audit_key, past_rejections
 from undrift.runs.folder.files import (
     DEPLOYMENT_RECORD,
     RunError,
@@ -197,6 +197,7 @@ def deploy(
     torch.set_num_threads(1)
     with _open_folder(path, setup.config) as run, server_log(run.path / SERVER_LOG):
         status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
+        _warn_unprotected(config.bound, options)
         with status.outcome(), _watch_parent():
             return _train(run, setup, status, strategy, grid, timeout, options, on_round)
 
@@ -234,6 +235,8 @@ def _train(
             status.set_phase("evaluating")
             row = measure.row(state, record, round(getattr(record, "seconds", 0.0), 4))
             row["absent"] = len(record.absent)
+            bounds = {name: getattr(record, name, None) for name in ("bound", "typical_norm")}
+            row |= {name: x for name, x in bounds.items() if x is not None}
             if getattr(record, "abandoned", False):
                 run.audit.write("abandoned", round=state.round, clients=len(record.visits))
             commit(run, kept, config, state, record, row)
@@ -244,9 +247,26 @@ def _train(
 
         trained = strategy(run=name, state=state, on_round=store, watch=status)
         trained.state = state
+        trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
         trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
         return finish(run, setup, measure, trained.state)
+
+
+def _warn_unprotected(bound: float | None, options: Mapping[str, Any]) -> None:
+    """Warn about protections that are not in use: any registered node could use what they prevent."""
+    missing = [
+        text
+        for used, text in (
+            (options.get("hosts") is not None, "hosts= (a node may claim the clients of others)"),
+            (bound is not None or options.get("adaptive"), "adaptive= or bound= (one upload may replace the model)"),
+            (options.get("quarantine") is not None, "quarantine= (a hostile client stays in every round)"),
+            (audit_key() is not None, f"{KEY} (a process that may write the folder can forge its log)"),
+        )
+        if not used
+    ]
+    if missing:
+        _log.warning("NOT PROTECTED, see What is protected in the deployment guide: without %s", "; ".join(missing))
 
 
 def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ class Gate:
         clients: the clients of the round whose uploads are checked here.
         bound: largest norm of a displacement; None allows any that can be summed exactly.
         most: largest number of examples a client may claim.
+        examples: smaller limits of single clients.
         cohort: how many clients take part in the round everywhere; None if all come through here.
         seed: the run's seed, from which the number of steps of a client may follow.
         versions: rounds of earlier models from which an upload may have started, besides that of `broadcast`.
@@ -54,6 +55,7 @@ class Gate:
     cohort: int | None = None
     seed: int = 0
     versions: Collection[int] = ()
+    examples: Mapping[int, int] = field(default_factory=dict)
     rejections: list[Rejection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,7 +105,7 @@ class Gate:
         try:
             self._check_part(part)
             if stated is not None:
-                check_stated(part, stated, self._expected_steps, self.most, self.limit)
+                check_stated(part, stated, self._expected_steps, self._most_examples, self.limit)
         except RejectedError as rejected:
             return self.reject(min(part.clients, default=-1), rejected.reason, f"partial sum: {rejected.detail}")
         self._seen.update(part.clients)
@@ -172,6 +174,10 @@ class Gate:
         _check_values("buffers", upload.buffers, room / max(weight, 1.0))
         return weight, norm
 
+    def _most_examples(self, client: int) -> int:
+        """The largest number of examples that a client may claim."""
+        return min(self.most, self.examples.get(client, self.most))
+
     def _age(self, upload: Upload) -> int:
         """How many rounds older than that of this round is the model that an upload started from."""
         return self.broadcast.round - upload.round
@@ -182,8 +188,9 @@ class Gate:
 
     def _check_counts(self, upload: Upload) -> None:
         """Examples and steps are whole numbers that fit together."""
-        if not is_whole(upload.examples) or not 0 <= upload.examples <= self.most:
-            raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}")
+        if not is_whole(upload.examples) or not 0 <= upload.examples <= self._most_examples(upload.client):
+            most = self._most_examples(upload.client)
+            raise RejectedError(Reason.COUNT, f"examples {upload.examples!r}, at most {most}")
         if upload.examples == 0:
             raise RejectedError(Reason.EMPTY)
         expected = self._expected_steps(upload.client, upload.examples, upload.round)

@@ -33,7 +33,11 @@ class Stated(NamedTuple):
 
 
 def check_stated(
-    part: Total, stated: Mapping[int, Stated], steps: Callable[[int, int], int], most: int, bound: float | None
+    part: Total,
+    stated: Mapping[int, Stated],
+    steps: Callable[[int, int], int],
+    most: Callable[[int], int],
+    bound: float | None,
 ) -> None:
     """Compare a partial sum with what its node states about each client; raises `RejectedError`.
 
@@ -41,7 +45,7 @@ def check_stated(
         part: the sum.
         stated: the clients behind it.
         steps: gives the number of local steps of a client with so many examples.
-        most: the largest number of examples a client may have.
+        most: gives the largest number of examples that a client may have.
         bound: the largest norm of a displacement; None allows any.
     """
     if set(stated) != set(part.clients):
@@ -51,8 +55,8 @@ def check_stated(
     equal = getattr(part.algorithm.aggregation, "equal_weights", False)
     counts = []
     for client, (examples, weight) in stated.items():
-        if not 0 < examples <= most:
-            raise RejectedError(Reason.COUNT, f"client {client}, examples {examples}")
+        if not 0 < examples <= most(client):
+            raise RejectedError(Reason.COUNT, f"client {client}, examples {examples}, at most {most(client)}")
         counts.append(steps(client, examples))
         if not counts[-1]:
             raise RejectedError(Reason.IDLE, f"client {client}")

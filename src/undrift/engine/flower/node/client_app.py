@@ -387,7 +387,7 @@ def _resident_worker(
 ) -> Worker:
     """The worker of a run and a node, created on first use; the last few are kept."""
     partition = str(sorted(context.node_config.items())) if callable(job) else ""
-    key = (context.run_id, folder, order.local, order.seed, order.bound, order.algorithm, partition)
+    key = (context.run_id, folder, order.local, order.seed, order.algorithm, partition)
     if key not in _workers:
         made = job(context) if callable(job) else job
         check_method(order, made.algorithm)
@@ -396,9 +396,11 @@ def _resident_worker(
         while len(_workers) >= _RESIDENT:
             del _workers[next(iter(_workers))]
         device = resolve(str(context.node_config.get("device", made.device)))
-        ordered = replace(made, local=order.local, seed=order.seed, bound=order.bound, device=device)
+        ordered = replace(made, local=order.local, seed=order.seed, device=device)
         _workers[key] = Worker.on_disk(ordered, folder)
-    return _workers[key]
+    worker = _workers[key]
+    worker.job = replace(worker.job, bound=order.bound)  # it may differ in every round
+    return worker
 
 
 def _clients_of(clients: Hosted, context: Context, population: int) -> Iterable[int]:

@@ -3,6 +3,7 @@
     [hospital-a]                                          # hosts.toml; the name appears in logs
     key = "ecdsa-sha2-nistp384 AAAA... operator@host"     # the line of the .pub file that was registered
     clients = [0, 3, "6:12:3"]                            # numbers, and ranges as in Python
+    examples = 5000                                       # the most that one of its clients may claim; may be left out
 
 The SuperLink admits a node only with the private key of a registered public key, and tells the server which key each
 node has. So a node cannot get clients that the list gives to another.
@@ -53,9 +54,18 @@ class Hosts:
         hosts: the clients that each node may host, by node ID as `flwr supernode list` shows it, or by public key as
             the text of its file.
         names: the names of the nodes in logs, by the same keys.
+        examples: the most examples that each client of a node may claim, by the same keys.
+
+    `examples` has the limit of every client that has one.
     """
 
-    def __init__(self, hosts: Mapping[int | str, Iterable[int]], names: Mapping[int | str, str] | None = None) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[int | str, Iterable[int]],
+        names: Mapping[int | str, str] | None = None,
+        examples: Mapping[int | str, int] | None = None,
+    ) -> None:
+        self.examples: dict[int, int] = {}
         self._hosts: dict[int | bytes, HostedClients] = {}
         self._owner: dict[int, str] = {}
         for given, clients in hosts.items():
@@ -80,6 +90,8 @@ class Hosts:
                     )
                 self._owner[client] = name
             self._hosts[key] = HostedClients(name, own)
+            if examples is not None and given in examples:
+                self.examples |= dict.fromkeys(own.tolist(), examples[given])
 
     @classmethod
     def read(cls, path: str | Path) -> "Hosts":
@@ -93,9 +105,14 @@ class Hosts:
             raise HostsError(f"{path}: not TOML: {error}") from None
         hosts: dict[int | str, Iterable[int]] = {}
         names: dict[int | str, str] = {}
+        examples: dict[int | str, int] = {}
         for name, table in tables.items():
-            if not isinstance(table, dict) or set(table) not in ({"key", "clients"}, {"node", "clients"}):
-                raise HostsError(f"{path}: [{name}] needs clients and either key or node, and nothing else")
+            keys = set(table) - {"examples"} if isinstance(table, dict) else set()
+            if keys not in ({"key", "clients"}, {"node", "clients"}):
+                raise HostsError(f"{path}: [{name}] needs clients and either key or node, may have examples, no more")
+            most = table.get("examples", 1)
+            if type(most) is not int or most < 1:
+                raise HostsError(f"{path}: [{name}]: examples is a whole number, 1 or more; got {most!r:.40}")
             given = table.get("key", table.get("node"))
             if type(given) is not (str if "key" in table else int) or not isinstance(table["clients"], list):
                 raise HostsError(f"{path}: [{name}]: key is a text, node a whole number, clients a list")
@@ -103,8 +120,10 @@ class Hosts:
                 raise HostsError(f"{path}: [{name}] is the same node as [{names[given]}]; list each node once")
             hosts[given] = [client for part in table["clients"] for client in _numbers(f"{path}: [{name}]", part)]
             names[given] = str(name)
+            if "examples" in table:
+                examples[given] = table["examples"]
         try:
-            return cls(hosts, names)
+            return cls(hosts, names, examples)
         except HostsError as error:
             raise HostsError(f"{path}: {error}") from None
 

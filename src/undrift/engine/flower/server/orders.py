@@ -1,7 +1,7 @@
 """The messages of a round, one per node: the same for a strategy on real nodes and for a simulation."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
@@ -23,6 +23,7 @@ class Orders:
         local: the settings all clients share.
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
+        examples: the most examples that single clients may claim.
     """
 
     run: str
@@ -30,6 +31,7 @@ class Orders:
     local: Local
     seed: int
     bound: float | None
+    examples: Mapping[int, int] = field(default_factory=dict)
 
     def write(
         self,
@@ -51,7 +53,7 @@ class Orders:
             lost: the clients of the round without a node.
         """
         clients = frozenset(lost).union(*groups.values())
-        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed)
+        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, self.examples)
         self.add(tally, groups, accepted, seconds, config)
         return tally
 

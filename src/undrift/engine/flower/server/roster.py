@@ -96,6 +96,8 @@ class Roster:
         nodes: int | None,
         seconds: float,
         poll: float = 1.0,
+        *,
+        resumed: bool = False,
     ) -> tuple[dict[int, list[int]], list[int]]:
         """The clients of a round by node, and those without a node.
 
@@ -106,22 +108,33 @@ class Roster:
             nodes: how many nodes to wait for before the first round; None waits until every client has a node.
             seconds: longest wait; then `TooFewNodes` is raised if the run has not begun, or all nodes are gone.
             poll: longest pause between two polls.
+            resumed: whether the run has done rounds before: then, after the longest wait, the quorum is enough.
         """
+
+        def enough() -> bool:
+            return len(clients) - len(self.split(clients)[1]) >= quorum
+
         if self.begun:
-            self.gather(grid, lambda: len(clients) - len(self.split(clients)[1]) >= quorum, seconds, poll)
+            self.gather(grid, enough, seconds, poll)
             if not self.claims:
                 raise TooFewNodes(f"all nodes disconnected and none reconnected within {seconds:g} seconds")
             return self.split(clients)
         began = monotonic()
-        wait_for_nodes(grid, nodes or 1, seconds, poll)
+        wait_for_nodes(grid, 1 if resumed else nodes or 1, seconds, poll)
 
         def complete() -> bool:
             return self.hosted == self.population if nodes is None else len(self.claims) >= nodes
 
         if not self.gather(grid, complete, max(0.0, seconds - (monotonic() - began)), poll):
+            found = (
+                f"{len(self.claims)} nodes host {self.hosted} of {self.population} clients after {seconds:g} seconds"
+            )
+            if resumed and enough():
+                _log.warning("%s; that is enough for the quorum, so the run resumes without the others", found)
+                self.begun = True
+                return self.split(clients)
             raise TooFewNodes(
-                f"{len(self.claims)} nodes host {self.hosted} of {self.population} clients after {seconds:g} seconds; "
-                f"wanted: {'all of them' if nodes is None else f'{nodes} nodes'}"
+                f"{found}; wanted: {'all of them' if nodes is None else f'{nodes} nodes'}"
                 + "".join(f"; {why}" for why in (self.conflict, *[*self.refused.values()][-1:]) if why)
             )
         self.begun = True

@@ -32,6 +32,7 @@ from undrift.core.records.report import Reported
 from undrift.core.records.types import Local, ServerState
 from undrift.core.server import step as server
 from undrift.engine.flower.records import check_name
+from undrift.engine.flower.server.adaptive_bound import AdaptiveBound, RunningBound
 from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
 from undrift.engine.flower.server.orders import Orders
@@ -57,13 +58,15 @@ class UndriftStrategy(Strategy):
         seed: fixes everything random.
         bound: largest norm of a client's displacement, and of their mean in a round, which the server's corrections and
             optimizer follow; None allows any that can be summed exactly.
+        adaptive: a bound that follows the accepted norms of the rounds before; with `bound`, the smaller one holds.
         deadline: seconds after which a round is closed; None takes the `timeout` of `start`.
         quorum: fraction of the sampled clients whose uploads must be accepted; with fewer the round is abandoned: the
             model is not changed and the run continues, until `patience` is over.
         grace: if given, a round is closed this many seconds after its quorum is reached.
         over_selection: factor on the cohort, to make up for clients that do not reply; all that do are counted.
         nodes: how many nodes to wait for; None waits until every client has a node.
-        wait: the most seconds to wait for them; then `TooFewNodes` is raised.
+        wait: the most seconds to wait for them; then `TooFewNodes` is raised, unless the run is resumed and there are
+            enough for the quorum.
         poll: longest pause in seconds between two polls for replies; 1 to 3 for a SuperLink on SQLite.
         patience: after this many abandoned rounds in a row `TooFewNodes` is raised.
         rejoin: how many seconds a round, before its deadline, still waits for a node that left in it once all other
@@ -89,6 +92,7 @@ class UndriftStrategy(Strategy):
         cohort: int | None = None,
         seed: int = 0,
         bound: float | None = None,
+        adaptive: AdaptiveBound | None = None,
         deadline: float | None = None,
         quorum: float = 0.5,
         grace: float | None = None,
@@ -124,6 +128,7 @@ class UndriftStrategy(Strategy):
         self.records: list[RoundRecord] = []
         self._first = state
         self._model = bind(deepcopy(model))
+        self.bounds = RunningBound(adaptive)
         self.quarantined = QuarantineList(quarantine)
         listed = Hosts.of(hosts)
         if listed is not None:
@@ -254,7 +259,8 @@ class UndriftStrategy(Strategy):
         clients = [client for client in drawn if client not in out]
         groups, lost = dict[int, list[int]](), list[int]()
         if clients:
-            groups, lost = self._roster.find(mailbox, clients, self._need, self.nodes, self.wait, self.poll)
+            waits = (self._need, self.nodes, self.wait, self.poll)
+            groups, lost = self._roster.find(mailbox, clients, *waits, resumed=state.round > 0)
         if self._roster.evaluates and not self.evaluate and not self.records:
             _log.warning("the nodes' evaluate function is not called: give UndriftStrategy evaluate=True to call it")
         broadcast = server.send(self.algorithm, state, self._setting)
@@ -271,7 +277,15 @@ class UndriftStrategy(Strategy):
     @property
     def _orders(self) -> Orders:
         """Writes the messages to the nodes."""
-        return Orders(self.run, self.algorithm, self.local, self.seed, self.bound)
+        examples = {} if self._roster.hosts is None else self._roster.hosts.examples
+        return Orders(self.run, self.algorithm, self.local, self.seed, self._bound, examples)
+
+    @property
+    def _bound(self) -> float | None:
+        """The largest norm of a client's displacement in this round."""
+        assert self.state is not None
+        given = (self.bound, self.bounds.value(self.state.params))
+        return min((bound for bound in given if bound is not None), default=None)
 
     @property
     def _need(self) -> int:
@@ -291,10 +305,11 @@ class UndriftStrategy(Strategy):
             self._setting,
             [(tally.broadcast, total)],
             reported=reported,
-            bound=self.bound,
+            bound=tally.bound,
         )
+        typical = self.bounds.take([visit.norm for visit in tally.visits])
         begun = self.quarantined.take(tally.broadcast.round, tally.rejections, tally.absent.keys() & tally.nodes.keys())
-        record = tally.record(reported, begun, abandoned=not kept)
+        record = tally.record(reported, begun, abandoned=not kept, typical_norm=typical)
         self.records.append(record)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
         self._idle = 0 if kept else self._idle + 1

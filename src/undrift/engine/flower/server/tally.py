@@ -36,10 +36,14 @@ class RoundRecord(Record):
     Args:
         abandoned: whether too few uploads were accepted, so that the model was not changed.
         seconds: how long the round took.
+        bound: the largest norm that a client's displacement could have; None if any.
+        typical_norm: the quantile of the accepted norms that an adaptive bound follows; None without one.
     """
 
     abandoned: bool = False
     seconds: float = 0.0
+    bound: float | None = None
+    typical_norm: float | None = None
 
     def metrics(self) -> dict[str, int | float]:
         """The round in numbers."""
@@ -72,6 +76,7 @@ class Tally:
         broadcast: what was sent.
         clients: the clients of the round.
         seed: the run's seed.
+        examples: the most examples that single clients may claim.
     """
 
     algorithm: Algorithm
@@ -80,6 +85,7 @@ class Tally:
     broadcast: Broadcast
     clients: frozenset[int]
     seed: int = 0
+    examples: Mapping[int, int] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -141,8 +147,16 @@ class Tally:
             why = f"its reply came after client {min(twice)} had been settled by another"
             _log.warning("round %d, ignored a reply of node %d: %s", self.broadcast.round + 1, node, why)
             return self.mark_absent(clients, f"node {node}: {why}")
-        count = len(self.clients)
-        gate = Gate(self.algorithm, self.local, self.broadcast, clients, self.bound, cohort=count, seed=self.seed)
+        gate = Gate(
+            self.algorithm,
+            self.local,
+            self.broadcast,
+            clients,
+            self.bound,
+            cohort=len(self.clients),
+            seed=self.seed,
+            examples=self.examples,
+        )
         try:
             part, refused = self._enter(reply, clients, gate)
         except Exception as error:  # a hostile reply may fail in any way
@@ -167,16 +181,25 @@ class Tally:
         """The round as a backend returns it."""
         return Partial(self.total, self.visits, self.rejections, self.absent)
 
-    def record(self, reported: Reported, quarantined: tuple[Sentence, ...], *, abandoned: bool) -> RoundRecord:
+    def record(
+        self,
+        reported: Reported,
+        quarantined: tuple[Sentence, ...],
+        *,
+        abandoned: bool,
+        typical_norm: float | None = None,
+    ) -> RoundRecord:
         """The record of the round.
 
         Args:
             reported: what the server's blocks reported, see `server.close`.
             quarantined: the clients whose quarantine begins after it.
             abandoned: whether too few uploads were accepted.
+            typical_norm: the quantile of the accepted norms that an adaptive bound follows.
         """
         seconds = monotonic() - self.began
         given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds, "nodes": self.nodes}
+        given |= {"bound": self.bound, "typical_norm": typical_norm}
         return RoundRecord.of(self.broadcast.round, self.partial(), reported, **given)
 
     def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
