@@ -18,9 +18,12 @@ from typer.testing import CliRunner
 
 from undrift.cli import app
 from undrift.cli.results.health import health
-from undrift.cli.results.prometheus import exposition, listen
+from undrift.cli.results.prometheus import REASONS, exposition, listen
 from undrift.cli.results.status import describe
+from undrift.core.records.rejection import Reason, Rejection
 from undrift.deploying.live_status import STATUS, LiveStatus
+from undrift.engine.round.record import Record
+from undrift.engine.worker.partial_sum import Visit
 from undrift.runs.folder.audit import Audit
 from undrift.runs.folder.files import RunFolder
 from undrift.runs.loop.stall import record_stop
@@ -78,6 +81,20 @@ def running(path: Path, rounds: int = 5, **facts: Any) -> Any:
         live.facts |= {"absent": [[1, "node 12: no reply in time"]], "closed": time(), **facts}
         live.write()
         yield live
+
+
+def test_clients_are_counted_by_node_and_over_restarts(tmp_path: Path) -> None:
+    visits = (Visit(0, 5, 1.0, 0.1),)
+    rejections = (Rejection(2, Reason.FAILED), Rejection(4, Reason.SIZE))
+    nodes = {0: 11, 2: 11, 4: 11, 1: 12}
+    record = Record(0, visits, rejections, absent=((1, "late"), (3, "no node hosts it")), nodes=nodes)
+    with running(tmp_path / "run") as live:
+        live.close_round(record)
+        again = LiveStatus(tmp_path / "run", 5, 6, 30.0)
+        again.close_round(record)
+        result = status(tmp_path / "run")
+    assert "node 11: GONE; 0 clients: not known yet; so far 4 rejected, 2 failed" in result.stdout
+    assert "node 12: GONE; 0 clients: not known yet; so far 2 absent" in result.stdout
 
 
 @pytest.mark.quick
@@ -187,6 +204,9 @@ def test_metrics_in_the_format_of_prometheus(tmp_path: Path) -> None:
     assert samples[f"undrift_rounds_done{{{run}}}"] == 2 and samples[f"undrift_rounds_planned{{{run}}}"] == 5
     assert samples[f'undrift_score{{metric="accuracy",{run}}}'] == 0.5
     assert samples[f'undrift_rejections_total{{reason="BOUND",{run}}}'] == 2
+    assert samples[f'undrift_rejections_total{{reason="SIZE",{run}}}'] == 0, "a counter begins at 0"
+    assert samples[f'undrift_node_absent_total{{node="12",{run}}}'] == 0
+    assert set(REASONS) == set(Reason.__members__)
     assert samples[f"undrift_nodes_connected{{{run}}}"] == 1
     assert samples[f'undrift_node_connected{{node="12",{run}}}'] == 0
     assert samples[f"undrift_clients_quarantined{{{run}}}"] == samples[f"undrift_abandoned_rounds_total{{{run}}}"] == 1

@@ -34,7 +34,6 @@ from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
 from undrift.runs.folder.audit import KEY, audit_key, past_rejections
 from undrift.runs.folder.files import (
-    DEPLOYMENT_RECORD,
     RunError,
     RunFolder,
     RunLockedError,
@@ -50,6 +49,7 @@ from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.setup.custom_tasks import named_config, same_task
 from undrift.runs.setup.prepare import Setup, environment, prepare
+from undrift.util.shell import DEPLOYMENT_RECORD
 from undrift.util.version import __version__
 
 SERVER_LOG = "log.txt"

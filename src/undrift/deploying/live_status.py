@@ -4,7 +4,8 @@ phase     "waiting for nodes", "training", "evaluating", "ended", "failed" or "s
 updated   when the file was written, in seconds since 1970, as all times here
 round     how many rounds are done, of `rounds`
 closed    when the last round was closed
-nodes     for each node how many clients it hosts, the first of them, whether it is connected, and since when
+nodes     for each node how many clients it hosts, the first of them, whether it is connected, and since when, and how
+          many of its clients were accepted, rejected (some because they failed) or absent so far
 waiting   the nodes whose replies are awaited
 absent    the clients of the last round that sent no upload, with the reason
 error     why it ended, if it failed
@@ -18,6 +19,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal
 
+from undrift.core.records.rejection import Reason
 from undrift.engine.round.record import Record
 from undrift.util.storage.files import write
 
@@ -26,6 +28,9 @@ EVERY = 5.0
 """Seconds between two versions of the file, unless something happens."""
 SHOWN = 100
 """How many clients of a node, and absent clients, are named."""
+
+COUNTED = ("accepted", "rejected", "failed", "absent")
+"""What is counted of each node's clients over all rounds; failed ones are rejected too."""
 
 Phase = Literal["waiting for nodes", "training", "evaluating", "ended", "failed", "stopped"]
 
@@ -45,6 +50,7 @@ class LiveStatus:
         self.population = population
         self._written = -EVERY
         self._nodes: dict[int, dict[str, Any]] = {}
+        self._restore()
         self.facts: dict[str, Any] = {
             "phase": "waiting for nodes",
             "process": os.getpid(),
@@ -58,6 +64,13 @@ class LiveStatus:
             "absent": [],
             "error": None,
         }
+
+    def _restore(self) -> None:
+        """Take over the counts of nodes from the last start of the run; a damaged file counts as none."""
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            for node, facts in json.loads(self.path.read_text(encoding="utf-8"))["nodes"].items():
+                counts = {name: int(facts.get(name, 0)) for name in COUNTED}
+                self._known(int(node)).update({**counts, "connected": False, "since": float(facts["since"])})
 
     def begin(self, run: str, round: int, judged_by: str) -> None:
         """Record where the run begins or resumes.
@@ -81,7 +94,7 @@ class LiveStatus:
         there, now = set(nodes), time()
         changed = False
         for node in there | set(self._nodes):
-            known = self._nodes.setdefault(node, {"hosted": 0, "clients": [], "connected": None, "since": now})
+            known = self._known(node)
             if known["connected"] != (node in there):
                 known |= {"connected": node in there, "since": now}
                 changed = True
@@ -90,9 +103,19 @@ class LiveStatus:
     def set_hosted(self, hosted: Mapping[int, Sequence[int]]) -> None:
         """Record which clients each node was given."""
         for node, clients in hosted.items():
-            known = self._nodes.setdefault(node, {"connected": True, "since": time()})
-            known |= {"hosted": len(clients), "clients": list(clients[:SHOWN])}
+            self._known(node).update({"hosted": len(clients), "clients": list(clients[:SHOWN])})
         self.write()
+
+    def _known(self, node: int) -> dict[str, Any]:
+        """What is known of a node; its counts begin at 0."""
+        new: dict[str, Any] = {
+            "hosted": 0,
+            "clients": [],
+            "connected": None,
+            "since": time(),
+            **dict.fromkeys(COUNTED, 0),
+        }
+        return self._nodes.setdefault(node, new)
 
     def await_replies(self, nodes: Iterable[int]) -> None:
         """Record that nodes were sent a request to train."""
@@ -117,6 +140,13 @@ class LiveStatus:
         absent = [[client, why] for client, why in record.absent[:SHOWN]]
         self.facts |= {"round": record.round + 1, "closed": time(), "absent": absent}
         self.facts |= {"phase": "waiting for nodes", "waiting": []}
+        failed = [rejection.client for rejection in record.rejections if rejection.reason is Reason.FAILED]
+        rejected = [rejection.client for rejection in record.rejections]
+        missing = [client for client, _ in record.absent]
+        for name, clients in zip(COUNTED, (record.clients, rejected, failed, missing), strict=True):
+            for client in clients:
+                if client in record.nodes:
+                    self._known(record.nodes[client])[name] += 1
         self.write()
 
     def refresh(self) -> None:

@@ -16,3 +16,17 @@ def as_argument(path: Path) -> str:
     """
     text = path.as_posix()
     return quote(f"./{text}" if text.startswith("-") else text)
+
+
+DEPLOYMENT_RECORD = "deployment.json"
+"""The file that the folder of a deployment has, and that of no other run."""
+
+
+def resume_command(folder: Path) -> str:
+    """The command that resumes the run in a folder.
+
+    Args:
+        folder: the run's folder.
+    """
+    deployed = (folder / DEPLOYMENT_RECORD).is_file()
+    return "the same flwr run" if deployed else f"undrift resume {as_argument(folder)}"

@@ -14,6 +14,14 @@ from prometheus_client.registry import Collector
 
 from undrift.cli.results.health import Health, health
 
+REASONS = (
+    *("SENDER", "DUPLICATE", "ROUND", "EMPTY", "IDLE", "COUNT", "TREE", "SHAPE", "DTYPE", "FINITE", "SIZE", "WEIGHT"),
+    *("FAILED", "VERSION"),
+)
+"""The names of all reasons, as in `undrift.core`, which would load torch: a counter that begins at 0 can be watched."""
+
+_NONE = dict.fromkeys(REASONS, 0.0)
+
 _PER_RUN: Mapping[str, tuple[str, Callable[[Health], float | None]]] = {
     "up": ("Whether a process is running the run.", lambda run: run.state in ("running", "stalled")),
     "healthy": ("Whether the run is running, or has ended.", lambda run: run.code == 0),
@@ -40,9 +48,17 @@ _PER_RUN: Mapping[str, tuple[str, Callable[[Health], float | None]]] = {
 _LABELLED: Mapping[str, tuple[str, str, Callable[[Health], Mapping[str, float | None]]]] = {
     "score": ("Value of the judged metric.", "metric", lambda run: {run.judged_by: run.score}),
     "node_connected": ("Whether a known node is connected.", "node", lambda run: _connected(run)),
-    "rejections_total": ("Rejected uploads by reason.", "reason", lambda run: run.rejected),
+    "rejections_total": ("Rejected uploads by reason.", "reason", lambda run: {**_NONE, **run.rejected}),
+    "node_accepted_total": ("Accepted uploads by node.", "node", lambda run: _counts(run, "accepted")),
+    "node_rejected_total": ("Rejected clients by node.", "node", lambda run: _counts(run, "rejected")),
+    "node_failed_total": ("Failed trainings by node.", "node", lambda run: _counts(run, "failed")),
+    "node_absent_total": ("Missing replies by node.", "node", lambda run: _counts(run, "absent")),
 }
 """Metrics with several values per run: name -> what it is, a label, and the value for each value of the label."""
+
+
+def _counts(run: Health, name: str) -> dict[str, float]:
+    return {node: float(facts.get(name, 0)) for node, facts in run.nodes.items()}
 
 
 def _connected(run: Health) -> dict[str, float]:

@@ -80,7 +80,9 @@ def describe(found: "Health") -> str:
         who = ", ".join(map(str, named[:12])) + (", ..." if hosted > len(named[:12]) else "")
         where = "connected" if facts.get("connected") else "GONE"
         waited = ", its reply is awaited" if int(node) in found.waiting else ""
-        lines.append(f"node {node}: {where}{waited}; {hosted} clients: {who or 'not known yet'}")
+        counts = [f"{facts[name]} {name}" for name in ("rejected", "failed", "absent") if facts.get(name)]
+        faults = f"; so far {', '.join(counts)}" if counts else ""
+        lines.append(f"node {node}: {where}{waited}; {hosted} clients: {who or 'not known yet'}{faults}")
     lines += [f"missing in the last round: client {client}, {why}" for client, why in found.absent[:20]]
     lines += [f"and {found.missing - 20} more"] * (found.missing > 20)
     lines += [f"rejected so far: {count} for {reason}" for reason, count in sorted(found.rejected.items())]

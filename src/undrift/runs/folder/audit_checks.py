@@ -8,11 +8,11 @@ from typing import Any
 
 from undrift.runs.folder.audit import RESTORE, AuditError, Log, round_of
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
-from undrift.util.shell import as_argument
+from undrift.util.shell import resume_command
 from undrift.util.storage.files import read
 
 FOLDERS = ("checkpoints", "best")
-_EARLIER = "the run has ended again since; its files are written by: undrift resume"
+_EARLIER = "the run has ended again since; its files are written by:"
 
 
 def check_open(folder: Path, log: Log) -> None:
@@ -144,7 +144,7 @@ def check_file(folder: Path, log: Log, name: str, *, needed: bool = False) -> st
     if matches and matches[-1]:
         return None
     if any(matches):
-        return f"{path}: of an earlier end; {_EARLIER} {as_argument(folder)}"
+        return f"{path}: of an earlier end; {_EARLIER} {resume_command(folder)}"
     if not ends and not log.current():
         return None  # an earlier version wrote the summary before the end
     what = "is not the one that" if ends else "exists, but no end of the run is in what"

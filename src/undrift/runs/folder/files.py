@@ -30,7 +30,7 @@ from undrift.runs.folder.audit_checks import FOLDERS, check_open
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
-from undrift.util.shell import as_argument
+from undrift.util.shell import DEPLOYMENT_RECORD, resume_command
 from undrift.util.storage.files import StorageError, delete_temporary, make_private, storing, write
 from undrift.util.storage.metrics import Metrics
 from undrift.util.system import lock
@@ -97,7 +97,7 @@ class RunFolder:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         if isinstance(error, StorageError):
-            error.then = f"resume with: undrift resume {as_argument(self.path)}"
+            error.then = f"resume with: {resume_command(self.path)}"
 
     @property
     def config(self) -> Config:
@@ -216,7 +216,7 @@ def check_free(path: Path, python: bool = False) -> None:
     """
     if path.is_symlink() or (path.exists() and (not path.is_dir() or not _empty(path))):
         run = (path / "config.toml").is_file()
-        again = "continue its run with resume=True" if python else f"resume it with: undrift resume {as_argument(path)}"
+        again = "continue its run with resume=True" if python else f"resume it with: {resume_command(path)}"
         other = ("" if python else " with --out") + (f", or {again}" if run else "")
         raise RunError(f"{path} exists{'' if run else ' and is not a run'}: name another folder{other}")
 
@@ -255,13 +255,8 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        again = f"undrift resume {as_argument(path)}"
-        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: {again}") from None
+        raise ConfigError(f"{path / 'summary.json'}: damaged; delete it and run: {resume_command(path)}") from None
     return summary
-
-
-DEPLOYMENT_RECORD = "deployment.json"
-"""The file that the folder of a deployment has, and that of no other run."""
 
 
 def refuse_deployed(folder: Path, instead: str) -> None:

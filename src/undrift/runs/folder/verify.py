@@ -13,7 +13,7 @@ from undrift.runs.folder.checkpoint import CheckpointError, check_logged, read_m
 from undrift.runs.folder.files import RunError, check_links, check_run
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
-from undrift.util.shell import as_argument
+from undrift.util.shell import resume_command
 
 LOG = "audit.jsonl"
 _SHORTEST = 16
@@ -150,7 +150,7 @@ def _check_result(found: Verified, log: Log) -> None:
         elif len(found.problems) == problems and (found.folder / name).exists():
             found.files.append(name)
     if ends and not complete:
-        again = f"undrift resume {as_argument(found.folder)}"
+        again = resume_command(found.folder)
         found.notes.append(f"{found.folder}: ended, but its result is not there: {again}")
 
 
