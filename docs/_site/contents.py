@@ -24,6 +24,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "guide/scale",
         "guide/deployment",
         "guide/operations",
+        "guide/privacy",
     ),
     "Concepts": ("concepts/index", "concepts/round", "concepts/*"),
     "Evidence": (

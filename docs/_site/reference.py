@@ -17,6 +17,7 @@ MODULES = {
     "undrift.data": "data sets, partitions and the task on them",
     "undrift.runs": "one run: settings, folder, resume, export",
     "undrift.studies": "many runs: comparisons, tuning, tables",
+    "undrift.privacy": "what a private run guarantees",
     "undrift.flower": "a strategy and a client app for Flower, and Flower's simulation as a backend",
     "undrift.lens": "instruments that measure what clients share and where they diverge",
     "undrift.models": "models by name, and how they start",
@@ -47,6 +48,7 @@ HEADINGS = {
     "undrift.engine": "Running",
     "undrift.runs": "Running",
     "undrift.studies": "Running",
+    "undrift.privacy": "Running",
     "undrift.util": "Running",
 }
 """Headings by where a name is defined, the longest prefix first; without one the module's own name."""

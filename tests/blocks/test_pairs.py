@@ -1,6 +1,7 @@
 """All pairs of slot values: each runs five rounds and stays finite, or is refused with a combination that works."""
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -46,14 +47,15 @@ def expected_refusal(pair: dict[str, AnyBlock]) -> str:
     if reason and not optimizer.plain:
         return re.escape(reason)
     slots = {**dict(Algorithm().slots()), **pair}
-    for slot, block in pair.items():
+    for slot, block in slots.items():
         if reason := block.refuses({name: other for name, other in slots.items() if name != slot}):
             return re.escape(reason)
     return ""
 
 
 def stays_finite(algorithm: Algorithm) -> None:
-    simulation = Simulation(algorithm, clinic(algorithm), LOCAL, cohort=3, seed=3)
+    local = replace(LOCAL, buffers="keep") if algorithm.release.private else LOCAL
+    simulation = Simulation(algorithm, clinic(algorithm), local, cohort=3, seed=3)
     state = simulation.start()
     for clients in (*COHORTS, None) if algorithm.fills("selection") else COHORTS:
         state, record = simulation.round(state, clients)

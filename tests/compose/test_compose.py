@@ -9,13 +9,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.registry import BLOCKS, FILTERS, SPECTRAL
+from support.registry import BLOCKS, FILTERS, HOSTS, SPECTRAL
 from undrift import Algorithm, Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import (
     ASAM,
     SAM,
-    AdaptiveMomentum,
     ByAgreement,
     ByExamples,
     CommonRepresentation,
@@ -26,7 +25,6 @@ from undrift.blocks import (
     Krum,
     LocalAdam,
     LocalSGD,
-    MomentumPath,
     Private,
     Proximal,
     Scaffold,
@@ -185,8 +183,7 @@ def test_a_block_of_ones_own_has_no_text() -> None:
 
 def term(slot: str, block: Block) -> str:
     """A block as a term; it may need another one in order to be built."""
-    needed = {"momentum": AdaptiveMomentum()} if isinstance(block, MomentumPath) else {}
-    terms = text(Algorithm(**{slot: block, **needed})).split(" + ")
+    terms = text(replace(HOSTS.get(type(block), Algorithm()), **{slot: block})).split(" + ")
     return next(found for found in terms if found.startswith(slot.replace("_", "-") + ":"))
 
 
@@ -209,18 +206,19 @@ def compose_and_train(host: str, terms: list[str], seed: int) -> None:
         trained["refused"] += 1
         return
     assert parse(text(algorithm)) == algorithm
-    simulation = Simulation(algorithm, clinic(algorithm), SLOWED, cohort=3, seed=seed)
+    local = replace(SLOWED, steps=2, epochs=1, buffers="keep") if algorithm.release.private else SLOWED
+    simulation = Simulation(algorithm, clinic(algorithm), local, cohort=3, seed=seed)
     before = simulation.run(2)
-    broadcast = server.send(algorithm, before, simulation.job.setting)
+    broadcast = server.send(algorithm, before, simulation.setting)
     uploads = []
-    gate = Gate(algorithm, SLOWED, broadcast, clients := [2, 3, 5])
+    gate = Gate(algorithm, local, broadcast, clients := [2, 3, 5])
     for client in clients:
         upload = simulation.worker.visit(client, broadcast, before.accepted.get(client), gate)
         assert upload is not None, gate.rejections
         uploads.append(upload)
     ends = set()
     for order in ([[0, 1, 2]], [[2], [1, 0]]):
-        gate = Gate(algorithm, SLOWED, broadcast, clients)
+        gate = Gate(algorithm, local, broadcast, clients)
         total = gate.total()
         for group in order:
             part = gate.total()

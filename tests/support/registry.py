@@ -49,6 +49,8 @@ from undrift.blocks import (
     PowerOfChoice,
     Private,
     PrivateNorms,
+    PrivateQuantile,
+    PrivateSum,
     Proximal,
     ProximalAscent,
     QFair,
@@ -130,7 +132,7 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         LocalAdamW(0.5, 0.9, 1e-3, "average"),
         LocalMuon(0.5, 0.9, 1e-3),
     ],
-    "release": [NormClip(0.1), QuantileClip(0.1)],
+    "release": [NormClip(0.1), QuantileClip(0.1), PrivateSum(0.1, 0.5), PrivateQuantile(0.1, noise=0.5, spread=1.0)],
     "aggregation": [
         ByExamples(),
         Uniform(),
@@ -184,7 +186,12 @@ BLOCKS: dict[str, list[AnyBlock]] = {
 }
 """Slot -> instances to check."""
 
-HOSTS: dict[type[AnyBlock], Algorithm] = {MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3))}
+HOSTS: dict[type[AnyBlock], Algorithm] = {
+    MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
+    **dict.fromkeys(
+        (PrivateSum, PrivateQuantile), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())
+    ),  # statistics of batch norms do not leave a client
+}
 """The algorithm to check a block in that requires others; FedAvg for the rest."""
 
 FILTERS: list[Filter] = [

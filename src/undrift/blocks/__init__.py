@@ -48,7 +48,7 @@ from undrift.blocks.perturbation import (
     StaleGlobal,
     WarmSAM,
 )
-from undrift.blocks.release import NormClip, QuantileClip
+from undrift.blocks.release import NormClip, PrivateQuantile, PrivateSum, QuantileClip
 from undrift.blocks.selection import PowerOfChoice
 from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, ServerSAM, Yogi
 from undrift.blocks.spectral import (
@@ -119,6 +119,8 @@ __all__ = [
     "PowerOfChoice",
     "Private",
     "PrivateNorms",
+    "PrivateQuantile",
+    "PrivateSum",
     "Proximal",
     "ProximalAscent",
     "QFair",

@@ -76,7 +76,7 @@ GRID: dict[str, tuple[float, ...]] = {"lr": (0.01, 0.05, 0.1, 0.15)}
 HOLDOUT, LEAST = 0.2, 0.1
 
 
-class RefusedError(ConfigError):
+class RefusedValueError(ConfigError):
     """A point of the grid that the settings or the method do not accept."""
 
 
@@ -171,7 +171,7 @@ def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], floa
     Args:
         grid: the first values on each axis.
         evaluate: returns the score of a point, larger is better; nan counts as diverged. For an invalid value it raises
-            `RefusedError`: on the given grid this is an error, beyond it the axis ends there.
+            `RefusedValueError`: on the given grid this is an error, beyond it the axis ends there.
         widenings: how often the grid may be widened; axes whose edge is hit are widened together.
 
     Example:
@@ -190,7 +190,7 @@ def search(grid: Mapping[str, Sequence[float]], evaluate: Callable[[Point], floa
             line = _line_beyond(axes, name, up)
             try:
                 new = {point: _finite_or_least(evaluate(point)) for point in product(*line.values())}
-            except RefusedError:
+            except RefusedValueError:
                 limits.add((name, up))
                 continue
             scores |= new
@@ -267,7 +267,7 @@ def tune(
         try:
             config = tuning.config(point, seed=seed, given=given)
         except ConfigError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedValueError(str(error)) from error
 
         def ready() -> Setup:
             if config.seed not in shared:

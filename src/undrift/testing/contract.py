@@ -313,7 +313,7 @@ def check_provisional(algorithm: Algorithm, task: Clinic) -> None:
     """An upload that is not accepted leaves no trace, on the server or on the client."""
     simulation = simulate(algorithm, task)
     lost = run(simulation, 1)
-    broadcast = server.send(algorithm, lost, simulation.job.setting)
+    broadcast = server.send(algorithm, lost, simulation.setting)
     gate = Gate(algorithm, LOCAL, broadcast, CLIENTS)
     for client in CLIENTS:
         visit(simulation, client, broadcast, lost, gate)

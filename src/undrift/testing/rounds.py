@@ -46,7 +46,7 @@ def play(algorithm: Algorithm, task: Clinic) -> Round:
     """The third round of a run, with everything that moved in it; the last few are kept, for many checks to share."""
     simulation = simulate(algorithm, task)
     before = run(simulation, 2)
-    broadcast = server.send(algorithm, before, simulation.job.setting)
+    broadcast = server.send(algorithm, before, simulation.setting)
     gate = Gate(algorithm, LOCAL, broadcast, CLIENTS)
     total = gate.total()
     uploads, models = [], {}

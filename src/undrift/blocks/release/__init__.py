@@ -1,5 +1,6 @@
 """What happens to a displacement before it leaves the client."""
 
 from undrift.blocks.release.clip import NormClip, QuantileClip
+from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 
-__all__ = ["NormClip", "QuantileClip"]
+__all__ = ["NormClip", "PrivateQuantile", "PrivateSum", "QuantileClip"]

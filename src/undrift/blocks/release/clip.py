@@ -8,11 +8,13 @@ from undrift.blocks.aggregation.rows import norm
 from undrift.core.method.block import Release
 from undrift.core.method.view import End, ServerView, Start
 from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import UpT
 
 
-def shortening(length: float, c: float) -> float:
-    """The factor that makes a length at most c."""
-    return 1.0 if length <= c else c / length
+def clip(delta: Vector, c: float) -> tuple[Vector, bool]:
+    """A displacement, overwritten so that its norm is at most c, and whether it was not longer before."""
+    length = norm(delta)
+    return (delta, True) if length <= c else (delta.mul_(c / length), False)
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,13 @@ class NormClip(Release):
     c: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_radius("NormClip", self.c)
+        check_radius("NormClip", self.c)
 
     def release(self, delta: Vector, state: None, end: End) -> Vector:
         """Shorten what is longer than c."""
-        length = norm(delta)
-        end.report("clipped", float(length > self.c))
-        return delta if length <= self.c else delta.mul_(shortening(length, self.c))
+        delta, inside = clip(delta, self.c)
+        end.report("clipped", float(not inside))
+        return delta
 
     def bound(self, sent: None) -> float | None:
         """The radius."""
@@ -55,7 +57,7 @@ class Inside(NamedTuple):
 
 
 @dataclass
-class _Clipping:
+class Clipping:
     """The radius of the round, and whether the displacement was not longer."""
 
     c: float
@@ -63,31 +65,30 @@ class _Clipping:
 
 
 @dataclass(frozen=True)
-class QuantileClip(Release[Radius, None, Radius, Inside, _Clipping]):
-    """client:  delta_i <- min(1, c / ||delta_i||) delta_i
-    server:  c <- c exp(-lr (x - q)), x the share of clients with ||delta_i|| <= c before
+class Following(Release[Radius, None, Radius, UpT, Clipping]):
+    """A radius that follows a quantile of the clients' norms: what its two forms have in common.
 
     Args:
         c: the norm at which round 0 clips.
         q: the quantile of the norms that c follows.
-        lr: how fast; 0 gives NormClip.
+        lr: how fast; 0 keeps c.
     """
 
     guards = True
-    reports = ("clipped", "bound")
 
     c: float = 0.1
     q: float = 0.5
     lr: float = 0.2
 
     def __post_init__(self) -> None:
-        _check_radius("QuantileClip", self.c)
+        name = type(self).__name__
+        check_radius(name, self.c)
         if self.c == inf:
-            raise ValueError("QuantileClip: c must be finite to move, got inf; NormClip(inf) clips nothing")
+            raise ValueError(f"{name}: c must be finite to move, got inf; NormClip(inf) clips nothing")
         if not 0 <= self.q <= 1:
-            raise ValueError(f"QuantileClip: q must be in [0, 1], got {self.q}")
+            raise ValueError(f"{name}: q must be in [0, 1], got {self.q}")
         if not 0 <= self.lr < inf:
-            raise ValueError(f"QuantileClip: lr must be 0 or more and finite, got {self.lr}")
+            raise ValueError(f"{name}: lr must be 0 or more and finite, got {self.lr}")
 
     def init_server(self, w: Vector) -> Radius:
         """The first norm."""
@@ -97,21 +98,38 @@ class QuantileClip(Release[Radius, None, Radius, Inside, _Clipping]):
         """The radius."""
         return view.state
 
-    def begin(self, sent: Radius, kept: None, start: Start) -> _Clipping:
+    def begin(self, sent: Radius, kept: None, start: Start) -> Clipping:
         """The radius of the round."""
-        return _Clipping(sent.c)
+        return Clipping(sent.c)
 
-    def release(self, delta: Vector, state: _Clipping, end: End) -> Vector:
+    def release(self, delta: Vector, state: Clipping, end: End) -> Vector:
         """Shorten what is longer than the radius."""
-        length = norm(delta)
-        state.inside = length <= state.c
-        return delta if state.inside else delta.mul_(shortening(length, state.c))
+        delta, state.inside = clip(delta, state.c)
+        return delta
 
     def bound(self, sent: Radius) -> float:
         """The radius of the round."""
         return sent.c
 
-    def finish(self, state: _Clipping, end: End) -> tuple[Inside, None]:
+    def moved(self, c: float, inside: float) -> Radius:
+        """The next radius, from this one and the share of clients that were not longer."""
+        return Radius(c * exp(-self.lr * (inside - self.q)))
+
+
+@dataclass(frozen=True)
+class QuantileClip(Following[Inside]):
+    """client:  delta_i <- min(1, c / ||delta_i||) delta_i
+    server:  c <- c exp(-lr (x - q)), x the share of clients with ||delta_i|| <= c before
+
+    Args:
+        c: the norm at which round 0 clips.
+        q: the quantile of the norms that c follows.
+        lr: how fast; 0 gives NormClip.
+    """
+
+    reports = ("clipped", "bound")
+
+    def finish(self, state: Clipping, end: End) -> tuple[Inside, None]:
         """Whether the displacement was left alone."""
         return Inside(float(state.inside)), None
 
@@ -120,10 +138,10 @@ class QuantileClip(Release[Radius, None, Radius, Inside, _Clipping]):
         c, inside = view.state.c, up.inside / view.cohort
         view.report("clipped", 1 - inside)
         view.report("bound", c)
-        return delta, Radius(c * exp(-self.lr * (inside - self.q)))
+        return delta, self.moved(c, inside)
 
 
-def _check_radius(name: str, c: float) -> None:
+def check_radius(name: str, c: float) -> None:
     """Refuse a radius that is not positive."""
     if not c > 0:
         raise ValueError(f"{name}: c must be positive, got {c}")

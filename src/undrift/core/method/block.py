@@ -279,6 +279,9 @@ class Release(Block[ServerT, ClientT, SentT, UpT, StateT]):
     home = "release"
     guards: ClassVar[bool] = False
     """Whether it limits what one bad upload does: `bound` then gives the limit that the gate holds."""
+    private: ClassVar[bool] = False
+    """Whether what `release_sum` returns is differentially private. The server's hooks then see no other sum, and the
+    expected cohort, which is public, in place of the accepted one; a round without uploads is closed like any other."""
 
     def release(self, delta: Vector, state: StateT, end: End) -> Vector:
         """What leaves the client in place of its displacement, which may be overwritten.

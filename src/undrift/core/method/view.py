@@ -218,12 +218,14 @@ class Setting:
         local: the settings all clients share.
         layout: the names and shapes of the model's tensors.
         seed: fixes everything random.
+        expected: how many clients a round has on average; 0 if that is not known.
     """
 
     population: int
     local: Local
     layout: Layout
     seed: int = 0
+    expected: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -237,7 +239,7 @@ class ServerView(Generic[ServerT]):
         w0: the model that was broadcast; another one only where a server optimizer shifts it.
         setting: what all rounds have in common: population, local settings, layout and seed.
         round: the round.
-        cohort: how many uploads were accepted; 0 before the round.
+        cohort: how many uploads were accepted, in private runs how many are expected; 0 before the round.
         state: what the block keeps on the server.
     """
 

@@ -85,9 +85,11 @@ def cohort(seed: int, round: int, population: int, size: int) -> list[int]:
     return sorted(Random(derive(seed, round, "cohort")).sample(range(population), size))  # noqa: S311
 
 
-def bernoulli_size(seed: int, round: int, population: int, probability: float) -> int:
-    """How many clients take part in a round if each does with the same probability; one at least."""
+def bernoulli_size(seed: int, round: int, population: int, probability: float, empty: bool = False) -> int:
+    """How many clients take part in a round if each does with the same probability; one at least, unless `empty`."""
     draw = np.random.default_rng(derive(seed, round, "size"))
+    if empty:
+        return int(draw.binomial(population, probability))
     for _ in range(_DRAWS):
         size = int(draw.binomial(population, probability))
         if size:

@@ -81,12 +81,17 @@ def close(
         bound: largest norm of the uploads' mean, which corrections and the server optimizer follow; a longer one is
             shortened. None allows any.
     """
-    held = [(sent, total) for sent, total in versions if total.clients]
+    private = algorithm.release.private
+    if private and (len(versions) != 1 or not setting.expected):
+        raise ValueError(f"release={algorithm.release!r} takes uploads of one version and a known expected cohort")
+    held = [(sent, total) for sent, total in versions if total.clients] or list(versions[:1] if private else ())
     if not held:
         return replace(state, round=state.round + 1)
     whole, kept, dtype = add_versions([total for _, total in held]), dict(state.parts), state.params.dtype
+    cohort = setting.expected if private else len(whole.clients)
+    weight = float(cohort) if private else whole.weight()
     w0 = max((sent for sent, _ in held), key=lambda sent: sent.round).params
-    sums: dict[str, Any] = {"weight": whole.weight(), **whole.rule.named()}
+    sums: dict[str, Any] = {"weight": weight, **(whole.rule.named() if whole.clients else _no_uploads(state))}
     reports: dict[str, Reported] = {slot: {} for slot, _ in algorithm.slots()}
 
     def view(slot: str, sums: Mapping[str, Any]) -> ServerView[Any]:
@@ -95,33 +100,34 @@ def close(
             w0=w0,
             setting=setting,
             round=state.round,
-            cohort=len(whole.clients),
+            cohort=cohort,
             state=kept.get(slot),
             _sums=sums,
             _reported=reports[slot],
             _proxy=proxy,
         )
 
-    parts = whole.parts(dtype)
+    parts = whole.parts(dtype) if whole.clients else {}
     if "weighted" in sums:
         sums["weighted"] = algorithm.release.release_sum(sums["weighted"], view("release", sums))
+    released = sums["weighted"].clone() if private and algorithm.uses else None
     mean, kept["aggregation"] = whole.rule.close(parts.get("aggregation"), view("aggregation", sums))
     delta = mean.to(dtype)
-    if whole.weight() == 0 and not bool(delta.any()):  # a rule may have a mean of its own for this case
+    if weight == 0 and not bool(delta.any()):  # a rule may have a mean of its own for this case
         _log.warning(
             "round %d: all weights of %r are 0, or too small to be added: the mean of the uploads is taken as zero",
             state.round + 1,
             algorithm.aggregation,
         )
     delta = _shorten(delta, bound, state.round)
-    sums = {"weight": whole.weight(), "mean": delta}
+    sums = {"weight": weight, "mean": delta}
     declared = {Sums.DISPLACEMENTS: "displacements", Sums.SLOPES: "slopes"}
     if Sums.DISPLACEMENTS in algorithm.uses:
-        sums["displacements"] = whole.displacements().to(dtype)
+        sums["displacements"] = (whole.displacements() if released is None else released).to(dtype)
     if Sums.SLOPES in algorithm.uses:
         # Displacements are zero on a private part, where the decay is none of the shared model's either.
         starts = [algorithm.personalization.share(sent.params, setting.layout) for sent, _ in held]
-        slopes = [total.slopes(start) for (_, total), start in zip(held, starts, strict=True)]
+        slopes = [total.slopes(start, released, cohort) for (_, total), start in zip(held, starts, strict=True)]
         sums["slopes"] = slopes[0] if len(slopes) == 1 else torch.stack(slopes).sum(dim=0)
 
     new: dict[str, Any] = {}
@@ -135,17 +141,41 @@ def close(
         reported.update(_collect_reports(algorithm, reports))
 
     # Where no client has a weight there is no mean: the statistics stay, else a variance would become zero.
-    averaged = not algorithm.keeps_buffers(setting.local) and whole.weight() > 0
+    averaged = not algorithm.keeps_buffers(setting.local) and whole.counts is not None and whole.weight() > 0
     accepted = {client: total.version for _, total in held for client in total.clients}
-    assert whole.counts is not None
     return ServerState(
         round=state.round + 1,
         params=state.params + delta,
         buffers=whole.buffers().to(state.buffers.dtype) if averaged else state.buffers,
-        counts=whole.counts if averaged else state.counts,
+        counts=whole.counts if averaged and whole.counts is not None else state.counts,
         parts=new,
         accepted={**state.accepted, **accepted} if _remembers(algorithm, setting.local) else {},
     )
+
+
+def check_private(algorithm: Algorithm, local: Local, model: Bound, expected: int) -> None:
+    """Refuse settings under which a private release would not cover what leaves the clients.
+
+    Args:
+        algorithm: a method with a private release.
+        local: the settings all clients share.
+        model: the task's model.
+        expected: how many clients a round has on average; 0 in a deployment, which has no private noise yet.
+    """
+    why = ""
+    if not expected:
+        why = "noise from a run's seed protects in simulations only; train with undrift.Simulation or undrift run"
+    elif model.buffers.numel() and not algorithm.keeps_buffers(local):
+        why = 'the model\'s running statistics would be averaged without noise; set buffers = "keep" in local'
+    elif Sums.SLOPES in algorithm.uses and not isinstance(local.steps, int):
+        why = "a block reads slopes, which follow from the noisy sum if all clients take equally many steps; set steps"
+    if why:
+        raise ValueError(f"release={algorithm.release!r}: {why}")
+
+
+def _no_uploads(state: ServerState) -> dict[str, Any]:
+    """The sums of a private round in which no client took part: the noise alone is released."""
+    return {"weighted": torch.zeros_like(state.params, dtype=torch.float64)}
 
 
 def _shorten(delta: Vector, bound: float | None, round: int) -> Vector:

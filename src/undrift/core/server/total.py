@@ -173,13 +173,21 @@ class Total:
         """The unweighted sum of the displacements, if a block uses it."""
         return self.rule.unweighted_sum()
 
-    def slopes(self, start: Vector) -> Vector:
+    def slopes(self, start: Vector, released: Tensor | None = None, count: int = 0) -> Vector:
         """The unweighted sum of the clients' slopes, if a block uses it.
 
         Args:
             start: the shared part of the model that was broadcast in this version, zero elsewhere.
+            released: the sum of the displacements as a private release gives it, of clients that take equally many
+                steps; None takes the sum of the uploads.
+            count: how many clients the released sum stands for.
         """
-        dtype = start.dtype
+        dtype, steps = start.dtype, self.local.steps
+        if released is not None:
+            assert isinstance(steps, int)  # held by check_private
+            moved = released.to(dtype)
+            paced, tail = moved / (self.local.factors(steps) * self.lr), moved * self.local.share(steps)
+            return slope(paced, moved, start, tail, self.local.weight_decay, count)
         paced = self.common.value("paced").to(dtype)
         decays = self.local.weight_decay > 0  # only then does a slope need more than `paced`
         moved = self.displacements().to(dtype) if decays else paced

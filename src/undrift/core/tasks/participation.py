@@ -44,6 +44,7 @@ class Participation:
         probability: if given, each takes part with this probability, instead of a cohort of fixed size.
         availability: when clients are available; None makes all available always.
         sampling: the weights with which a cohort is drawn, without replacement.
+        empty: whether a round may have no client, as drawn; otherwise a probability is drawn again until it has one.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class Participation:
     probability: float | None = None
     availability: Trace | None = None
     sampling: Weights = "uniform"
+    empty: bool = False
 
     def __post_init__(self) -> None:
         if self.cohort is not None and self.probability is not None:
@@ -88,13 +90,21 @@ class Participation:
             return None
         return self.task.population if self.cohort is None else self.cohort
 
+    @property
+    def expected(self) -> int:
+        """How many clients a round has on average, one at least; fewer where clients are not available."""
+        if self.fixed is not None:
+            return self.fixed
+        assert self.probability is not None
+        return max(1, round(self.probability * self.task.population))
+
     def size(self, seed: int, round: int) -> int:
         """How many clients take part in a round, at most: there may be fewer available."""
         if self.fixed is not None:
             return self.fixed
         assert self.probability is not None
         available = len(self.available(round))
-        return bernoulli_size(seed, round, available, self.probability) if available else 0
+        return bernoulli_size(seed, round, available, self.probability, self.empty) if available else 0
 
     def available(self, round: int) -> Sequence[int]:
         """The clients that can take part in a round; a trace is read once for each."""
@@ -109,7 +119,8 @@ class Participation:
     def sample(self, seed: int, round: int) -> list[int]:
         """The clients of a round, sorted: all that are available if they are fewer than the cohort, none if none is."""
         if self._present is None and self.weights is None:
-            return cohort(seed, round, self.task.population, self.size(seed, round))
+            size = self.size(seed, round)
+            return cohort(seed, round, self.task.population, size) if size else []
         available = self.available(round)
         if not available:
             return []

@@ -1,7 +1,7 @@
 """The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from time import perf_counter
 from typing import NamedTuple, Self
@@ -11,6 +11,7 @@ from torch import nn
 
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.selection import Candidates, check_cohort, select_cohort
+from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import Bound, Layout, bind
 from undrift.core.model.modules import to_train
 from undrift.core.model.oracle import Oracle
@@ -41,6 +42,7 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
+from undrift.privacy.statement import Statement, statement
 from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
@@ -111,11 +113,17 @@ class Simulation:
         algorithm = self.algorithm = read_method("Simulation", self.algorithm)
         check_task("Simulation", self.task)
         check_local("Simulation", self.local)
-        self.participation = Participation(self.task, self.cohort, self.probability, self.availability, self.sampling)
+        # A private round may be empty: sampling is accounted as it is drawn.
+        empty = algorithm.release.private
+        self.participation = Participation(
+            self.task, self.cohort, self.probability, self.availability, self.sampling, empty
+        )
         check_cohort(algorithm.selection, self.participation.fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
         self.job = Job(**{one.name: getattr(self, one.name) for one in fields(Job)})
+        if algorithm.release.private:
+            server.check_private(algorithm, self.local, bind(self.task.model()), self.setting.expected)
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self._backend.open(self.job)
 
@@ -133,6 +141,11 @@ class Simulation:
     def stop(self) -> None:
         """Close the backend: end the workers it started."""
         self._backend.close()
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What all rounds have in common, for the server's hooks."""
+        return replace(self.job.setting, expected=self.participation.expected)
 
     @cached_property
     def place(self) -> Place:
@@ -206,7 +219,7 @@ class Simulation:
 
     def _round(self, state: ServerState, clients: Sequence[int] | None) -> tuple[ServerState, Record]:
         """`round`, with the threads that torch has."""
-        broadcast = server.send(self.job.algorithm, self._form.check(state), self.job.setting)
+        broadcast = server.send(self.job.algorithm, self._form.check(state), self.setting)
         candidates: set[int] = set()
         out: dict[int, str] = {}
         if clients is None:
@@ -245,7 +258,7 @@ class Simulation:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
         proxy = self._proxy_samples(broadcast) if self.job.algorithm.needs.proxy else None
         versions = [(broadcast, total)]
-        return server.close(self.job.algorithm, state, self.job.setting, versions, proxy, reported, self.bound)
+        return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
 
     @cached_property
     def _threads(self) -> int | None:
@@ -317,6 +330,15 @@ class Simulation:
 
         candidates = Candidates(state.round, self.seed, self.participation, losses)
         return select_cohort(self.job.algorithm.selection, candidates)
+
+    def privacy(self, rounds: int, delta: float | None = None) -> Statement | None:
+        """What the run guarantees its clients after some rounds; None if it guarantees nothing: see `statement`.
+
+        Args:
+            rounds: how many.
+            delta: the delta; None is population^-1.1.
+        """
+        return statement(self.job.algorithm, self.participation, rounds, delta)
 
     def module(self, state: ServerState) -> nn.Module:
         """A new model with a state's weights on the simulation's device, ready to evaluate."""

@@ -100,6 +100,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         best.after(state, rows[-1], partial(run.commit, event="best"))
     own = measure.personal(state) if measure.has_personal else measure.own(state)
     clients = {measure.judged_by.metric: [None if x != x else x for x in own.tolist()]}
+    private = measure.simulation.privacy(state.round, setup.config.delta)
     summary = {
         "method": setup.config.method,
         "arguments": setup.config.arguments,
@@ -112,6 +113,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         **_constant(setup),
         **({"stop_after": setup.config.stop_after} if state.round < setup.config.rounds else {}),
         "traffic": measure.traffic,
+        "privacy": "none" if private is None else private.row(),
         "sha256": fingerprint(state),
     }
     files = {

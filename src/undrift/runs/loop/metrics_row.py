@@ -74,8 +74,10 @@ class Measure:
         """The numbers of local training: loss, drift, traffic and gradients."""
         clients = len(record.visits)
         size = self.model.w.numel() * self.model.w.element_size() * self.shared
+        private = self.simulation.privacy(record.round + 1, self.setup.config.delta)
         return {
             **record.row(self.setup.local.rate(record.round)),
+            **({} if private is None else {"epsilon": private.epsilon}),
             "bytes_down": int(size * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
             "bytes_up": int(self.costs.up * size * clients),
         }

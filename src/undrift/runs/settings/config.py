@@ -65,7 +65,19 @@ Scalar = bool | int | float | str
 PartitionText = Annotated[str, AfterValidator(canonical_text)]
 
 
-_LATER = ("probability", "availability", "sampling", "failures", "init", "frozen", "task", "loss", "quarantine")
+_LATER = (
+    "probability",
+    "availability",
+    "sampling",
+    "failures",
+    "init",
+    "frozen",
+    "task",
+    "loss",
+    "quarantine",
+    "epsilon",
+    "delta",
+)
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _UNCHANGING = ("engine", "output", "rounds", "stop_after", "target", "metrics", "goal")
 """Keys that are not in the identity: they decide where a run is trained, when it ends, and what is measured."""
@@ -180,6 +192,8 @@ class Config(Strict):
             `loss`, `metrics` or `goal`, the value of the metric that judges.
         bound: largest norm of a client's displacement, and of a round's; None allows any.
         quarantine: a table with the fields of `undrift.Quarantine`; None leaves out no client.
+        epsilon: the privacy budget of a method with a private sum; rounds that would spend more are refused.
+        delta: the probability that epsilon does not cover; None is population^-1.1.
     """
 
     shorthands = ("preset", "local.preset")
@@ -212,6 +226,8 @@ class Config(Strict):
     target: Annotated[float | tuple[float, ...] | None, BeforeValidator(run_numbers)] = None
     bound: Positive | None = None
     quarantine: Quarantine | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1, strict=True)] | None = None
     local: Annotated[Local, BeforeValidator(_local_arguments), AfterValidator(_whole_run)] = Local()
     engine: EngineConfig = EngineConfig()
     output: OutputConfig = OutputConfig()

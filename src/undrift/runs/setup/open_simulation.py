@@ -7,8 +7,10 @@ from typing import Any
 
 from undrift.engine.round.backend import Backend, InProcess
 from undrift.engine.round.simulation import Simulation
+from undrift.privacy.statement import rounds_within
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.engine import Workers, engine_record, plan_workers, states_root
+from undrift.runs.settings.schema import ConfigError
 from undrift.runs.setup.prepare import Setup, cohort_size, expected_cohort
 
 
@@ -51,7 +53,7 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
             from undrift.engine.flower.backend import FlowerBackend
 
             backend = FlowerBackend(plan.workers, root=states, gpus=plan.gpus)
-        yield stack.enter_context(
+        simulation = stack.enter_context(
             Simulation(
                 setup.algorithm,
                 setup.task,
@@ -69,4 +71,23 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
                 deterministic=config.engine.deterministic,
                 quarantine=config.quarantine,
             )
+        )
+        _check_budget(simulation, config)
+        yield simulation
+
+
+def _check_budget(simulation: Simulation, config: Config) -> None:
+    """Raise if the rounds of a run would spend more than its privacy budget."""
+    if config.epsilon is None:
+        return
+    try:
+        fits = rounds_within(
+            config.epsilon, simulation.job.algorithm, simulation.participation, config.rounds, config.delta
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if fits < config.rounds:
+        raise ConfigError(
+            f"epsilon: {config.rounds} rounds would spend more than {config.epsilon:g}, {fits} rounds fit; set rounds "
+            "to that, or more noise in the method: undrift.privacy.calibrate_noise gives how much"
         )

@@ -129,6 +129,8 @@ class UndriftStrategy(Strategy):
         self._first = state
         self._model = bind(deepcopy(model))
         self.bounds = RunningBound(adaptive)
+        if algorithm.release.private:  # noise from a seed that all nodes know does not protect
+            server.check_private(algorithm, local, self._model, expected=0)
         self.quarantined = QuarantineList(quarantine)
         listed = Hosts.of(hosts)
         if listed is not None:

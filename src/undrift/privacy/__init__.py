@@ -1,0 +1,14 @@
+"""What a differentially private run guarantees: the accounting, and the statement that is written with its results."""
+
+from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
+from undrift.privacy.statement import Statement, rounds_within, statement
+
+__all__ = [
+    "Statement",
+    "calibrate_noise",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "rounds_within",
+    "sampled_epsilon",
+    "statement",
+]

@@ -1,0 +1,107 @@
+"""The statement of a private run: all that an epsilon means nothing without."""
+
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from undrift.blocks.release.private import PrivateQuantile, PrivateSum
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.tasks.participation import Participation
+from undrift.privacy.accounting import gaussian_epsilon, sampled_epsilon
+
+COVERS = (
+    "the model and what the server keeps and sends, against those who see them; not the server itself, nor its rows, "
+    "logs and audit files, which have numbers of clients without noise"
+)
+"""What the guarantee is about."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a private run guarantees after some rounds.
+
+    Args:
+        unit: what is protected: a client with all its examples.
+        relation: which two populations are hard to tell apart.
+        sampling: how clients are drawn, as it is accounted.
+        clip: the largest norm of a client's displacement; in PrivateQuantile that of round 0.
+        noise: the standard deviation of the noise on the sum, in units of the clip.
+        rounds: how many sums were released.
+        delta: the probability that epsilon does not cover; below one over the number of clients.
+        epsilon: the privacy loss.
+        accountant: how epsilon was computed.
+        randomness: where the noise comes from.
+        covers: what the guarantee is about.
+    """
+
+    unit: str
+    relation: str
+    sampling: str
+    clip: float
+    noise: float
+    rounds: int
+    delta: float
+    epsilon: float
+    accountant: str
+    randomness: str = "the run's seed: a simulation; who knows the seed can subtract the noise"
+    covers: str = COVERS
+
+    def row(self) -> dict[str, Any]:
+        """The statement as a flat record."""
+        return asdict(self)
+
+
+def statement(
+    algorithm: Algorithm, participation: Participation, rounds: int, delta: float | None = None
+) -> Statement | None:
+    """What a run guarantees after some rounds; None if it guarantees nothing.
+
+    Only sampling that is really executed is accounted. Where every client takes part with the same probability, each on
+    its own, sampling amplifies privacy; cohorts of a fixed size and clients that are not always available are accounted
+    as if every client took part in every round, which is true of any sampling and larger than need be.
+
+    Args:
+        algorithm: the method.
+        participation: how the clients of a round are drawn.
+        rounds: how many rounds were trained, abandoned ones included.
+        delta: the delta; None is population^-1.1.
+    """
+    release = algorithm.release
+    if not isinstance(release, PrivateSum | PrivateQuantile) or release.noise == 0:
+        return None
+    population = participation.task.population
+    delta = population**-1.1 if delta is None else delta
+    if not 0 < delta < 1 / population and population > 1:
+        raise ValueError(f"delta must be above 0 and below 1 / {population} clients, got {delta}")
+    rate = participation.probability
+    if rate is not None and rate < 1 and participation.availability is None and participation.empty:
+        sampling, relation = f"Poisson, probability {rate:g}", "one client added or removed"
+        epsilon, accountant = sampled_epsilon(release.noise, rate, delta, rounds), "Renyi divergences (undrift)"
+    else:
+        sampling, relation = "none: every client may take part in every round", "one client's uploads set to zero"
+        epsilon, accountant = gaussian_epsilon(release.noise, delta, rounds), "exact Gaussian (undrift)"
+    return Statement("client", relation, sampling, release.c, release.noise, rounds, delta, epsilon, accountant)
+
+
+def rounds_within(
+    budget: float, algorithm: Algorithm, participation: Participation, most: int, delta: float | None = None
+) -> int:
+    """How many rounds, at most `most`, a run may train before its epsilon is above a budget.
+
+    Args:
+        budget: the largest epsilon.
+        algorithm: the method; one that guarantees nothing is refused.
+        participation: how the clients of a round are drawn.
+        most: the number of rounds that are planned.
+        delta: as in `statement`.
+    """
+
+    def spent(rounds: int) -> float:
+        found = statement(algorithm, participation, rounds, delta)
+        if found is None:
+            raise ValueError(
+                f"epsilon = {budget:g}: {algorithm!r} guarantees no privacy; add private-sum(c, noise) to the method"
+            )
+        return found.epsilon
+
+    return bisect_right(range(1, most + 1), budget, key=spent)
