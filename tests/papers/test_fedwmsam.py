@@ -95,3 +95,25 @@ def test_without_all_parts_it_is_fedcm() -> None:
     blocks = trials["none"].algorithm()
     assert blocks.momentum.pace == 0  # type: ignore[attr-defined]
     assert blocks.perturbation is None or blocks.perturbation.rho == 0  # type: ignore[attr-defined]
+
+
+def test_figure_6_has_six_numbers_of_clients_six_shares_and_five_methods() -> None:
+    trials = comparison(PAPER, PAPER.items["figure6"]).trials()
+    tenth = [trial.config for trial in trials if trial.config.cohort == 0.1]
+    hundred = [trial.config for trial in trials if trial.config.clients == 100]
+    assert {config.clients for config in tenth} == {20, 50, 75, 100, 150, 200}
+    assert {config.cohort for config in hundred} == {0.05, 0.1, 0.2, 0.4, 0.8, 1.0}
+    assert {trial.label for trial in trials} == set(PAPER.published["table4"]["epochs-5"]) and len(trials) == 11 * 5
+
+
+def test_figures_3_and_5_have_their_split_and_methods() -> None:
+    curves = comparison(PAPER, PAPER.items["figure3"]).trials()
+    shown = [trial for trial in curves if PAPER.items["figure3"].figures[0].shows(trial.setting, trial.label)]
+    assert {trial.config.partition for trial in shown} == {"dirichlet-client(0.6, refill=True)"}
+    for drawing in PAPER.items["figure5"].figures:
+        assert drawing.methods == ("fedavg", "fedsam", "mofedsam", "fedwmsam")
+
+
+@pytest.mark.parametrize("key", ["table1", "table5", "table6"])
+def test_an_item_names_the_image_that_its_numbers_were_read_from(key: str) -> None:
+    assert "poster's image" in PAPER.items[key].differs

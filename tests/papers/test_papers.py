@@ -1,6 +1,7 @@
 """The experiments of the papers: files, scales, costs, our numbers beside the published ones."""
 
 import json
+import re
 import sys
 from itertools import chain
 from math import isnan, nan
@@ -359,3 +360,32 @@ def test_only_the_command_imports_the_experiments() -> None:
         if path.parent != source / "papers" and "undrift.papers" in path.read_text(encoding="utf-8")
     ]
     assert importing == ["cli/training/paper.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "words"),
+    [
+        ("fedfsa", "table1", ("decay 0.998", "augmentation")),
+        ("fedfft", "figure4", ("layer4.1.bn2",)),
+        ("fedscam", "figure22", ("dampening off",)),
+        ("fedscam", "section5.2", ("dampening off",)),
+    ],
+)
+def test_what_a_paper_leaves_open_is_named(name: str, key: str, words: tuple[str, ...]) -> None:
+    found = paper(name).items[key].differs
+    assert all(word in found for word in words), found
+
+
+def test_the_guide_to_figures_names_those_that_are_drawn_with_a_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "seed-figures.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `undrift figure (\w+) RUN[^`]*` \|[^|]*\| ([^|]*)\|$", page, flags=re.MULTILINE)
+    seen = 0
+    for kind, shown in rows:
+        for title, numbers in re.findall(r"(\w+), figures? ((?:\d+\w?(?:, | and | to )?)+)", shown):
+            first, to, last = numbers.partition(" to ")
+            keys = range(int(first), int(last) + 1) if to else re.findall(r"\d+\w?", numbers)
+            for key in keys:
+                item = paper({"SpecGradFilter": "specgrad"}.get(title, title.lower())).items[f"figure{key}"]
+                assert kind in {drawing.kind for drawing in item.figures}, f"{title}, figure {key} is no {kind}"
+                seen += 1
+    assert seen > 20 and len(rows) == page.count("| `undrift figure ")
