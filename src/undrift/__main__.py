@@ -1,5 +1,17 @@
 """`python -m undrift` is `undrift`."""
 
-from undrift.cli import app
+import sys
 
-app(prog_name="undrift")
+
+def main() -> None:
+    """The command line; an interrupt ends it quietly, also while it is still being imported."""
+    try:
+        from undrift.cli import app
+
+        app(prog_name="undrift")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -292,7 +292,7 @@ def test_a_function_that_returns_a_dataset_dict() -> None:
 
 def test_functions_that_fail() -> None:
     for name, message in (
-        ("own_data:wrong", "must return a Dataset, a DatasetDict, or a pair"),
+        ("own_data:wrong", "must return a Dataset, a DatasetDict, arrays"),
         ("own_data:constant", "data must be a function that returns a data set, got int"),
         ("own_data:rws", "has no 'rws'; did you mean 'rows'"),
         ("none_data:rows", "no module is named 'none_data'"),

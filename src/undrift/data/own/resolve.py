@@ -22,7 +22,10 @@ from undrift.data.own.split import hold_out
 from undrift.data.own.tables import SUFFIXES, check_lengths
 from undrift.util.naming.references import Reference
 
-FORMS = "a Dataset, a DatasetDict, or a pair (train, test) of torch datasets or of pairs (inputs, targets)"
+FORMS = (
+    "a Dataset, a DatasetDict, arrays (inputs, targets) or (inputs, targets, owners), or a pair (train, test) of such "
+    "arrays or of torch datasets"
+)
 
 DEFAULT = Reading()
 
@@ -50,10 +53,10 @@ def convert(found: Any, name: str, reading: Reading = DEFAULT) -> Dataset:
         if isinstance(found, Dataset):
             _check_idle(found, reading)
             return found
+        if isinstance(found, tuple | list) and len(found) in (2, 3) and all(map(_is_array, found)):
+            return _from_arrays({"train": _triple(found, "train")}, name, reading)
         if not isinstance(found, tuple | list) or len(found) != 2:
             raise DataError(f"the function must return {FORMS}, got {type(found).__name__}")
-        if all(map(_is_array, found)):
-            return _from_arrays({"train": _triple(found, "train")}, name, reading)
         parts = zip(("train", "test"), found, strict=True)
         return _from_arrays({split: _triple(part, split) for split, part in parts}, name, reading)
 
@@ -86,7 +89,7 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
     if hasattr(part, "tensors"):  # a TensorDataset
         part = part.tensors
     if isinstance(part, tuple | list) and 2 <= len(part) <= 3 and all(map(_is_array, part)):
-        return {key: np.asarray(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
+        return {key: _own(array) for key, array in zip(("inputs", "targets", "owners"), part, strict=False)}
     if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")) or isinstance(part, str | Mapping):
         raise DataError(f"{split}: {type(part).__name__} is none of: {FORMS}")
     rows = [part[i] for i in range(len(part))]
@@ -97,6 +100,12 @@ def _triple(part: Any, split: str) -> dict[str, NDArray[Any]]:
         return {key: _stack([row[i] for row in rows], split) for i, key in enumerate(("inputs", "targets"))}
     except ValueError as error:
         raise DataError(f"{split}: all inputs must have one shape ({error})") from None
+
+
+def _own(array: Tensor | NDArray[Any]) -> NDArray[Any]:
+    """An array that may be written to: those of pandas are often views that may not, and are copied."""
+    made = np.asarray(array)
+    return made if made.flags.writeable else made.copy()
 
 
 def _stack(values: list[Any], split: str) -> NDArray[Any]:

@@ -41,7 +41,10 @@ class Natural(Scheme):
     def deal(self, labels: Indices, owners: NDArray[Any] | None, clients: int | None, draw: Generator) -> Dealt:
         """The samples and the client of each, in the order of the owners' names; clients of one owner are adjacent."""
         if owners is None:
-            raise ValueError("natural: the data name no owners; pass owners=..., one for each sample")
+            raise ValueError(
+                "natural: the data name no owners; pass owners=..., one for each sample; name the column of a table, "
+                "--partition column:NAME; or return (inputs, targets, owners) from a data function"
+            )
         names, user, sizes = np.unique(owners, return_inverse=True, return_counts=True)
         others = np.array([name != self.test for name in names.tolist()])
         if self.test is not None and (others.all() or not others.any()):

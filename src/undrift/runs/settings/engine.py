@@ -3,6 +3,7 @@
 import os
 import warnings
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
@@ -47,6 +48,10 @@ class EngineConfig(Strict):
         raise ValueError(f'engine.workers must be a whole number from 1 to 4096, or "auto", got {str(value)[:80]!r}')
 
 
+_PACKAGES = {"ray": "ray", "flower": "flwr"}
+"""Engine -> the package that it needs."""
+
+
 def resolve_engine(engine: EngineConfig) -> EngineConfig:
     """The settings with a device that exists in place of "auto"; raises if they cannot work here.
 
@@ -54,6 +59,9 @@ def resolve_engine(engine: EngineConfig) -> EngineConfig:
         engine: the settings of the engine.
     """
     try:
+        package = _PACKAGES.get(engine.name)
+        if package is not None and find_spec(package) is None:
+            raise ValueError(f"{engine.name} is not installed: pip install 'undrift[{engine.name}]'")
         device = resolve(engine.device)
         if engine.name == "local" and engine.gpus is not None:
             raise ValueError(f"gpus={engine.gpus:g}: the local engine has one worker on one device; set name to ray")
