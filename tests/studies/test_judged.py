@@ -217,7 +217,8 @@ def test_the_command_line_shows_the_judged_accuracy(done: tuple[Path, dict[str, 
     best = f"(best {summary['best_accuracy']:.2%} in round {summary['best_round']})"
     assert lines[0].startswith(f"personal accuracy {summary['personal_accuracy']:.2%} {best}, worst tenth")
     assert lines[1].startswith(f"global model: accuracy {summary['accuracy']:.2%}, clients")
-    assert f"({summary['personal_seconds']:.0f} s for personal models)" in lines[3]
+    assert lines[2].startswith("always ")  # what a constant answer reaches
+    assert f"({summary['personal_seconds']:.0f} s for personal models)" in lines[4]
     lines = runner.invoke(app, ["resume", str(done[0] / "fedavg/seed-0")]).stdout.splitlines()
     assert lines[0].startswith("accuracy ") and "personal" not in "".join(lines)
     (tmp_path / "base.toml").write_text(Config.build(merge_settings(SKEWED, {"rounds": 1})).toml())
