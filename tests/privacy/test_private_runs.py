@@ -18,7 +18,8 @@ from undrift.blocks import PrivateQuantile, PrivateSum
 from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.participation import Participation
 from undrift.privacy import gaussian_epsilon, rounds_within, sampled_epsilon, statement
-from undrift.runs import ConfigError, start
+from undrift.privacy.statement import in_words
+from undrift.runs import ConfigError, export, start
 from undrift.testing.tasks import Quadratics
 
 TASK = Quadratics.random(12)
@@ -187,6 +188,9 @@ def test_a_stored_run_has_its_statement_and_keeps_its_budget(tmp_path: Path) -> 
     out = start(task=TASK, folder=tmp_path / "fits", rounds=min(limit, 3), epsilon=3.0, **given)
     whole = statement(parse(given["method"]), Participation(TASK, 3), min(limit, 3), 1e-3)
     assert whole is not None and out.summary["privacy"] == whole.row()
+    assert in_words(whole.row()).startswith(f"epsilon {whole.epsilon:.3g} at delta 0.001 for a client (one client's")
+    export(tmp_path / "fits", tmp_path / "model")
+    assert f"- differential privacy: {in_words(whole.row())}" in (tmp_path / "model" / "README.md").read_text()
     rows = [json.loads(line) for line in (tmp_path / "fits" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["epsilon"] == whole.epsilon and rows[0]["epsilon"] < whole.epsilon
     with pytest.raises(ConfigError, match=f"epsilon: {limit + 1} rounds would spend more than 3, {limit} rounds fit"):

@@ -1,6 +1,7 @@
 """The statement of a private run: all that an epsilon means nothing without."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,6 +50,23 @@ class Statement:
     def row(self) -> dict[str, Any]:
         """The statement as a flat record."""
         return asdict(self)
+
+
+def in_words(record: Mapping[str, Any] | str | None) -> str:
+    """A statement as `Statement.row` gives it, in one line; "none" without one.
+
+    Example:
+        >>> in_words("none")
+        'none'
+    """
+    if not isinstance(record, Mapping):
+        return "none"
+    return (
+        f"epsilon {record['epsilon']:.3g} at delta {record['delta']:.3g} for a {record['unit']} "
+        f"({record['relation']}), clip {record['clip']:g}, noise {record['noise']:g}, {record['rounds']} rounds, "
+        f"sampling: {record['sampling']}; "
+        f"accountant: {record['accountant']}; noise from {record['randomness']}"
+    )
 
 
 def statement(

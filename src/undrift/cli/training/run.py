@@ -313,6 +313,10 @@ def _print_outcome(outcome: "Outcome", as_json: bool) -> None:
         typer.echo(
             f"stopped after round {summary['rounds']}: no better {judge.words} for {summary['stop_after']} rounds"
         )
+    if summary.get("privacy", "none") != "none":
+        from undrift.privacy.statement import in_words
+
+        typer.echo(f"privacy: {in_words(summary['privacy'])}")
     spent = summary["seconds"] + summary["evaluate_seconds"]
     tests = f" ({summary['personal_seconds']:.0f} s for personal models)" if "personal_seconds" in summary else ""
     typer.echo(

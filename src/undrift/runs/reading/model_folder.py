@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from undrift.data.arrays.preprocess import InputColumn, Preprocess
 from undrift.models.start import MODEL
+from undrift.privacy.statement import in_words
 from undrift.runs.folder.files import as_json
 from undrift.runs.folder.preprocess_file import FILE
 from undrift.runs.folder.verify import head_of
@@ -231,5 +232,6 @@ def _evidence(summary: dict[str, Any], about: dict[str, Any], identity: str) -> 
         f"The numbers are of the last round of one run with one seed, which is no statement about the method."
         f"{whose if 'client' in about or 'round' in about else ''}\n\n"
         f"- run: sha256 `{summary.get('sha256')}`, settings `{identity}`, audit log `{about['audit']}`\n"
-        f"- weights: sha256 `{about['sha256']['weights']}`\n- made with undrift {about['undrift']}"
+        f"- weights: sha256 `{about['sha256']['weights']}`\n- made with undrift {about['undrift']}\n"
+        f"- differential privacy: {in_words(summary.get('privacy'))}"
     )
