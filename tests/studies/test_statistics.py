@@ -104,7 +104,7 @@ def test_markdown() -> None:
     assert lines[1] == "| --- |" + " ---: |" * 9
     assert lines[2] == "| fedavg | 3 | 51.00 ± 10.00 | 50.00 ± 10.00 | - | - | 6.0 (2/3) | 1.00x | 0.5 | 100 |"
     assert "+10.00 [+10.00, +10.00] | 5.3 (3/3) | 1.50x" in lines[3]
-    assert "| -40.00 - | -40.00 - | - (0/1) |" in lines[4], "one seed has no interval"
+    assert "| -40.00 | -40.00 | - (0/1) |" in lines[4], "one seed has no interval"
     assert len(lines) == 5 and to_markdown([]) == ""
 
 

@@ -404,10 +404,10 @@ def _difference(row: Row, name: str) -> str:
         return ""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     if not _shares(result_column(row)):
-        interval = "-" if low is None else f"[{low:+.3g}, {high:+.3g}]"
-        return f"{row[f'{name}_difference']:+.3g} {interval}"
-    interval = "-" if low is None else f"[{100 * low:+.2f}, {100 * high:+.2f}]"
-    return f"{100 * row[f'{name}_difference']:+.2f} {interval}"
+        interval = "" if low is None else f" [{low:+.3g}, {high:+.3g}]"
+        return f"{row[f'{name}_difference']:+.3g}{interval}"
+    interval = "" if low is None else f" [{100 * low:+.2f}, {100 * high:+.2f}]"
+    return f"{100 * row[f'{name}_difference']:+.2f}{interval}"
 
 
 def _targets(rows: Sequence[Row], baseline: str) -> list[tuple[str, Callable[[Row], str]]]:
