@@ -312,7 +312,7 @@ def test_every_line_of_the_log_has_time_and_level(whole: Any) -> None:
     lines = (whole.folder / "log.txt").read_text().splitlines()
     assert len(lines) >= ROUNDS
     assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) \S", line) for line in lines), lines
-    assert "INFO round 4: " in lines[-1]
+    assert "INFO round 4: " in lines[-2] and "INFO head of the audit log" in lines[-1]
 
 
 def test_one_event_is_one_line(tmp_path: Path) -> None:

@@ -417,3 +417,23 @@ def test_the_fingerprint_of_stored_bytes_is_that_of_the_state(ended: Path) -> No
     for broken in (b"", data[:-1], b"undrift1" + sha256(b"x").digest() + b"x"):
         with pytest.raises(wire.WireError):
             stored_fingerprint(broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "delete", "message"),
+    [
+        ("environment.json", False, "environment.json: was changed after the last start of the run"),
+        ("task.json", False, "task.json: was changed after the last start of the run"),
+        ("task.json", True, "task.json: is missing; it was there at the last start of the run"),
+        ("checkpoints/0000004.json", True, "0000004.json: missing, but audit.jsonl has committed it"),
+    ],
+)
+def test_files_that_describe_a_run_and_its_last_checkpoint_are_compared(
+    name: str, delete: bool, message: str, copy: Path
+) -> None:
+    path = copy / name
+    if delete:
+        path.unlink()
+    else:
+        path.write_text(path.read_text().replace("{", "{ ", 1))
+    assert any(message in problem for problem in verify(copy).problems), verify(copy)

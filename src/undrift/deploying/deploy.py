@@ -250,7 +250,9 @@ def _train(
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
         trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
-        return finish(run, setup, measure, trained.state)
+        outcome = finish(run, setup, measure, trained.state)
+        _log.info("head of the audit log, to note on another machine for undrift verify --anchor: %s", run.audit.head)
+        return outcome
 
 
 def _warn_unprotected(bound: float | None, options: Mapping[str, Any]) -> None:

@@ -15,6 +15,49 @@ FOLDERS = ("checkpoints", "best")
 _EARLIER = "the run has ended again since; its files are written by:"
 
 
+DESCRIBING = ("environment.json", "references.json", "init.json", "partition.json", "task.json", "deployment.json")
+"""The files that describe a run, besides its settings; every start notes their hashes in the log."""
+
+
+def described_files(folder: Path) -> dict[str, str]:
+    """The hashes of the files that describe the run in a folder.
+
+    Args:
+        folder: the run's folder.
+    """
+    return {name: sha256(read(folder / name)).hexdigest() for name in DESCRIBING if (folder / name).is_file()}
+
+
+def check_described(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if the files that describe a run are not those of its last start.
+
+    Args:
+        folder: the run's folder.
+        log: its log; those of earlier versions do not have the files.
+    """
+    starts = [event["files"] for event in log.of_kinds("begin", "resume") if isinstance(event.get("files"), dict)]
+    found = described_files(folder)
+    for name, noted in starts[-1].items() if starts else ():
+        if found.get(name) != noted:
+            what = "was changed after" if name in found else "is missing; it was there at"
+            raise AuditError(f"{folder / name}: {what} the last start of the run; {RESTORE}")
+
+
+def check_kept(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if the last checkpoint of a run that has ended is gone.
+
+    Args:
+        folder: the run's folder.
+        log: its log.
+    """
+    commits, ends = log.of_kinds("commit"), log.of_kinds("end")
+    if not commits or not ends or log.events[log.head] != ends[-1]:
+        return
+    path = folder / "checkpoints" / f"{round_of(commits[-1]):07d}.json"
+    if not path.exists():
+        raise AuditError(f"{path}: missing, but {log.path.name} has committed it; {RESTORE}")
+
+
 def check_open(folder: Path, log: Log) -> None:
     """Raise an `AuditError` if a run must not be resumed, from its log, its manifests, its rows and its summary.
 

@@ -8,7 +8,15 @@ from typing import Any
 
 from undrift.core.server.wire import WireError, stored_fingerprint
 from undrift.runs.folder.audit import RESTORE, AuditError, Log, audit_key, read_log
-from undrift.runs.folder.audit_checks import FOLDERS, check_file, check_present, check_rows, manifests
+from undrift.runs.folder.audit_checks import (
+    FOLDERS,
+    check_described,
+    check_file,
+    check_kept,
+    check_present,
+    check_rows,
+    manifests,
+)
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, read_manifest, read_state
 from undrift.runs.folder.files import RunError, check_links, check_run
 from undrift.runs.settings.config import Config
@@ -82,6 +90,8 @@ def verify(folder: Path | str, anchor: str | None = None) -> Verified:
     _attempt(found, check_present, folder, log)
     _attempt(found, _check_anchor, log, anchor)
     _attempt(found, _check_settings, folder, log)
+    _attempt(found, check_described, folder, log)
+    _attempt(found, check_kept, folder, log)
     if log.signed and not log.checked:
         found.notes.append(f"{path}: signed, not verified: name the file with the key: export UNDRIFT_AUDIT_KEY=FILE")
     for manifest_path, manifest in there:
