@@ -99,6 +99,7 @@ def test_fedavg_is_first_and_every_method_has_a_sentence() -> None:
     [
         ("--stateless", lambda row: row["stateless"]),
         ("--one-gradient", lambda row: row["gradients_per_step"] == 1),
+        ("--private", lambda row: row["private"]),
         ("--personal", lambda row: make(row["name"]).personalized),
     ],
 )

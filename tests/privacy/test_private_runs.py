@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from undrift import Algorithm, Local, Simulation, TensorTask, parse
+from undrift.algorithms import ALGORITHMS
 from undrift.blocks import PrivateQuantile, PrivateSum
 from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.participation import Participation
 from undrift.privacy import gaussian_epsilon, rounds_within, sampled_epsilon, statement
-from undrift.privacy.statement import in_words
+from undrift.privacy.statement import in_words, why_not_private
 from undrift.runs import ConfigError, export, start
 from undrift.testing.tasks import Quadratics
 
@@ -142,6 +143,12 @@ def test_both_sums_cost_what_one_would() -> None:
 def test_what_is_not_covered_is_refused_by_name(method: str, why: str) -> None:
     with pytest.raises(TypeError, match=why):
         parse(method)
+
+
+def test_which_methods_can_have_a_private_sum() -> None:
+    found = {name for name, make in ALGORITHMS.items() if not why_not_private(make())}
+    assert {"fedavg", "uniform", "fedprox", "scaffold", "feddyn", "fedcm", "fedsam", "fedfft", "specgrad"} <= found
+    assert not found & {"krum", "median", "fednova", "q-fedavg", "fedscam", "feddisco", "fedlaw"}
 
 
 def test_settings_that_are_not_covered_are_refused() -> None:

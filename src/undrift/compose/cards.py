@@ -22,6 +22,7 @@ from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
 from undrift.core.method.aggregation import Robust
 from undrift.core.method.algorithm import Algorithm, Cost, cost
+from undrift.privacy.statement import why_not_private
 from undrift.util.display.tables import markdown as markdown_table
 from undrift.util.naming.names import suggest
 
@@ -199,6 +200,7 @@ def facts(name: str) -> dict[str, Any]:
     algorithm = make(name)
     own = cost(algorithm)
     kinds = {"family": family(algorithm), "title": card(name).title, "personal": algorithm.personalized}
+    kinds["private"] = not why_not_private(algorithm)
     return {**kinds, "kept": own.kept, "cost": own.row(name)}
 
 

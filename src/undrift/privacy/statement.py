@@ -2,11 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from undrift.blocks.aggregation import Uniform
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.method.defaults import ByExamples
 from undrift.core.tasks.participation import Participation
 from undrift.privacy.accounting import gaussian_epsilon, sampled_epsilon
 
@@ -99,6 +101,20 @@ def statement(
         sampling, relation = "none: every client may take part in every round", "one client's uploads set to zero"
         epsilon, accountant = gaussian_epsilon(release.noise, delta, rounds), "exact Gaussian (undrift)"
     return Statement("client", relation, sampling, release.c, release.noise, rounds, delta, epsilon, accountant)
+
+
+def why_not_private(algorithm: Algorithm) -> str:
+    """Why a method cannot have a private sum; "" if it can, with equal weights in place of those by examples.
+
+    Args:
+        algorithm: the method.
+    """
+    rule = Uniform() if type(algorithm.aggregation) is ByExamples else algorithm.aggregation
+    try:
+        replace(algorithm, release=PrivateSum(), aggregation=rule)
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def rounds_within(

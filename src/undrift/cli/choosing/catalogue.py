@@ -35,6 +35,9 @@ def list_algorithms(
         bool, typer.Option("--one-gradient", help="Only methods with one gradient per local step, as FedAvg.")
     ] = False,
     personal: Annotated[bool, typer.Option("--personal", help="Only methods with a model for each client.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Only methods that can have a private sum, in simulations.")
+    ] = False,
     costs: Annotated[bool, typer.Option("--costs", help="Show traffic, state, gradients and blocks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
@@ -68,10 +71,11 @@ def list_algorithms(
         and (own["cost"]["stateless"] or not stateless)
         and (own["cost"]["gradients_per_step"] == 1 or not one_gradient)
         and (own["personal"] or not personal)
+        and (own["private"] or not private)
     }
     if as_json:
         rows = [
-            own["cost"] | {key: own[key] for key in ("title", "family", "personal", "package") if key in own}
+            own["cost"] | {key: own[key] for key in ("title", "family", "personal", "private", "package") if key in own}
             for own in wanted.values()
         ]
         typer.echo(json.dumps(rows, indent=2))
