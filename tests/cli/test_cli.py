@@ -58,6 +58,7 @@ def test_costs_follow_from_the_declarations() -> None:
             "title",
             "family",
             "personal",
+            "private",
         }
         if row["name"] in COSTS:
             assert tuple(row[key] for key in KEYS) == COSTS[row["name"]], row["name"]

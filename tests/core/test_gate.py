@@ -107,7 +107,13 @@ def test_broken_upload_is_rejected_without_a_trace(name: str) -> None:
 
 
 def test_every_reason_is_tested() -> None:
-    elsewhere = {Reason.DUPLICATE, Reason.WEIGHT, Reason.FAILED, Reason.IDLE}  # the last one in test_work
+    elsewhere = {
+        Reason.DUPLICATE,
+        Reason.WEIGHT,
+        Reason.FAILED,
+        Reason.IDLE,
+        Reason.VERSION,
+    }  # the last in test_flower*
     tested = {reason for reason, _ in BROKEN.values()} | elsewhere
     assert tested == set(Reason)
 

@@ -274,7 +274,7 @@ class Silent(Mixture):
     ("block", "slot", "promise"),
     [
         (Silent(), None, "clients have models of their own: declare personalizes = True"),
-        (Misread(), None, r"Misread.adjust\(self, grad, local\): it is called as adjust\(self, grad"),
+        (Misread(), None, r"Misread.adjust\(self, grad: Any, local: Any\).*: it is called as adjust\(self, grad"),
         (
             Global(),
             "drift",

@@ -49,7 +49,8 @@ def test_an_engine_that_is_not_installed_is_noticed_before_data_are_loaded(monke
 def test_an_interrupt_while_the_command_starts_is_quiet() -> None:
     """The import of the command line is replaced by a long one, which an interrupt ends."""
     code = (
-        "import sys, types, time; m = types.ModuleType('undrift.cli'); "
+        "import signal, sys, types, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "m = types.ModuleType('undrift.cli'); "
         "m.__getattr__ = lambda name: (print('importing', flush=True), time.sleep(30)); "
         "sys.modules['undrift.cli'] = m; import undrift.__main__ as start; start.main()"
     )

@@ -88,7 +88,7 @@ class Undeclared(Correction[None, None, None, Memory]):
     """Uploads what it did not declare in the right type."""
 
     def finish(self, state: Any, end: Any) -> Any:
-        return (end.delta,), None
+        return (end.delta.clone(),), None
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class WrongLength(Correction[None, None, None, Memory]):
     """Uploads a vector that is too short."""
 
     def finish(self, state: Any, end: Any) -> Any:
-        return Memory(end.delta[:3]), None
+        return Memory(end.delta[:3].clone()), None
 
 
 @dataclass(frozen=True)

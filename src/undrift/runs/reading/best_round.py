@@ -99,7 +99,7 @@ class KeepBest:
         """Delete clients' states by their round."""
         for folder in self.kept.folder.glob("clients-*"):
             if which(int(folder.name.rpartition("-")[2])):
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)  # what is left goes at the next best round
 
 
 def round_folders(folder: Path, round: int | None) -> tuple[Path, Path]:
