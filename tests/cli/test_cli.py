@@ -88,7 +88,8 @@ def test_the_table_names_every_algorithm() -> None:
     assert all(name in stdout for name in ALGORITHMS)
 
 
-def test_fedavg_is_first_and_every_method_has_a_sentence() -> None:
+def test_fedavg_is_first_and_every_method_has_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     lines = CliRunner().invoke(app, ["list"]).stdout.splitlines()
     assert lines[1].startswith("fedavg ") and "Local SGD from the received model" in lines[1]
     rows = {line.split()[0]: line for line in lines}
