@@ -137,14 +137,15 @@ def _file(thing: Callable[..., object]) -> str:
 
 
 def uncalled(used: Iterable[str]) -> list[str]:
-    """The packages of undrift with functions of which none was called.
+    """The packages of undrift, with all their folders, with functions of which none was called.
 
     Args:
         used: the files of all functions that were called.
     """
-    called = {Path(path).parent for path in used}
-    defining = {path.parent for path in PACKAGE.rglob("*.py") if _has_functions(path)}
-    return sorted(str(folder.relative_to(PACKAGE)) for folder in defining - called)
+    inside = [Path(path) for path in used if Path(path).is_relative_to(PACKAGE)]
+    called = {path.relative_to(PACKAGE).parts[0] for path in inside}
+    defining = {path.relative_to(PACKAGE).parts[0] for path in PACKAGE.glob("*/**/*.py") if _has_functions(path)}
+    return sorted(defining - called)
 
 
 def _has_functions(path: Path) -> bool:
