@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
 from pathlib import Path
@@ -15,7 +15,8 @@ from torch import nn
 
 from undrift import Algorithm, Local, Simulation, TensorTask, parse
 from undrift.algorithms import ALGORITHMS
-from undrift.blocks import PrivateQuantile, PrivateSum
+from undrift.blocks import PrivateQuantile, PrivateSum, Uniform
+from undrift.core import Upload
 from undrift.core.server.wire import fingerprint
 from undrift.core.tasks.participation import Participation
 from undrift.privacy import gaussian_epsilon, rounds_within, sampled_epsilon, statement
@@ -151,10 +152,24 @@ def test_which_methods_can_have_a_private_sum() -> None:
     assert not found & {"krum", "median", "fednova", "q-fedavg", "fedscam", "feddisco", "fedlaw"}
 
 
+@dataclass(frozen=True)
+class Counted(Uniform):
+    """A rule with equal weights that also reads a number of each client."""
+
+    scalars = ("examples",)
+
+    def weigh(self, upload: Upload, up: None, age: int) -> Any:
+        return {"": 1.0, "examples": float(upload.examples)}
+
+
 def test_settings_that_are_not_covered_are_refused() -> None:
     method = replace(parse("scaffold + uniform"), release=PrivateSum())
     with pytest.raises(ValueError, match="set steps"):
         Simulation(method, TASK, Local(epochs=1))
+    with pytest.raises(ValueError, match="no deadline"):
+        Simulation(method, TASK, Local(steps=3, deadline=1.0, speed=2.0))
+    with pytest.raises(TypeError, match="weighs uploads by what clients report"):
+        Algorithm(release=PrivateSum(), aggregation=Counted())
     with pytest.raises(ValueError, match="running statistics"):
         Simulation("uniform + private-sum(1, 1)", linear(normed), LOCAL)
     with pytest.raises(ValueError, match="noise needs a finite c"):

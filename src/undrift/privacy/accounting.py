@@ -11,7 +11,7 @@ theorem 21 (from Renyi divergences to epsilon).
 
 from collections.abc import Callable
 from functools import cache
-from math import exp, inf, isinf, lgamma, log, log1p, log2, sqrt
+from math import exp, inf, lgamma, log, log1p, log2, sqrt
 
 import torch
 from torch import Tensor
@@ -152,4 +152,4 @@ def _least(holds: Callable[[float], bool], digits: float = 1e-12) -> float:
     for _ in range(int(log2(1 / digits)) + 3):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
-    return high if not isinf(high) else inf
+    return high

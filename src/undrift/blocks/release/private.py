@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from undrift.blocks.release.clip import Clipping, Following, Radius, check_radius, clip
+from undrift.core.method.aggregation import Summing
 from undrift.core.method.block import Block, Release
 from undrift.core.method.selection import Selection
 from undrift.core.method.view import End, ServerView
@@ -126,13 +127,18 @@ def _uncovered(others: Mapping[str, object]) -> str:
     """What would leave the clients, or change who takes part, beside the noise; "" if nothing would."""
     why = ""
     for slot, block in others.items():
-        if slot == "aggregation" and not getattr(block, "equal_weights", False):
+        if slot == "aggregation" and not (isinstance(block, Summing) and _counts_alike(block)):
             why = f"aggregation={block!r} weighs uploads by what clients report, or one by one; use uniform"
         elif slot == "selection" and type(block) is not Selection:
             why = f"selection={block!r} chooses clients by their data; leave it out"
         elif isinstance(block, Block) and block.Up is not None:
             why = f"{slot}={block!r} uploads {', '.join(kinds(block.Up))} besides the displacement; leave it out"
     return why and f"does not cover the whole method: {why}"
+
+
+def _counts_alike(rule: Summing[Any, Any, Any, Any, Any]) -> bool:
+    """Whether a rule adds nothing of an upload but its displacement, with weight one."""
+    return rule.equal_weights and not rule.extra and not rule.scalars
 
 
 def _add_noise(total: Tensor, deviation: float, view: ServerView[Radius] | ServerView[None]) -> Tensor:

@@ -167,8 +167,11 @@ def check_private(algorithm: Algorithm, local: Local, model: Bound, expected: in
         why = "noise from a run's seed protects in simulations only; train with undrift.Simulation or undrift run"
     elif model.buffers.numel() and not algorithm.keeps_buffers(local):
         why = 'the model\'s running statistics would be averaged without noise; set buffers = "keep" in local'
-    elif Sums.SLOPES in algorithm.uses and not isinstance(local.steps, int):
-        why = "a block reads slopes, which follow from the noisy sum if all clients take equally many steps; set steps"
+    elif Sums.SLOPES in algorithm.uses and (not isinstance(local.steps, int) or local.deadline is not None):
+        why = (
+            "a block reads slopes, which follow from the noisy sum if all clients take equally many steps; set steps, "
+            "and no deadline"
+        )
     if why:
         raise ValueError(f"release={algorithm.release!r}: {why}")
 
