@@ -170,7 +170,7 @@ ANY = {
         Reason.TREE,
     ),
     "plain Flower": (holding(lambda c: RecordDict({"arrays": ArrayRecord([np.zeros(3)])})), Reason.TREE),
-    "refused": (holding(lambda c: refusal("I will not\n\x1b[31m")), Reason.TREE),
+    "refused": (holding(lambda c: refusal("I will not\n\x1b[31m")), Reason.FAILED),
     "malformed body": (raising, None),
     "reply to another message": (astray, None),
     "error": (lambda message, reply: StandInGrid.error(message, "out of\nmemory"), None),
