@@ -17,6 +17,7 @@ from undrift.cli import app
 from undrift.compose.cards import FAMILIES, card, facts, family, markdown, pages, stored_text, write
 from undrift.compose.grammar import parse
 from undrift.compose.stored import PATH
+from undrift.compose.symbols import explain_symbols
 from undrift.testing import Clinic, check_algorithm, check_block
 
 ROOT = Path(__file__).parents[2]
@@ -204,3 +205,19 @@ def test_the_card_of_a_composition_has_the_equations_of_its_blocks() -> None:
     assert card("fedavg + fedavg").equations == ""
     with pytest.raises(ValueError, match="did you mean 'sam'"):
         card("scaffold + smm(0.1)")
+
+
+def test_every_card_explains_its_symbols() -> None:
+    """Whatever the equations share with other methods is explained; arguments have their own table."""
+    for name in ALGORITHMS:
+        assert "\nSymbols: `" in markdown(card(name)), name
+    equations = "client:  g <- g - c_i + c;   offset = rho U(g(w))\nserver:  m <- 1/m sum_i delta_i"
+    words = explain_symbols(equations, ["rho"])
+    assert all(f"`{symbol}`" in words for symbol in ("g", "c, c_i", "U(x)", "offset", "m", "delta_i"))
+    assert "`rho`" not in words and words.count("`m`") == 2 and explain_symbols("x <- y") == ""
+
+
+def test_references_on_pages_link_to_their_titles() -> None:
+    page = pages()["fedspeed.md"]
+    assert "Sun et al., [FedSpeed: larger local interval, less communication round, and higher" in page
+    assert "](https://scholar.google.com/scholar?q=FedSpeed" in page and "scholar" not in markdown(card("fedspeed"))

@@ -8,16 +8,18 @@ import json
 import re
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import cleandoc, signature
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
+from urllib.parse import quote_plus
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.grammar import explained, parse, text
 from undrift.compose.stored import PATH
+from undrift.compose.symbols import explain_symbols
 from undrift.compose.terms import read_composition
 from undrift.core.local.presets import PAPERS, MethodPreset
 from undrift.core.method.aggregation import Robust
@@ -158,7 +160,9 @@ def _composed_card(name: str) -> Card:
 def markdown(card: Card) -> str:
     """A card as a page."""
     parts = [f"# {card.name}", card.title, f"**When to use:** {card.use}" if card.use else "", card.idea]
-    parts += [f"```\n{card.equations}\n```"] if card.equations else []
+    if card.equations:
+        symbols = explain_symbols(card.equations, [argument.name for argument in card.defaults])
+        parts += [f"```\n{card.equations}\n```", f"Symbols: {symbols}" if symbols else ""]
     parts += [f"From the package `{card.package}`."] if card.package else []
     parts += [_run(card)]
     if card.defaults:
@@ -188,7 +192,16 @@ def pages(package: str = "") -> dict[str, str]:
         raise ValueError(f"no package {package!r} adds methods; {suggest(package, known)}")
     cards = [card(name) for name in names]
     out = {"README.md": f"{_MARK}\n\n{_index(cards)}"}
-    return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(one)}" for one in cards}
+    return out | {f"{one.name}.md": f"{_MARK}\n\n{markdown(_with_links(one))}" for one in cards}
+
+
+def _with_links(card: Card) -> Card:
+    """A card whose references, authors, title and year, are links that search for the title."""
+    search = "https://scholar.google.com/scholar?q="
+    form = re.compile(r"([^;]+?(?: et al\.| and [A-Z]\w+)), ([^;]+), ((?:[A-Z][\w ]* )?\d{4}\b[^;]*)")
+    titles = [form.fullmatch(entry) for entry in card.references]
+    linked = [f"{t[1]}, [{t[2]}]({search}{quote_plus(t[2])}), {t[3]}" if t else "" for t in titles]
+    return replace(card, references=tuple(new or old for new, old in zip(linked, card.references, strict=True)))
 
 
 def facts(name: str) -> dict[str, Any]:
