@@ -10,6 +10,9 @@ from typer.testing import CliRunner
 
 from support.runs import count_runs
 from undrift.cli import app
+from undrift.report.collect import collect
+from undrift.report.panels.overview import differences
+from undrift.report.panels.tables import summary
 from undrift.runs import ConfigError
 from undrift.runs.folder.files import RunError
 from undrift.studies import Comparison, compare, protocol
@@ -207,3 +210,12 @@ def test_the_command(done: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
         app, ["compare", str(done[0] / "compare.toml"), "--protocol", "strict", "--out", str(done[0])]
     )
     assert shown.exit_code == 0 and "late vs fedavg" in shown.output and "Bonferroni" in shown.output
+
+
+def test_a_report_has_the_corrected_intervals(done: tuple[Path, dict[str, Any]]) -> None:
+    """The report shows the differences of the table, of late accuracy, and explains which intervals they have."""
+    material = collect([done[0]])
+    table, figure = summary(material), next(differences(material))
+    assert material.claims == 1 and "Strict protocol: late is the mean" in table.reading
+    assert [h for h in table.headings if "vs fedavg" in h] == ["late vs fedavg"]
+    assert "late accuracy" in figure.title and "together have 95%" in figure.reading

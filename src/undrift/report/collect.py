@@ -72,6 +72,7 @@ def collect(paths: Sequence[Path]) -> Material:
         for run in single
         if run in runs
     ]
+    strict = not alone and all(it.strict for it in compared.values())
     return Material(
         _title(given, compared, single),
         next(b for b in wanted if b in labels),
@@ -79,6 +80,7 @@ def collect(paths: Sequence[Path]) -> Material:
         tuple(recipes),
         tuple(notes),
         tuple(map(from_here, given)),
+        sum(it.claims for it in compared.values()) if strict else 0,
     )
 
 

@@ -158,6 +158,8 @@ class Material:
         recipes: how to reproduce them.
         notes: what is wrong with runs, a sentence each.
         paths: the folders it was collected from, as arguments of a command.
+        claims: how many differences its tables have, if all runs are of strict comparisons: intervals then hold
+            together for all of them; 0 otherwise.
     """
 
     title: str
@@ -166,6 +168,7 @@ class Material:
     recipes: tuple[Recipe, ...]
     notes: tuple[str, ...]
     paths: tuple[str, ...] = ()
+    claims: int = 0
 
     @property
     def settings(self) -> list[str]:

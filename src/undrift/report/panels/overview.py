@@ -41,14 +41,14 @@ def _text(value: Any) -> str:
 
 def differences(material: Material) -> Iterator[Figure]:
     """The mean difference of each method from the baseline with its interval, where there are several seeds."""
-    lines = []
+    lines, end = [], "late" if material.claims else "last"
     for number, setting in enumerate(material.settings):
         groups = material.within(setting)
-        rows = summarise({group.label: group.results for group in groups}, material.baseline)
-        known = [row for row in rows if row.get("last_low") is not None]
+        rows = summarise({group.label: group.results for group in groups}, material.baseline, material.claims)
+        known = [row for row in rows if row.get(f"{end}_low") is not None]
         if known:
-            low, high = ([row[f"last_{end}"] for row in known] for end in ("low", "high"))
-            x, y = [row["label"] for row in known], [row["last_difference"] for row in known]
+            low, high = ([row[f"{end}_{side}"] for row in known] for side in ("low", "high"))
+            x, y = [row["label"] for row in known], [row[f"{end}_difference"] for row in known]
             lines.append(Line(setting or "mean and interval", number, x, y, low, high, dots=True, bars=True))
     judges = {group.judged_by.metric for group in material.groups}
     if not lines or len(judges) > 1:
@@ -58,6 +58,12 @@ def differences(material: Material) -> Iterator[Figure]:
     title = f"difference in {metric.words}" + " (points)" * metric.percent
     panel = line_panel(Axis("method", labels), Axis(title, percent=metric.percent), lines, True)
     better = "below" if metric.minimised else "above"
-    reading = f"Points are mean differences within a seed, bars their {LEVEL:.0%} intervals; a method whose bar is "
+    bars = f"their intervals, which together have {LEVEL:.0%}" if material.claims else f"their {LEVEL:.0%} intervals"
+    reading = f"Points are mean differences within a seed, bars {bars}; a method whose bar is "
     reading += f"{better} 0 is better than {material.baseline} beyond the chance of seeds."
-    yield Figure("differences", f"Difference from {material.baseline} at the end", reading, (("", panel),))
+    yield Figure(
+        "differences",
+        f"Difference from {material.baseline} {'in late accuracy' if material.claims else 'at the end'}",
+        reading,
+        (("", panel),),
+    )

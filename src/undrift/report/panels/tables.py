@@ -9,7 +9,16 @@ from undrift.report.loaded import Group, Material
 from undrift.runs.folder.judge import result_column
 from undrift.runs.settings.targets import Target
 from undrift.studies.cost_to_target import amount_text, best_of, cost_cells, cost_note, costs
-from undrift.studies.statistics import LEVEL, Row, cells, constant_note, judging_note, lost_notes, summarise
+from undrift.studies.statistics import (
+    LEVEL,
+    Row,
+    cells,
+    constant_note,
+    judging_note,
+    lost_notes,
+    protocol_note,
+    summarise,
+)
 
 
 def summary(material: Material) -> Table:
@@ -17,16 +26,18 @@ def summary(material: Material) -> Table:
     rows = []
     for setting in material.settings:
         runs = {group.label: group.results for group in material.within(setting)}
-        rows += [{"setting": setting, **row} for row in summarise(runs, material.baseline)]
+        rows += [{"setting": setting, **row} for row in summarise(runs, material.baseline, material.claims)]
     headings, texts = cells(rows)
     points = " in points" if any(heading.endswith(" %") for heading in headings) else ""
     reading = (
         f"± is the standard deviation over seeds; vs {material.baseline} is the mean difference{points} within a "
-        f"seed and its {LEVEL:.0%} interval, and one that holds 0 does not tell the two apart."
+        f"seed and its {'' if material.claims else f'{LEVEL:.0%} '}interval, and one that contains 0 does not separate "
+        "the two."
     )
     bold = _best_cells(rows, headings)
     reading += " Bold is the best mean of a setting." if bold else ""
     reading = " ".join(filter(None, [reading, judging_note(rows), constant_note(rows), *lost_notes(rows)]))
+    reading = " ".join(filter(None, [reading, protocol_note(rows[0])]))
     return Table(headings, texts, reading, headings.index("seeds"), bold)
 
 
