@@ -112,8 +112,9 @@ def test_every_reason_is_tested() -> None:
         Reason.WEIGHT,
         Reason.FAILED,
         Reason.IDLE,
+        Reason.SHARE,
         Reason.VERSION,
-    }  # the last in test_flower*
+    }  # the last two in test_flower*
     tested = {reason for reason, _ in BROKEN.values()} | elsewhere
     assert tested == set(Reason)
 

@@ -32,7 +32,7 @@ from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.folder.audit import KEY, audit_key, past_rejections
+from undrift.runs.folder.audit import KEY, audit_key, past_rejections, past_uploads
 from undrift.runs.folder.files import (
     RunError,
     RunFolder,
@@ -237,6 +237,10 @@ def _train(
             row["absent"] = len(record.absent)
             bounds = {name: getattr(record, name, None) for name in ("bound", "typical_norm")}
             row |= {name: x for name, x in bounds.items() if x is not None}
+            if limited := getattr(record, "limited_losses", 0):
+                row["limited_losses"] = limited
+            if uploads := getattr(record, "uploads", {}):
+                run.audit.write("accept", round=state.round, uploads=uploads)
             if getattr(record, "abandoned", False):
                 run.audit.write("abandoned", round=state.round, clients=len(record.visits))
             commit(run, kept, config, state, record, row)
@@ -248,6 +252,7 @@ def _train(
         trained = strategy(run=name, state=state, on_round=store, watch=status)
         trained.state = state
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
+        trained.known |= {digest: at for digest, at in past_uploads(run.audit.path).items() if at <= state.round}
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
         trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)
         outcome = finish(run, setup, measure, trained.state)

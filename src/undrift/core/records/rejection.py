@@ -20,6 +20,7 @@ class Reason(Enum):
     SIZE = "a value is too large to be summed exactly, or the norm exceeds the bound"
     WEIGHT = "its weight is not a finite number of 0 or more"
     FAILED = "its training failed"
+    SHARE = "its node had too much of the round's weight"
     VERSION = "its node has another version of the messages"
 
 

@@ -29,7 +29,7 @@ _FIRST = "0" * 64
 _SHORTEST = 16
 _LONGEST = 2000
 _SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end")
-_PASSING = ("reject", "absent")
+_PASSING = ("reject", "absent", "accept")
 
 
 class AuditError(RuntimeError):
@@ -43,7 +43,7 @@ class Log:
     Args:
         path: the file.
         hashes: those of all events, in order.
-        events: by their hashes, without rejected and absent clients.
+        events: by their hashes, without those about single clients and nodes.
         signed: whether the events have signatures.
         checked: whether the signatures were verified.
         size: bytes of whole lines; a line cut short by a crash follows.
@@ -180,6 +180,17 @@ def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
         elif event["event"] == "absent" and "node" in event:
             found.append((event["round"] - 1, event["client"], ABSENT))
     yield from found
+
+
+def past_uploads(log: Path) -> dict[str, int]:
+    """The digests of the displacements that were accepted, each with its round from 1.
+
+    Args:
+        log: the run's audit log; it need not exist.
+    """
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()
+    accepts = (event for event in map(json.loads, lines) if event["event"] == "accept")
+    return {digest: event["round"] for event in accepts for digest in event["uploads"]}
 
 
 def audit_key() -> bytes | None:

@@ -24,6 +24,8 @@ class Orders:
         seed: fixes everything random.
         bound: largest norm of a client's displacement; None allows any that can be summed exactly.
         examples: the most examples that single clients may claim.
+        share: the most of a round's weight that one node may have.
+        known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
     """
 
     run: str
@@ -32,6 +34,8 @@ class Orders:
     seed: int
     bound: float | None
     examples: Mapping[int, int] = field(default_factory=dict)
+    share: float = 1.0
+    known: Mapping[str, int] = field(default_factory=dict)
 
     def write(
         self,
@@ -53,7 +57,8 @@ class Orders:
             lost: the clients of the round without a node.
         """
         clients = frozenset(lost).union(*groups.values())
-        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, self.examples)
+        limits = (self.examples, self.share, self.known)
+        tally = Tally(self.algorithm, self.local, self.bound, broadcast, clients, self.seed, *limits)
         self.add(tally, groups, accepted, seconds, config)
         return tally
 

@@ -74,6 +74,9 @@ class UndriftStrategy(Strategy):
         hosts: which clients each node may host: the path of a file, or clients by node ID; see `undrift.flower.Hosts`.
             None trusts what nodes claim, and of two claims to a client the first.
         quarantine: leaves out clients whose uploads are rejected again and again; None has no quarantine.
+        share: the most of a round's weight that one node may have, as a fraction; a node with more is left out of the
+            round, and a round in which no node is left is abandoned. Choose it so that no honest node has as much
+            even if others claim little. Below 1 the server keeps a sum per node until a round is over.
         evaluate: whether the nodes' own evaluate functions are called after every round.
         run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
             one for every run that uses the same nodes at the same time.
@@ -104,6 +107,7 @@ class UndriftStrategy(Strategy):
         rejoin: float = 30.0,
         hosts: Hosting = None,
         quarantine: Quarantine | None = None,
+        share: float = 1.0,
         evaluate: bool = False,
         run: str | None = None,
         state: ServerState | None = None,
@@ -113,7 +117,7 @@ class UndriftStrategy(Strategy):
         algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
         check_model("UndriftStrategy", model)
         check_local("UndriftStrategy", local)
-        limits = (grace, over_selection, nodes, wait, poll, patience, rejoin)
+        limits = (grace, over_selection, nodes, wait, poll, patience, rejoin, share)
         _check_options(population, cohort, seed, bound, deadline, quorum, *limits)
         local.check_population(population)
         _check_method(algorithm)
@@ -121,7 +125,7 @@ class UndriftStrategy(Strategy):
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
-        self.evaluate, self.on_round, self.watch = evaluate, on_round, watch
+        self.share, self.evaluate, self.on_round, self.watch = share, evaluate, on_round, watch
         settings = repr((seed, algorithm, local, population))
         self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
         self.state = state
@@ -129,6 +133,7 @@ class UndriftStrategy(Strategy):
         self._first = state
         self._model = bind(deepcopy(model))
         self.bounds = RunningBound(adaptive)
+        self.known: dict[str, int] = {}  # accepted displacements by digest, with the round from 1
         if algorithm.release.private:  # noise from a seed that all nodes know does not protect
             server.check_private(algorithm, local, self._model, expected=0)
         self.quarantined = QuarantineList(quarantine)
@@ -280,7 +285,7 @@ class UndriftStrategy(Strategy):
     def _orders(self) -> Orders:
         """Writes the messages to the nodes."""
         examples = {} if self._roster.hosts is None else self._roster.hosts.examples
-        return Orders(self.run, self.algorithm, self.local, self.seed, self._bound, examples)
+        return Orders(self.run, self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known)
 
     @property
     def _bound(self) -> float | None:
@@ -298,6 +303,7 @@ class UndriftStrategy(Strategy):
         """End the round: one server step, or none if too few uploads were accepted."""
         assert self.state is not None and self._tally is not None
         tally, self._tally = self._tally, None
+        tally.limit_shares()
         kept = tally.has_uploads(self._need)
         total = tally.total if kept else tally.empty()
         reported: Reported = {}
@@ -313,6 +319,7 @@ class UndriftStrategy(Strategy):
         begun = self.quarantined.take(tally.broadcast.round, tally.rejections, tally.absent.keys() & tally.nodes.keys())
         record = tally.record(reported, begun, abandoned=not kept, typical_norm=typical)
         self.records.append(record)
+        self.known |= dict.fromkeys(record.uploads, self.state.round)
         _log.log(logging.INFO if kept else logging.WARNING, "%s", record)
         self._idle = 0 if kept else self._idle + 1
         if self.on_round is not None:
@@ -476,6 +483,7 @@ def _check_options(
     poll: float,
     patience: int,
     rejoin: float,
+    share: float,
 ) -> None:
     """Raise if an option of `UndriftStrategy` is out of its range."""
     size = f"between 1 and the population of {population}"
@@ -485,6 +493,7 @@ def _check_options(
         (cohort is None or 1 <= cohort <= population, "cohort", cohort, size, "None takes all clients"),
         (0 <= quorum <= 1, "quorum", quorum, "a fraction of the sampled clients from 0 to 1", ""),
         (1 <= over_selection < inf, "over_selection", over_selection, "1 or more", ""),
+        (0 < share <= 1, "share", share, "a fraction above 0, at most 1", "1 has no limit"),
         (0 <= rejoin < inf, "rejoin", rejoin, "a number of seconds, 0 or more", ""),
         (-(2**63) <= seed < 2**63, "seed", seed, "a whole number of 64 bits", ""),
         (bound is None or bound > 0, "bound", bound, "a positive norm", "None allows any"),

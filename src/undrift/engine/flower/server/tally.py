@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from hashlib import blake2b
+from math import inf, isfinite, nan
+from statistics import median
 from time import monotonic
 
 import torch
@@ -16,6 +18,7 @@ from undrift.core.records.report import Reported
 from undrift.core.records.types import Broadcast, Local, Upload
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
+from undrift.core.server.partial_check import ROUNDING
 from undrift.core.server.total import Total
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.records import Answer, RefusedError, one_line
@@ -26,6 +29,8 @@ from undrift.engine.worker.partial_sum import Partial, Visit
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _SUMMARY = 4096  # the most characters per client in a summary
+_REPEATED = "the same bits as the displacements that were accepted in round {}"
+_FAR = 10  # so many times their median, or their median deviation from it, may losses be from the median
 _FAMILY = 1 << 16  # and in addition for each family of scalars that a block reports
 
 
@@ -38,12 +43,34 @@ class RoundRecord(Record):
         seconds: how long the round took.
         bound: the largest norm that a client's displacement could have; None if any.
         typical_norm: the quantile of the accepted norms that an adaptive bound follows; None without one.
+        uploads: the digests of the accepted displacements, each with its node.
     """
 
     abandoned: bool = False
     seconds: float = 0.0
     bound: float | None = None
     typical_norm: float | None = None
+    uploads: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def loss(self) -> float:
+        """The mean training loss of the clients, each limited to ten times the median from it; nan if there are none.
+
+        Losses are the nodes' word. As long as most are honest, the others do not move the mean far.
+        """
+        limited = self._limited()
+        return sum(limited) / len(limited) if limited else nan
+
+    @property
+    def limited_losses(self) -> int:
+        """How many clients stated a loss that was limited."""
+        return sum(a != b.loss for a, b in zip(self._limited(), self.visits, strict=True))
+
+    def _limited(self) -> list[float]:
+        losses = [visit.loss for visit in self.visits]
+        middle = median(losses) if losses else 0.0
+        width = _FAR * max(abs(middle), median(abs(loss - middle) for loss in losses) if losses else 0.0)
+        return [min(max(loss, middle - width), middle + width) for loss in losses]
 
     def metrics(self) -> dict[str, int | float]:
         """The round in numbers."""
@@ -62,6 +89,8 @@ class RoundRecord(Record):
             line += f"; {len(self.quarantined)} quarantined, the first: client {self.quarantined[0].client}"
         if self.absent:
             line += f"; {len(self.absent)} absent, the first: client {self.absent[0][0]}, {self.absent[0][1]}"
+        if limited := self.limited_losses:
+            line += f"; {limited} losses limited, far from the others'"
         return line + ("; ABANDONED, the model is unchanged" if self.abandoned else "")
 
 
@@ -77,6 +106,9 @@ class Tally:
         clients: the clients of the round.
         seed: the run's seed.
         examples: the most examples that single clients may claim.
+        share: the most of the round's weight that one node may have; below 1 the sum of each node is kept until the
+            round is over.
+        known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
     """
 
     algorithm: Algorithm
@@ -86,6 +118,8 @@ class Tally:
     clients: frozenset[int]
     seed: int = 0
     examples: Mapping[int, int] = field(default_factory=dict)
+    share: float = 1.0
+    known: Mapping[str, int] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -97,6 +131,8 @@ class Tally:
         self._members: dict[int, list[int]] = {}
         self._settled: set[int] = set()
         self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
+        self.uploads: dict[str, int] = {}  # digest of accepted displacements -> node
+        self._parts: dict[int, Total] = {}  # node -> its accepted sum, if shares are limited
 
     def expect(self, message: Message, clients: list[int]) -> None:
         """Register a message to a node, with the clients that it is about."""
@@ -110,7 +146,7 @@ class Tally:
 
     def has_uploads(self, uploads: int) -> bool:
         """Whether at least this many uploads were accepted."""
-        return len(self.total.clients) >= uploads
+        return len(self.visits) >= uploads
 
     @property
     def complete(self) -> bool:
@@ -177,6 +213,22 @@ class Tally:
             self._settled.add(client)
             self.absent.pop(client, None)
 
+    def limit_shares(self) -> None:
+        """Reject the nodes with more than their share of the weight, the heaviest first; the others are summed."""
+        while self._parts:
+            weights = {node: part.weight() for node, part in self._parts.items()}
+            node, whole = max(weights, key=lambda node: (weights[node], node)), sum(weights.values())
+            if weights[node] <= self.share * whole:
+                break
+            clients = set(self._parts.pop(node).clients)
+            detail = f"node {node}: {weights[node] / whole:.0%} of the round's weight, at most {self.share:.0%}"
+            self.visits = [visit for visit in self.visits if visit.client not in clients]
+            self.rejections += [Rejection(client, Reason.SHARE, detail.replace("%", " %")) for client in clients]
+            self.uploads = {digest: sender for digest, sender in self.uploads.items() if sender != node}
+        for part in self._parts.values():
+            self.total.merge(part)
+        self._parts.clear()
+
     def partial(self) -> Partial:
         """The round as a backend returns it."""
         return Partial(self.total, self.visits, self.rejections, self.absent)
@@ -199,7 +251,7 @@ class Tally:
         """
         seconds = monotonic() - self.began
         given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds, "nodes": self.nodes}
-        given |= {"bound": self.bound, "typical_norm": typical_norm}
+        given |= {"bound": self.bound, "typical_norm": typical_norm, "uploads": self.uploads}
         return RoundRecord.of(self.broadcast.round, self.partial(), reported, **given)
 
     def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
@@ -209,18 +261,41 @@ class Tally:
         answer = Answer.read(reply.message.content, self._limit(len(clients)), self._most * len(clients))
         if answer.round != self.broadcast.round:
             return self._blank(), gate.reject(clients[0], Reason.ROUND, f"round {answer.round}")
+        node = reply.sent.metadata.dst_node_id
+        total = self._parts.setdefault(node, self.empty()) if self.share < 1 else self.total
+        digest = _digest(answer.tensors)
+        enter = self._enter_sum if len(clients) > 1 else self._enter_upload
+        part, refused = enter(answer, clients, gate, total, self.known.get(digest or ""))
+        if refused is None and part.visits and digest is not None:
+            self.uploads[digest] = node
+        return part, refused
+
+    def _enter_sum(
+        self, answer: Answer, clients: list[int], gate: Gate, total: Total, before: int | None
+    ) -> tuple[Partial, Rejection | None]:
+        """Pass the sum of several clients through the gate, into a total; round `before` had the same displacements."""
+        part = self._blank().restore(_check_index(answer.tensors), answer.summary, len(self.broadcast.params))
+        _check_visits(part, part.total.clients)
+        if before is not None and any(visit.norm for visit in part.visits):
+            return part, gate.reject(clients[0], Reason.ROUND, _REPEATED.format(before))
+        if (largest := max((visit.norm for visit in part.visits), default=0.0)) > (gate.limit or inf) * (1 + ROUNDING):
+            return part, gate.reject(clients[0], Reason.SIZE, f"a norm of {largest:.3g}, bound {gate.limit:.3g}")
+        return part, gate.merge(part.total, total, part.stated())
+
+    def _enter_upload(
+        self, answer: Answer, clients: list[int], gate: Gate, total: Total, before: int | None
+    ) -> tuple[Partial, Rejection | None]:
+        """Pass one client's upload through the gate, into a total; round `before` had the same displacement."""
         size = len(self.broadcast.params)
-        if len(clients) > 1:
-            part = self._blank().restore(_check_index(answer.tensors), answer.summary, size)
-            _check_visits(part, part.total.clients)
-            return part, gate.merge(part.total, self.total, part.stated())
         part = self._blank().restore({"clients": torch.empty(0, dtype=torch.int64)}, answer.summary, size)
         matching = [visit for visit in part.visits if visit.client == clients[0] and isfinite(visit.seconds)]
         part.visits = []
         if not answer.tensors:
             return part, None
         upload = wire.restore(Upload, self.algorithm, answer.tensors, size)
-        refused = gate.admit(upload, self.total)
+        if before is not None and upload.delta.any():
+            return part, gate.reject(clients[0], Reason.ROUND, _REPEATED.format(before))
+        refused = gate.admit(upload, total)
         measured = gate.measured.get(clients[0], (0.0, 0.0))
         seconds, reports = (matching[0].seconds, matching[0].reports) if matching else (0.0, {})
         part.visits = [Visit(clients[0], upload.examples, upload.loss, seconds, *measured, upload.gradients, reports)]
@@ -239,6 +314,14 @@ class Tally:
         """The most bytes that a reply about this many clients may have."""
         sent = self.broadcast
         return self.total.most_bytes(clients, sent.params, sent.buffers, sent.counts)
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str | None:
+    """A short hash of the displacements in a reply, or of their sums; None without any."""
+    found, digest = [x for name, x in sorted(tensors.items()) if "delta" in name], blake2b(digest_size=8)
+    for x in found:
+        digest.update(x.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest() if found else None
 
 
 def _check_index(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
