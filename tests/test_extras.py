@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 OPTIONAL = (
     "ray flwr flwr_datasets datasets PIL matplotlib plotly sklearn onnx onnxscript torchvision timm tensorboard mlflow "
-    "wandb pandas polars IPython s3fs peft transformers torchmetrics"
+    "wandb pandas polars IPython s3fs peft transformers torchmetrics cryptography"
 )
 
 
@@ -104,6 +104,7 @@ def module(name: str) -> Callable[[Path], object]:
         ("ray", "ray", module("undrift.ray")),
         ("s3fs", "s3", states),
         ("flwr", "flower", module("undrift.flower")),
+        ("cryptography", "secure", module("undrift.secure.keys")),
         ("datasets", "data", from_flower),
         ("PIL", "data", read_image),
         ("PIL", "data", corrupt),
@@ -124,7 +125,13 @@ def module(name: str) -> Callable[[Path], object]:
 def test_a_missing_extra_is_named(
     hidden: str, extra: str, use: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = ("undrift.ray", "undrift.flower", "undrift.engine.ray_backend", "undrift.engine.flower")
+    own = (
+        "undrift.ray",
+        "undrift.flower",
+        "undrift.engine.ray_backend",
+        "undrift.engine.flower",
+        "undrift.secure.keys",
+    )
     for name in list(sys.modules):
         if name.startswith(own) or name.startswith("torch.utils.tensorboard"):
             monkeypatch.delitem(sys.modules, name)
@@ -151,7 +158,10 @@ def test_everything_else_works_without_extras(tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     need = done.stdout.splitlines()[-1].split()
-    assert need and all(re.match(r"undrift\.(engine\.)?(ray|pool|dispatch|node_store|flower)", name) for name in need)
+    assert need and all(
+        re.match(r"undrift\.(engine\.)?(ray|pool|dispatch|node_store|flower|secure|worker\.secure|round\.secure)", name)
+        for name in need
+    )
 
 
 SCRIPT = """

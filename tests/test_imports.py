@@ -10,7 +10,7 @@ import undrift
 
 ROOT = Path(undrift.__file__).parent
 ROOMS = {
-    "": "util core blocks privacy algorithms compose models data engine testing lens observe "
+    "": "util core secure blocks privacy algorithms compose models data engine testing lens observe "
     "runs studies planning deploying report papers cli",
     "core": "model local records tasks method client server",
     "data": "arrays partitions files own tasks",

@@ -25,6 +25,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
         "guide/deployment",
         "guide/operations",
         "guide/privacy",
+        "guide/security",
     ),
     "Concepts": ("concepts/index", "concepts/round", "concepts/*"),
     "Evidence": (

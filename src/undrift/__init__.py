@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from undrift.engine.round.simulation import Simulation
     from undrift.runs.reading.loaded_model import LoadedModel, load_model
     from undrift.runs.reading.saved_run import SavedRun, load_run
+    from undrift.secure.settings import Secure
     from undrift.util.storage.history import History
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Quarantine",
     "Record",
     "SavedRun",
+    "Secure",
     "ServerState",
     "Simulation",
     "Task",
@@ -64,6 +66,7 @@ _PLACES = {
     "engine.round.simulation": ("Simulation",),
     "runs.reading.loaded_model": ("LoadedModel", "load_model"),
     "runs.reading.saved_run": ("SavedRun", "load_run"),
+    "secure.settings": ("Secure",),
     "util.storage.history": ("History",),
 }
 """Where each name is defined: it is imported when first used, so that `undrift --help` does not wait for torch."""

@@ -121,6 +121,25 @@ def most_packed(size: int) -> int:
     return _start(size) + WIDEST * size
 
 
+def to_words(coarse: Tensor, fine: Tensor) -> tuple[Array, Array]:
+    """Numbers of a sum as whole numbers of units of 2^-60: the lowest 64 bits, and the bits above with the sign.
+
+    Args:
+        coarse: multiples of 2^-10, below 2^43.
+        fine: multiples of 2^-60, below 2^-7.
+    """
+    if not len(coarse):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    high, low = _whole(coarse.cpu().numpy(), fine.cpu().numpy())
+    return (high << _LOW) | low, high >> (64 - _LOW)
+
+
+def from_words(low: Array, high: Array) -> tuple[Tensor, Tensor]:
+    """The coarse and the fine part of the numbers that `to_words` returned."""
+    above = (high << (64 - _LOW)) | (low.view(np.uint64) >> np.uint64(_LOW)).view(np.int64)
+    return _floats(above, 2.0**-10), _floats(low & _MASK, 2.0**-60)
+
+
 def _start(size: int) -> int:
     """Where the numbers begin."""
     return _COUNT + 2 * -(-size // BLOCK)

@@ -22,6 +22,7 @@ class Reason(Enum):
     FAILED = "its training failed"
     SHARE = "its node had too much of the round's weight"
     VERSION = "its node has another version of the messages"
+    MASKED = "the secure sum of its round was not unmasked"
 
 
 @dataclass(frozen=True)

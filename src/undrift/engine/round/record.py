@@ -28,6 +28,7 @@ class Record:
         asked: how many other clients downloaded the model to be candidates of the selection.
         quarantined: the clients whose quarantine begins after this round, sorted.
         nodes: the node of each client, where clients are on nodes.
+        summed: after a secure sum, sums over the accepted clients of their numbers, which `visits` then does not have.
     """
 
     round: int
@@ -39,6 +40,7 @@ class Record:
     asked: int = 0
     quarantined: tuple[Sentence, ...] = ()
     nodes: Mapping[int, int] = field(default_factory=dict, hash=False)
+    summed: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:
@@ -58,6 +60,7 @@ class Record:
             partial.total.norm(),
             tuple(sorted(partial.absent.items())),
             report_columns(partial.total.algorithm, visits, reported),
+            summed=partial.summed,
             **others,
         )
 
@@ -69,16 +72,22 @@ class Record:
     @property
     def loss(self) -> float:
         """The mean training loss of these clients; nan if there are none."""
+        if self.summed:
+            return self.summed["loss"] / len(self.visits)
         return sum(visit.loss for visit in self.visits) / len(self.visits) if self.visits else nan
 
     @property
     def distance(self) -> float:
         """The mean distance of these clients from the model they received (FedSCAM's client drift)."""
+        if self.summed:
+            return self.summed["norm"] / len(self.visits)
         return sum(visit.norm for visit in self.visits) / max(len(self.visits), 1)
 
     @property
     def norm(self) -> float:
         """The root of the weighted mean of the squared norms of the clients' displacements."""
+        if self.summed:
+            return sqrt(self.summed["energy"] / (self.summed["weight"] or 1.0))
         weight = sum(visit.weight for visit in self.visits) or 1.0
         return sqrt(sum(visit.weight * visit.norm**2 for visit in self.visits) / weight)
 
@@ -103,7 +112,7 @@ class Record:
             "client_distance": self.distance,
             "client_norm": self.norm,
             "mean_norm": self.moved,
-            "gradients": sum(visit.gradients for visit in self.visits),
+            "gradients": int(self.summed.get("gradients", 0)) or sum(visit.gradients for visit in self.visits),
             **self.reports,
         }
 

@@ -43,6 +43,7 @@ from undrift.engine.worker.job import Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 from undrift.privacy.statement import Statement, statement
+from undrift.secure.settings import Secure, read_secure, why_not_secure
 from undrift.util.display.html import short_text
 from undrift.util.display.progress import Progress
 from undrift.util.steps import tell
@@ -78,6 +79,8 @@ class Simulation:
         deterministic: make workers choose deterministic kernels, for equal bits on a GPU.
         keep_memory: let workers keep the memory that they free, a setting of their whole process; in one process that
             is yours. See `undrift.engine.worker.device`.
+        secure: add the uploads by a protocol in which no upload is seen, with the same result: a `Secure`, or True for
+            its defaults; None adds them as they are. In one process it is a rehearsal: see `undrift.Secure`.
         threads: of torch, while this process computes; None takes one for a model of up to a million parameters on a
             CPU, unless you have chosen a number by `OMP_NUM_THREADS` or `torch.set_num_threads`.
 
@@ -102,6 +105,7 @@ class Simulation:
     keep_memory: bool = True
     quarantine: Quarantine | None = None
     threads: int | None = None
+    secure: Secure | bool | None = None
 
     def __post_init__(self) -> None:
         check_policy(self.failures)
@@ -125,6 +129,9 @@ class Simulation:
         if algorithm.release.private:
             server.check_private(algorithm, self.local, bind(self.task.model()), self.setting.expected)
         self._backend: Backend = InProcess() if self.backend is None else self.backend
+        self.secure = read_secure(self.secure)
+        if self.secure is not None:
+            self._check_secure()
         self._backend.open(self.job)
 
     def __repr__(self) -> str:
@@ -244,7 +251,12 @@ class Simulation:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
         if not clients:  # no client is available
             return Partial(Total(self.job.algorithm, self.local, broadcast.round))
-        partial = self._backend.collect(broadcast, clients, accepted)
+        if isinstance(self.secure, Secure):
+            from undrift.engine.round.secure_round import collect_secure
+
+            partial = collect_secure(self.worker, broadcast, clients, accepted, self.secure)
+        else:
+            partial = self._backend.collect(broadcast, clients, accepted)
         check_failures(len(partial.visits), partial.rejections, partial.absent, self.failures, partial.cause)
         return partial
 
@@ -259,6 +271,18 @@ class Simulation:
         proxy = self._proxy_samples(broadcast) if self.job.algorithm.needs.proxy else None
         versions = [(broadcast, total)]
         return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
+
+    def _check_secure(self) -> None:
+        """Raise if uploads cannot be summed securely here."""
+        assert isinstance(self.secure, Secure)
+        why, name = "", type(self._backend).__name__
+        if not isinstance(self._backend, InProcess):
+            why = f"{name} adds uploads where they are trained; leave backend out, so that each client is a party"
+        elif (self.participation.fixed or self.secure.least) < self.secure.least:
+            why = f"a cohort of {self.participation.fixed}, and a sum of fewer than {self.secure.least} is not unmasked"
+        why = why or why_not_secure(self.job.algorithm, self.local, bind(self.task.model()))
+        if why:
+            raise ValueError(f"secure: {why}")
 
     @cached_property
     def _threads(self) -> int | None:

@@ -65,6 +65,7 @@ class Partial:
         rejections: the clients whose uploads were rejected, or whose training failed, each with the reason.
         absent: the clients that sent no reply, each with the reason.
         cause: the exception behind the first failure, if the client was trained in this process.
+        summed: after a secure sum, sums over the accepted clients of what `visits` has of each elsewhere.
     """
 
     total: Total
@@ -72,6 +73,7 @@ class Partial:
     rejections: list[Rejection] = field(default_factory=list)
     absent: dict[int, str] = field(default_factory=dict)
     cause: Exception | None = None
+    summed: Mapping[str, float] = field(default_factory=dict)
 
     def admit(self, trained: TrainedClient, gate: Gate, place: Place) -> None:
         """Add a client's upload to the sum, if the gate accepts it.

@@ -74,16 +74,48 @@ class Worker:
             accepted: for each client with state, the last round in which its upload was accepted.
             cohort: how many clients take part in the round in all.
         """
-        job = self.job
-        self._reset_modes()
-        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
-        partial, sent = Partial(gate.total()), self.place.to(broadcast)
-        train = self._train_groups if job.local.together > 1 else self._train_each
-        for trained in train(sent, clients, accepted, gate):
+        gate = self._gate(broadcast, clients, cohort)
+        partial = Partial(gate.total())
+        for trained in self._train_all(broadcast, clients, accepted, gate):
             partial.admit(trained, gate, self.place)
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         partial.total.home()
         return partial
+
+    def serve_apart(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int
+    ) -> Iterator[Partial]:
+        """Train some clients of a round: the result of each as it is there, then one without a sum with the rejections.
+
+        Args:
+            broadcast: what the server sent.
+            clients: the clients to train here.
+            accepted: for each client with state, the last round in which its upload was accepted.
+            cohort: how many clients take part in the round in all.
+        """
+        gate = self._gate(broadcast, clients, cohort)
+        for trained in self._train_all(broadcast, clients, accepted, gate):
+            partial = Partial(gate.total())
+            partial.admit(trained, gate, self.place)
+            partial.total.home()
+            if partial.visits:
+                yield partial
+        rest = Partial(gate.total(), rejections=gate.rejections, cause=self.failure)
+        self.failure = None
+        yield rest
+
+    def _gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int) -> Gate:
+        """The gate of some clients of a round."""
+        job = self.job
+        return Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
+
+    def _train_all(
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+    ) -> Iterator[TrainedClient]:
+        """Train clients, one after the other or in groups; an upload is valid until the next one."""
+        self._reset_modes()
+        train = self._train_groups if self.job.local.together > 1 else self._train_each
+        return train(self.place.to(broadcast), clients, accepted, gate)
 
     def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
         """The upload of one client, or None if it was rejected: see `train_client`."""

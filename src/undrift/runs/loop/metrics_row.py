@@ -79,7 +79,7 @@ class Measure:
             **record.row(self.setup.local.rate(record.round)),
             **({} if private is None else {"epsilon": private.epsilon}),
             "bytes_down": int(size * (self.costs.down * (clients + len(record.rejections)) + record.asked)),
-            "bytes_up": int(self.costs.up * size * clients),
+            "bytes_up": int(record.summed.get("bytes_up", self.costs.up * size * clients)),
         }
 
     @property

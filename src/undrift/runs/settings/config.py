@@ -33,6 +33,7 @@ from undrift.runs.settings.named_arguments import Named, NamedOrNone
 from undrift.runs.settings.per_client import Availability, Sampling, check_participation
 from undrift.runs.settings.schema import LISTED, Strict, find_setting, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
+from undrift.secure.settings import Secure, read_secure, why_not_secure
 from undrift.util.naming.names import suggest
 
 Weights = Literal["paper", "examples", "uniform"]
@@ -77,6 +78,7 @@ _LATER = (
     "quarantine",
     "epsilon",
     "delta",
+    "secure",
 )
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _UNCHANGING = ("engine", "output", "rounds", "stop_after", "target", "metrics", "goal")
@@ -194,6 +196,8 @@ class Config(Strict):
         quarantine: a table with the fields of `undrift.Quarantine`; None leaves out no client.
         epsilon: the privacy budget of a method with a private sum; rounds that would spend more are refused.
         delta: the probability that epsilon does not cover; None is population^-1.1.
+        secure: true, or a table with the fields of `undrift.Secure`, adds uploads by a protocol in which the server
+            sees their sum alone, with the same result; None adds them as they are.
     """
 
     shorthands = ("preset", "local.preset")
@@ -228,6 +232,7 @@ class Config(Strict):
     quarantine: Quarantine | None = None
     epsilon: Positive | None = None
     delta: Annotated[float, Field(gt=0, lt=1, strict=True)] | None = None
+    secure: Annotated[Secure | None, BeforeValidator(read_secure)] = None
     local: Annotated[Local, BeforeValidator(_local_arguments), AfterValidator(_whole_run)] = Local()
     engine: EngineConfig = EngineConfig()
     output: OutputConfig = OutputConfig()
@@ -275,7 +280,17 @@ class Config(Strict):
         check_participation(algorithm.selection, self.local, self.clients, self.cohort, self.probability, self.sampling)
         if algorithm.needs.proxy and not self.proxy and self.task is None:
             raise ValueError(f"proxy: {self.method} needs proxy data at the server; set proxy = 200")
+        if self.secure is not None and (why := self._why_not_secure(algorithm)):
+            raise ValueError(f"secure: {why}")
         return self
+
+    def _why_not_secure(self, algorithm: Algorithm) -> str:
+        """Why the run cannot have secure sums; "" if it can."""
+        if self.engine.name != "local":
+            return f'the {self.engine.name} engine adds uploads where they are trained; set engine.name = "local"'
+        if self.output.lens_every:
+            return "the lens reads uploads of single clients, which a secure sum hides; set output.lens_every = 0"
+        return why_not_secure(algorithm, self.local)
 
     def _explanation(self, error: TypeError | ValueError) -> str:
         """Why the method cannot be built; an argument with the name of a setting is taken for that setting."""

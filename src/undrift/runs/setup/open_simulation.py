@@ -70,6 +70,7 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
                 device=config.engine.device,
                 deterministic=config.engine.deterministic,
                 quarantine=config.quarantine,
+                secure=config.secure,
             )
         )
         _check_budget(simulation, config)
