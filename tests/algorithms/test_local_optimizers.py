@@ -13,6 +13,7 @@ import test_fedcr as cr
 import test_fedfsa_fedwmsam_fedscam as seeds
 import test_fedsmoo as smoo
 import test_moon as moon
+import test_newest as newest
 import test_oracle as basic
 import test_personal_methods as personal
 import test_weighting_rules as weighting
@@ -39,10 +40,11 @@ OPTIMIZERS: dict[str, tuple[LocalOptimizer, Callable[[Settings], TorchMover]]] =
     ),
 }
 SLOPES = ("scaffold", "feddc", "fedgamma", "fedlesam-s", "fedfft-s", "fedwmsam")
-MOMENTA = ("fedcm", "mofedsam", "fedfsa", "fedfsa-random", "fedfsa-reverse")
+MOMENTA = ("fedcm", "scaffold-m", "mofedsam", "fedfsa", "fedfsa-random", "fedfsa-reverse")
 PLAIN = {
     **dict.fromkeys(SLOPES, "its variates are slopes"),
     **dict.fromkeys(MOMENTA, "its momentum is a slope"),
+    "scaffnew": "its variates are displacements by the rate",
     "fednova": "the reach by which it divides is that of SGD",
     "q-fedavg": "it takes displacements by the rate for gradients",
     "fedrep": "moments would change while their part of the model is frozen",
@@ -50,6 +52,8 @@ PLAIN = {
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }
 """Methods that need plain SGD, and why."""
+OWN = {"fedswa", "fedmoswa"}
+"""Methods whose local optimizer is a part of them: with another they are another method."""
 DUALS = ("feddyn", "feddc", "fedspeed", "fedsmoo", "fedgloss", "fedlesam-d", "fedfft-d", "gradfilter-feddyn")
 """Methods whose duals are gradients of the loss at its minimum: they refuse decoupled decay."""
 
@@ -73,6 +77,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
         if "scam" in c
     ),
     *((row[0], partial(weighting.test_equals_its_oracle, *row, None)) for row in weighting.CASES),
+    *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 
@@ -83,7 +88,7 @@ def refused(name: str, optimizer: str) -> str:
 
 
 def test_every_method_is_kept_or_refused() -> None:
-    assert {name for name, _ in CASES} | set(PLAIN) == set(ALGORITHMS)
+    assert {name for name, _ in CASES} | set(PLAIN) | OWN == set(ALGORITHMS)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -6,6 +6,7 @@ from inspect import signature
 from undrift.algorithms.apfl import apfl as apfl
 from undrift.algorithms.bulyan import bulyan as bulyan
 from undrift.algorithms.ditto import ditto as ditto
+from undrift.algorithms.fedacg import fedacg as fedacg
 from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
 from undrift.algorithms.fedala import fedala as fedala
@@ -20,6 +21,7 @@ from undrift.algorithms.fedcr import fedcr as fedcr
 from undrift.algorithms.feddc import feddc as feddc
 from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
+from undrift.algorithms.fedexp import fedexp as fedexp
 from undrift.algorithms.fedfft import fedfft as fedfft
 from undrift.algorithms.fedfft_d import fedfft_d as fedfft_d
 from undrift.algorithms.fedfft_s import fedfft_s as fedfft_s
@@ -28,6 +30,7 @@ from undrift.algorithms.fedfsa_random import fedfsa_random as fedfsa_random
 from undrift.algorithms.fedfsa_reverse import fedfsa_reverse as fedfsa_reverse
 from undrift.algorithms.fedgamma import fedgamma as fedgamma
 from undrift.algorithms.fedgloss import fedgloss as fedgloss
+from undrift.algorithms.fedinit import fedinit as fedinit
 from undrift.algorithms.fedlaw import fedlaw as fedlaw
 from undrift.algorithms.fedlesam import fedlesam as fedlesam
 from undrift.algorithms.fedlesam_d import fedlesam_d as fedlesam_d
@@ -35,8 +38,10 @@ from undrift.algorithms.fedlesam_s import fedlesam_s as fedlesam_s
 from undrift.algorithms.fedlw import fedlw as fedlw
 from undrift.algorithms.fedlws import fedlws as fedlws
 from undrift.algorithms.fedlwsam import fedlwsam as fedlwsam
+from undrift.algorithms.fedmoswa import fedmoswa as fedmoswa
 from undrift.algorithms.fednolowe import fednolowe as fednolowe
 from undrift.algorithms.fednova import fednova as fednova
+from undrift.algorithms.fednsam import fednsam as fednsam
 from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
@@ -48,6 +53,7 @@ from undrift.algorithms.fedscam_wa import fedscam_wa as fedscam_wa
 from undrift.algorithms.fedsmoo import fedsmoo as fedsmoo
 from undrift.algorithms.fedsol import fedsol as fedsol
 from undrift.algorithms.fedspeed import fedspeed as fedspeed
+from undrift.algorithms.fedswa import fedswa as fedswa
 from undrift.algorithms.fedwmsam import fedwmsam as fedwmsam
 from undrift.algorithms.fedyogi import fedyogi as fedyogi
 from undrift.algorithms.geometric_median import geometric_median as geometric_median
@@ -60,8 +66,10 @@ from undrift.algorithms.multi_krum import multi_krum as multi_krum
 from undrift.algorithms.norm_clip import norm_clip as norm_clip
 from undrift.algorithms.pfedme import pfedme as pfedme
 from undrift.algorithms.q_fedavg import q_fedavg as q_fedavg
+from undrift.algorithms.scaffnew import scaffnew as scaffnew
 from undrift.algorithms.scaffold import scaffold as scaffold
 from undrift.algorithms.scaffold_i import scaffold_i as scaffold_i
+from undrift.algorithms.scaffold_m import scaffold_m as scaffold_m
 from undrift.algorithms.specgrad import specgrad as specgrad
 from undrift.algorithms.trimmed_mean import trimmed_mean as trimmed_mean
 from undrift.algorithms.uniform import uniform as uniform
@@ -80,10 +88,17 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedprox": fedprox,
     "scaffold": scaffold,
     "scaffold-i": scaffold_i,
+    "scaffnew": scaffnew,
+    "scaffold-m": scaffold_m,
     "feddyn": feddyn,
     "feddc": feddc,
     "fedcm": fedcm,
+    "fedinit": fedinit,
+    "fedmoswa": fedmoswa,
     "fedavgm": fedavgm,
+    "fedexp": fedexp,
+    "fedacg": fedacg,
+    "fedswa": fedswa,
     "fedadam": fedadam,
     "fedyogi": fedyogi,
     "fedadagrad": fedadagrad,
@@ -106,6 +121,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedsam": fedsam,
     "fedasam": fedasam,
     "mofedsam": mofedsam,
+    "fednsam": fednsam,
     "fedgamma": fedgamma,
     "fedspeed": fedspeed,
     "fedsmoo": fedsmoo,

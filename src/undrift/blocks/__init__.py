@@ -11,6 +11,7 @@ from undrift.blocks.aggregation import (
     ByScore,
     CoordinateMedian,
     Dampened,
+    Extrapolated,
     GeometricMedian,
     Krum,
     LastLossComplement,
@@ -22,8 +23,8 @@ from undrift.blocks.aggregation import (
     TrimmedMean,
     Uniform,
 )
-from undrift.blocks.drift import FedDyn, Scaffold, ScaffoldI
-from undrift.blocks.local_optimizer import LocalAdam, LocalAdamW, LocalMuon, LocalSGD
+from undrift.blocks.drift import FedDyn, FollowedVariates, Scaffnew, Scaffold, ScaffoldI, ScaffoldInside
+from undrift.blocks.local_optimizer import FallingRate, LocalAdam, LocalAdamW, LocalMuon, LocalSGD
 from undrift.blocks.momentum import AdaptiveMomentum, LocalMomentum, ServerMomentum
 from undrift.blocks.objective import CalibratedLogits, CommonRepresentation, Contrast, Proximal, RestrictedLogits
 from undrift.blocks.personalization import (
@@ -34,6 +35,7 @@ from undrift.blocks.personalization import (
     Mixture,
     Private,
     PrivateNorms,
+    RelaxedStart,
     Tuned,
 )
 from undrift.blocks.perturbation import (
@@ -50,7 +52,7 @@ from undrift.blocks.perturbation import (
 )
 from undrift.blocks.release import NormClip, PrivateQuantile, PrivateSum, QuantileClip
 from undrift.blocks.selection import PowerOfChoice
-from undrift.blocks.server_optimizer import Adagrad, Adam, Average, HeavyBall, ServerSAM, Yogi
+from undrift.blocks.server_optimizer import Adagrad, Adam, Ahead, Average, HeavyBall, LastTwo, ServerSAM, Yogi
 from undrift.blocks.spectral import (
     Filter,
     Filters,
@@ -78,6 +80,7 @@ __all__ = [
     "Adam",
     "AdaptiveAggregation",
     "AdaptiveMomentum",
+    "Ahead",
     "Alternating",
     "Average",
     "Bulyan",
@@ -95,13 +98,17 @@ __all__ = [
     "CoordinateMedian",
     "Dampened",
     "Ditto",
+    "Extrapolated",
+    "FallingRate",
     "FedDyn",
     "Filter",
     "Filters",
+    "FollowedVariates",
     "GeometricMedian",
     "HeavyBall",
     "Krum",
     "LastLossComplement",
+    "LastTwo",
     "Latest",
     "LayerShrinking",
     "LocalAdam",
@@ -125,9 +132,12 @@ __all__ = [
     "ProximalAscent",
     "QFair",
     "QuantileClip",
+    "RelaxedStart",
     "RestrictedLogits",
+    "Scaffnew",
     "Scaffold",
     "ScaffoldI",
+    "ScaffoldInside",
     "ScoredSAM",
     "ServerMomentum",
     "ServerSAM",

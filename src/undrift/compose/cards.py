@@ -95,7 +95,7 @@ def family(algorithm: Algorithm) -> str:
         "personal": algorithm.personalized,
         "robust": isinstance(algorithm.aggregation, Robust),
         "weights": aggregation not in (ByExamples, Uniform),
-        "drift": not own.keys().isdisjoint({"drift", "momentum", "objective"}),
+        "drift": not own.keys().isdisjoint({"drift", "momentum", "objective", "personalization"}),
         "server": "server_optimizer" in own,
     }
     return next((name for name, holds in rules.items() if holds), "weights")

@@ -3,6 +3,7 @@
 from undrift.blocks.aggregation.agreement import ByAgreement
 from undrift.blocks.aggregation.clip import MedianClip
 from undrift.blocks.aggregation.discrepancy import ByDiscrepancy
+from undrift.blocks.aggregation.extrapolated import Extrapolated
 from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.geometric import GeometricMedian
 from undrift.blocks.aggregation.krum import Bulyan, Krum
@@ -26,6 +27,7 @@ __all__ = [
     "ByScore",
     "CoordinateMedian",
     "Dampened",
+    "Extrapolated",
     "GeometricMedian",
     "Krum",
     "LastLossComplement",

@@ -1,6 +1,7 @@
 """Corrections against client drift."""
 
 from undrift.blocks.drift.feddyn import FedDyn
-from undrift.blocks.drift.scaffold import Scaffold, ScaffoldI
+from undrift.blocks.drift.inside import FollowedVariates, ScaffoldInside
+from undrift.blocks.drift.scaffold import Scaffnew, Scaffold, ScaffoldI
 
-__all__ = ["FedDyn", "Scaffold", "ScaffoldI"]
+__all__ = ["FedDyn", "FollowedVariates", "Scaffnew", "Scaffold", "ScaffoldI", "ScaffoldInside"]

@@ -11,7 +11,7 @@ from undrift.core.method.block import Correction, Needs, Spectral
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clip_norm
-from undrift.core.records.types import UpT
+from undrift.core.records.types import StateT, UpT
 
 
 class Variate(NamedTuple):
@@ -29,8 +29,8 @@ class Variates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
-    """client:  g <- g - c_i + c"""
+class KeptVariates(Correction[Variate, Variate, Variate, UpT, StateT]):
+    """A variate on every client and one on the server, which starts at zero and is sent."""
 
     reports = ("client_norm", "server_norm")
 
@@ -46,14 +46,6 @@ class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
         """The global variate."""
         return view.state
 
-    def begin(self, sent: Variate, kept: Variate, start: Start) -> Variates:
-        """The correction is constant in a round."""
-        return Variates(sent.c, kept.c, sent.c - kept.c)
-
-    def adjust(self, grad: Vector, state: Variates, step: Step) -> Vector:
-        """Replace the client's own mean gradient by the global one."""
-        return grad.add_(state.difference)
-
     def _keep(self, c_i: Vector, end: End) -> Variate:
         """The client's new variate, whose norm is reported."""
         end.report("client_norm", torch.linalg.vector_norm(c_i))
@@ -63,6 +55,19 @@ class _ControlVariates(Correction[Variate, Variate, Variate, UpT, Variates]):
         """The new global variate, whose norm is reported."""
         view.report("server_norm", float(torch.linalg.vector_norm(c)))
         return Variate(c)
+
+
+@dataclass(frozen=True)
+class _ControlVariates(KeptVariates[UpT, Variates]):
+    """client:  g <- g - c_i + c"""
+
+    def begin(self, sent: Variate, kept: Variate, start: Start) -> Variates:
+        """The correction is constant in a round."""
+        return Variates(sent.c, kept.c, sent.c - kept.c)
+
+    def adjust(self, grad: Vector, state: Variates, step: Step) -> Vector:
+        """Replace the client's own mean gradient by the global one."""
+        return grad.add_(state.difference)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,46 @@ class Scaffold(_ControlVariates[None]):
         """Move the global variate by the mean change over all clients."""
         c = view.state.c
         return delta, self._move(c + (view.slopes - view.cohort * c) / view.population, view)
+
+
+@dataclass(frozen=True)
+class Scaffnew(_ControlVariates[None]):
+    """client:  g <- g - c_i + c;   at the end c_i <- c_i - c - p delta_i / lr
+    server:  c <- c + 1/N sum_i (-p delta_i / lr - c)
+
+    h_i = c_i - c is the paper's variate: with all clients in a round h_i <- h_i + p/lr (mean_j w_j - w_i). Weight decay
+    is a part of the objective whose gradients the variates are.
+
+    Args:
+        p: probability of a communication after a step: one over the mean number of local steps.
+    """
+
+    uses = Sums.DISPLACEMENTS
+    vectorises = True
+
+    p: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p <= 1:
+            raise ValueError(f"Scaffnew: p must be in (0, 1], got {self.p}")
+
+    @property
+    def needs(self) -> Needs:
+        """Displacements that are sums of gradients."""
+        return Needs(
+            plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
+            "ScaffoldInside takes its variates from gradients"
+        )
+
+    def finish(self, state: Variates, end: End) -> tuple[None, Variate]:
+        """The new variate."""
+        return None, self._keep(-self.p / end.lr * end.delta - state.difference, end)
+
+    def receive(self, delta: Vector, up: None, view: ServerView[Variate]) -> tuple[Vector, Variate]:
+        """Move the global variate by the mean change over all clients."""
+        c, lr = view.state.c, view.setting.local.rate(view.round)
+        moved = -self.p / lr * view.displacements - view.cohort * c
+        return delta, self._move(c + moved / view.population, view)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,17 @@ from undrift.blocks.personalization.latest import Latest
 from undrift.blocks.personalization.mixture import Mixture
 from undrift.blocks.personalization.norms import PrivateNorms
 from undrift.blocks.personalization.private import Private
+from undrift.blocks.personalization.relaxed import RelaxedStart
 from undrift.blocks.personalization.tuned import Tuned
 
-__all__ = ["AdaptiveAggregation", "Alternating", "Ditto", "Latest", "Mixture", "Private", "PrivateNorms", "Tuned"]
+__all__ = [
+    "AdaptiveAggregation",
+    "Alternating",
+    "Ditto",
+    "Latest",
+    "Mixture",
+    "Private",
+    "PrivateNorms",
+    "RelaxedStart",
+    "Tuned",
+]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from undrift.blocks.aggregation.fair import QFair
 from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.drift.scaffold import Scaffnew
 from undrift.blocks.personalization.ditto import without_penalty
 from undrift.blocks.personalization.part import epochs, mask
 from undrift.core.method.block import Block, Personalization
@@ -65,14 +66,9 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
 
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that read the displacement as gradient steps, which it is not alone; a term that W would not have."""
-        for slot, other in others.items():
-            reads = isinstance(other, Normalized) or (isinstance(other, QFair) and other.q > 0)
-            if self.rate and (reads or (isinstance(other, Block) and Sums.SLOPES in other.uses)):
-                return (
-                    f"starts from a mixture, which {slot}={type(other).__name__} would take for gradient steps; use "
-                    "drift:scaffold-i or drift:feddyn, or weights such as fedlw"
-                )
-        return without_penalty(others["objective"], "W") if self.rate else ""
+        if not self.rate:
+            return ""
+        return reads_steps(others, "starts from a mixture") or without_penalty(others["objective"], "W")
 
     @property
     def tuning(self) -> int:
@@ -132,6 +128,23 @@ class AdaptiveAggregation(Personalization[None, Adapted]):
             weights.sub_(slope, alpha=self.rate).clamp_(0, 1)
             sizes.append(examples_of(batch))
         return mean_of(list(zip(losses, sizes, strict=True)))
+
+
+def reads_steps(others: Mapping[str, object], what: str) -> str:
+    """Why a block that begins beside the received model does not fit others; "" if none reads gradient steps.
+
+    Args:
+        others: the other blocks by slot.
+        what: how the block begins, for the message.
+    """
+    for slot, other in others.items():
+        reads = isinstance(other, Normalized | Scaffnew) or (isinstance(other, QFair) and other.q > 0)
+        if reads or (isinstance(other, Block) and Sums.SLOPES in other.uses):
+            return (
+                f"{what}, which {slot}={type(other).__name__} would take for gradient steps; use drift:scaffold-i or "
+                "drift:feddyn, or weights such as fedlw"
+            )
+    return ""
 
 
 def _top(layers: int, layout: Layout) -> slice:

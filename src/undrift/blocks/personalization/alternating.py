@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from undrift.blocks.aggregation.normalized import Normalized
+from undrift.blocks.drift import FollowedVariates, Scaffnew, ScaffoldInside
 from undrift.blocks.personalization.part import epochs, mask, others
 from undrift.blocks.personalization.private import Private
 from undrift.core.method.block import Block, Needs
 from undrift.core.method.view import Step, Sums
+
+_BY_ALL_STEPS = (Normalized, Scaffnew, ScaffoldInside, FollowedVariates)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Alternating(Private):
     def refuses(self, others: Mapping[str, object]) -> str:
         """Blocks that divide the displacement of the shared part by all steps, of which it takes a part."""
         for slot, other in others.items():
-            if isinstance(other, Block) and (Sums.SLOPES in other.uses or isinstance(other, Normalized)):
+            if isinstance(other, Block) and (Sums.SLOPES in other.uses or isinstance(other, _BY_ALL_STEPS)):
                 return (
                     f"moves the shared part in some of the steps only, but {slot}={type(other).__name__} divides its "
                     "displacement by all of them; use drift:scaffold-i or drift:feddyn, or fedper instead of fedrep"

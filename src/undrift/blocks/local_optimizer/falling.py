@@ -1,0 +1,33 @@
+"""A learning rate that falls inside a round."""
+
+from dataclasses import dataclass
+
+from undrift.core.method.block import LocalOptimizer
+from undrift.core.method.view import Step
+from undrift.core.model.flat_model import Vector
+
+
+@dataclass(frozen=True)
+class FallingRate(LocalOptimizer):
+    """client:  w <- w - lr (1 - (1 - rho) k/K) g at step k = 0, 1, ... of K
+
+    `Local.step_schedule` is a setting of all methods; this is a part of one.
+
+    Args:
+        rho: the share of the rate towards which it falls; 1 gives plain SGD, bit for bit.
+    """
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"FallingRate: rho must be in [0, 1], got {self.rho}")
+
+    @property
+    def plain(self) -> bool:
+        """Whether the rate does not fall."""
+        return self.rho == 1
+
+    def adjust(self, grad: Vector, state: None, step: Step) -> Vector:
+        """The gradient, shortened as the rate falls."""
+        return grad if self.plain else grad.mul_(1 - (1 - self.rho) * step.step / step.steps)

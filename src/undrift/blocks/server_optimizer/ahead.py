@@ -1,0 +1,40 @@
+"""FedACG's start ahead: clients train from where the server's momentum will have moved the model."""
+
+from dataclasses import dataclass
+
+import torch
+
+from undrift.blocks.server_optimizer.heavy_ball import Velocity
+from undrift.core.method.block import ServerOptimizer
+from undrift.core.method.view import ServerView
+from undrift.core.model.flat_model import Vector
+
+
+@dataclass(frozen=True)
+class Ahead(ServerOptimizer[Velocity]):
+    """server:  broadcast w + lam m;   m <- lam m + delta;   w <- w + m
+
+    The displacement is measured from the model that was broadcast, and so is every client's proximal term.
+
+    Args:
+        lam: share of the momentum that is kept, and added ahead; 0 gives a plain step.
+    """
+
+    lam: float = 0.85
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lam < 1:
+            raise ValueError(f"Ahead: lam must be in [0, 1), got {self.lam}")
+
+    def init_server(self, w: Vector) -> Velocity:
+        """Zero."""
+        return Velocity(torch.zeros_like(w))
+
+    def shift(self, view: ServerView[Velocity]) -> Vector:
+        """Where the momentum alone would take the model, against which v points."""
+        return view.params - self.lam * view.state.v if self.lam else view.params
+
+    def receive(self, delta: Vector, up: None, view: ServerView[Velocity]) -> tuple[Vector, Velocity]:
+        """Accumulate, then move."""
+        v = self.lam * view.state.v - delta
+        return -v, Velocity(v)
