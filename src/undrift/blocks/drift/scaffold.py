@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from typing_extensions import TypeVar
 
 from undrift.blocks.spectral.filters import Filtering, Filters
 from undrift.core.method.block import Correction, Needs, Spectral
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clip_norm
-from undrift.core.records.types import StateT, UpT
+from undrift.core.records.types import UpT
+
+
+HeldT = TypeVar("HeldT")
+"""What a correction holds while a client trains."""
 
 
 class Variate(NamedTuple):
@@ -29,7 +34,7 @@ class Variates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KeptVariates(Correction[Variate, Variate, Variate, UpT, StateT]):
+class KeptVariates(Correction[Variate, Variate, Variate, UpT, HeldT]):
     """A variate on every client and one on the server, which starts at zero and is sent."""
 
     reports = ("client_norm", "server_norm")
