@@ -14,8 +14,7 @@ from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clip_norm
 from undrift.core.records.types import UpT
 
-
-HeldT = TypeVar("HeldT")
+HeldT = TypeVar("HeldT", default=None)
 """What a correction holds while a client trains."""
 
 
