@@ -30,6 +30,7 @@ MODULES = {
 HEADINGS = {
     "undrift.core.method.block": "Kinds of block",
     "undrift.core.method.aggregation": "Kinds of block",
+    "undrift.core.method.schedule": "Kinds of block",
     "undrift.core.method.selection": "Kinds of block",
     "undrift.core.method.view": "Views of a visit",
     "undrift.core.model.oracle": "Views of a visit",

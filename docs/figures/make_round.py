@@ -36,8 +36,8 @@ def draw(theme: Theme) -> str:
     # 1. the server chooses and sends
     canvas.box(20, 60, 200, 150, theme.panel, theme.line)
     canvas.text(36, 88, "1  Server sends", bold=True, size=15)
-    chips(36, 102, ("selection",), server)
-    canvas.text(36, 148, "draws the cohort;", size=13, fill=theme.soft)
+    chips(30, 102, ("selection", "schedule"), server)
+    canvas.text(36, 148, "who begins, and when;", size=13, fill=theme.soft)
     canvas.text(36, 167, "broadcast: the model", size=13, fill=theme.soft)
     canvas.text(36, 186, "and what blocks send", size=13, fill=theme.soft)
 
@@ -81,7 +81,7 @@ def draw(theme: Theme) -> str:
     canvas.path("M870 300V329", theme.soft, arrow=True, wide=2)
     canvas.path("M870 432V452H120V214", theme.soft, arrow=True, wide=2)
     canvas.text(36, 240, "one round", size=13, bold=True, fill=theme.soft)
-    canvas.text(20, 32, "One round, and the eleven slots of a method", bold=True, size=17)
+    canvas.text(20, 32, "One round, and the twelve slots of a method", bold=True, size=17)
 
     missing = {slot.name for slot in fields(Algorithm)} ^ shown
     if missing:

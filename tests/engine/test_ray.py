@@ -53,6 +53,14 @@ def pool(request: pytest.FixtureRequest, started: Any) -> Any:
         yield pool
 
 
+@pytest.mark.parametrize("method", ["scaffold + buffered(4)", "krum + buffered(3)"])
+def test_schedules_that_overlap(method: str, pool: Pool) -> None:
+    common: Any = {"cohort": 5, "seed": 1, "durations": "log-normal(1, sd=2)"}
+    expected = Simulation(parse(method), Clinic(), LOCAL, **common).run(4)
+    with Simulation(parse(method), Clinic(), LOCAL, backend=RayBackend(pool), **common) as simulation:
+        assert fingerprint(simulation.run(4)) == fingerprint(expected)
+
+
 @pytest.mark.sweep(every=9)
 @pytest.mark.parametrize("method", ["local-adamw(moments='average')", "local-adam(moments='keep')", "scaffold"])
 def test_optimizers_and_schedules(method: str, pool: Pool) -> None:

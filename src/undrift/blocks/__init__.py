@@ -51,6 +51,7 @@ from undrift.blocks.perturbation import (
     WarmSAM,
 )
 from undrift.blocks.release import NormClip, PrivateQuantile, PrivateSum, QuantileClip
+from undrift.blocks.schedule import Asynchronous, Buffered, OverSelected
 from undrift.blocks.selection import PowerOfChoice
 from undrift.blocks.server_optimizer import Adagrad, Adam, Ahead, Average, HeavyBall, LastTwo, ServerSAM, Yogi
 from undrift.blocks.spectral import (
@@ -82,7 +83,9 @@ __all__ = [
     "AdaptiveMomentum",
     "Ahead",
     "Alternating",
+    "Asynchronous",
     "Average",
+    "Buffered",
     "Bulyan",
     "ByAgreement",
     "ByDiscrepancy",
@@ -123,6 +126,7 @@ __all__ = [
     "Moreau",
     "NormClip",
     "Normalized",
+    "OverSelected",
     "PowerOfChoice",
     "Private",
     "PrivateNorms",

@@ -23,6 +23,7 @@ from undrift.core.method.block import (
 )
 from undrift.core.method.defaults import Average, ByExamples
 from undrift.core.method.parts import by_part
+from undrift.core.method.schedule import Synchronous
 from undrift.core.method.selection import Candidates, Selection
 from undrift.core.method.view import End, ServerView, Setting, Start, Step, Sums
 from undrift.core.model.flat_model import Layout, Vector, bind, unit
@@ -89,6 +90,7 @@ __all__ = [
     "Step",
     "Summing",
     "Sums",
+    "Synchronous",
     "Task",
     "TensorTask",
     "Upload",

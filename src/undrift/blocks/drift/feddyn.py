@@ -70,4 +70,6 @@ class FedDyn(Correction[Dual, Dual]):
         """The mean of all clients' duals, those that stayed away included; the displacement less the dual's part."""
         h = view.state.h - self.mu / view.population * view.displacements
         view.report("server_norm", float(torch.linalg.vector_norm(h)))
-        return delta - h / self.mu, Dual(h)
+        # The new model is the mean of the clients' models, which begin where each of them started.
+        moved = delta if view.lag is None else delta + view.lag
+        return moved - h / self.mu, Dual(h)

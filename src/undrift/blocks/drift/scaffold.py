@@ -80,7 +80,7 @@ class Scaffold(_ControlVariates[None]):
     server:  c <- c + 1/N sum_i (slope_i - c)
 
     The slope is the mean direction descended, -delta / (steps * lr) without weight decay, so the server derives its
-    half from the displacements and a client uploads nothing more.
+    half from the displacements and a client uploads nothing more. The c in the sum is the one that a client received.
     """
 
     uses = Sums.SLOPES
@@ -100,8 +100,9 @@ class Scaffold(_ControlVariates[None]):
 
     def receive(self, delta: Vector, up: None, view: ServerView[Variate]) -> tuple[Vector, Variate]:
         """Move the global variate by the mean change over all clients."""
-        c = view.state.c
-        return delta, self._move(c + (view.slopes - view.cohort * c) / view.population, view)
+        c, received = view.state.c, view.mean_sent("c")
+        received = c if received is None else received
+        return delta, self._move(c + (view.slopes - view.cohort * received) / view.population, view)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from undrift.core.method.block import (
     Spectral,
 )
 from undrift.core.method.defaults import Average, ByExamples
+from undrift.core.method.schedule import Synchronous
 from undrift.core.method.selection import Selection
 from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Layout, Vector
@@ -38,8 +39,9 @@ SLOTS: Mapping[str, type[AnyBlock]] = {
     "server_optimizer": ServerOptimizer,
     "personalization": Personalization,
     "selection": Selection,
+    "schedule": Synchronous,
 }
-"""The slots and the kind of block each holds, in the order of a round; the selection is that of the next one."""
+"""The slots and the kind of block each holds, in the order of a round; selection and schedule are of the next one."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +62,7 @@ class Algorithm:
         server_optimizer: what the server does with the result.
         personalization: which part of the model is shared.
         selection: which clients take part.
+        schedule: when the server steps, and when clients begin.
     """
 
     perturbation: Perturbation[Any, Any, Any, Any, Any] = Perturbation()
@@ -73,6 +76,7 @@ class Algorithm:
     server_optimizer: ServerOptimizer[Any, Any, Any, Any, Any] = Average()
     personalization: Personalization[Any, Any, Any, Any, Any] = Personalization()
     selection: Selection[Any, Any, Any, Any, Any] = Selection()
+    schedule: Synchronous[Any, Any, Any, Any, Any] = Synchronous()
 
     def __post_init__(self) -> None:
         for slot, block in self.slots():

@@ -18,7 +18,7 @@ from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.model.random import SERVER, generator
 from undrift.core.model.samples import Samples
 from undrift.core.records.report import Reported
-from undrift.core.records.types import Local, ServerT, slope
+from undrift.core.records.types import Local, ServerT, Tree, slope
 
 T = TypeVar("T")
 
@@ -241,6 +241,8 @@ class ServerView(Generic[ServerT]):
         round: the round.
         cohort: how many uploads were accepted, in private runs how many are expected; 0 before the round.
         state: what the block keeps on the server.
+        lag: the mean over uploads of the difference between the model that each started from and `w0`; None if all
+            started from `w0`, as in synchronous rounds.
     """
 
     params: Vector
@@ -249,9 +251,11 @@ class ServerView(Generic[ServerT]):
     round: int
     cohort: int
     state: ServerT
+    lag: Vector | None = None
     _sums: Mapping[str, Any] = field(default_factory=dict)
     _reported: Reported = field(default_factory=dict)
     _proxy: Samples | None = None
+    _sent: Sequence[tuple[Tree, int]] = ()
 
     @property
     def layout(self) -> Layout:
@@ -266,6 +270,17 @@ class ServerView(Generic[ServerT]):
     def random(self, purpose: str) -> Generator:
         """A generator of this round on the server; each purpose has one of its own."""
         return generator(self.setting.seed, self.round, SERVER, purpose)
+
+    def mean_sent(self, name: str) -> Vector | None:
+        """The mean over uploads of a vector that was sent for this block; None if all started from the current model.
+
+        Args:
+            name: of the field.
+        """
+        if self.lag is None:
+            return None
+        vectors = torch.stack([count * getattr(tree, name) for tree, count in self._sent])
+        return vectors.sum(dim=0) / sum(count for _, count in self._sent)
 
     @property
     def weight(self) -> float:

@@ -21,6 +21,7 @@ class Reason(Enum):
     WEIGHT = "its weight is not a finite number of 0 or more"
     FAILED = "its training failed"
     SHARE = "its node had too much of the round's weight"
+    STALE = "the model it started from is too old"
     VERSION = "its node has another version of the messages"
     MASKED = "the secure sum of its round was not unmasked"
 

@@ -63,6 +63,23 @@ def _kinds(declared: type[Any]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
+class Flight:
+    """What is under way between two steps of the server, in virtual time.
+
+    Args:
+        time: nanoseconds since the start of the run.
+        started: how many tasks clients have begun so far.
+        tasks: a row of whole numbers for each task in flight: see `undrift.engine.round.scheduler.Task`.
+        sent: what was sent in each round from which a task in flight started.
+    """
+
+    time: int
+    started: int
+    tasks: Tensor
+    sent: Mapping[int, "Broadcast"]
+
+
+@dataclass(frozen=True, eq=False)
 class ServerState:
     """All that a server needs to resume.
 
@@ -71,7 +88,9 @@ class ServerState:
         params: the global model.
         buffers: its running statistics; `counts` are the integer ones.
         parts: what the blocks keep on the server.
-        accepted: for every client with state, the last round in which its upload was accepted.
+        accepted: for every client with state, the last round in which its upload was accepted; under a schedule that
+            takes a client several times in a round, the number of its last accepted visit.
+        flight: what is under way after the last round, in a run with virtual time; None in one without.
     """
 
     round: int
@@ -80,6 +99,7 @@ class ServerState:
     counts: Tensor
     parts: Parts
     accepted: Mapping[int, int] = field(default_factory=dict)
+    flight: Flight | None = None
 
     def __repr__(self) -> str:
         kept = f", {', '.join(self.parts)}" if self.parts else ""

@@ -42,6 +42,7 @@ class Gate:
         cohort: how many clients take part in the round everywhere; None if all come through here.
         seed: the run's seed, from which the number of steps of a client may follow.
         versions: rounds of earlier models from which an upload may have started, besides that of `broadcast`.
+        late: how many rounds older than the current model is that of `broadcast`.
 
     `measured` holds the weight and the norm of every displacement admitted.
     """
@@ -55,6 +56,7 @@ class Gate:
     cohort: int | None = None
     seed: int = 0
     versions: Collection[int] = ()
+    late: int = 0
     examples: Mapping[int, int] = field(default_factory=dict)
     rejections: list[Rejection] = field(default_factory=list)
 
@@ -179,8 +181,8 @@ class Gate:
         return min(self.most, self.examples.get(client, self.most))
 
     def _age(self, upload: Upload) -> int:
-        """How many rounds older than that of this round is the model that an upload started from."""
-        return self.broadcast.round - upload.round
+        """How many rounds older than the current model is the one that an upload started from."""
+        return self.late + self.broadcast.round - upload.round
 
     def _expected_steps(self, client: int, examples: int, round: int | None = None) -> int:
         """How many local steps a client with so many examples takes in a round; None is this one."""

@@ -76,6 +76,7 @@ def close(
         state: the state before the round.
         setting: what all rounds of the run have in common.
         versions: what was sent and the sum of the accepted uploads that started from it; a synchronous round has one.
+            The newest is the current model, whether or not an upload started from it.
         proxy: the server's proxy data, for a method that needs them.
         reported: where to write what the blocks report of the round, as "slot.name"; None collects nothing.
         bound: largest norm of the uploads' mean, which corrections and the server optimizer follow; a longer one is
@@ -90,21 +91,24 @@ def close(
     whole, kept, dtype = add_versions([total for _, total in held]), dict(state.parts), state.params.dtype
     cohort = setting.expected if private else len(whole.clients)
     weight = float(cohort) if private else whole.weight()
-    w0 = max((sent for sent, _ in held), key=lambda sent: sent.round).params
+    newest = max((sent for sent, _ in versions), key=lambda sent: sent.round)
+    lag = _mean_lag(newest, held)
     sums: dict[str, Any] = {"weight": weight, **(whole.rule.named() if whole.clients else _no_uploads(state))}
     reports: dict[str, Reported] = {slot: {} for slot, _ in algorithm.slots()}
 
     def view(slot: str, sums: Mapping[str, Any]) -> ServerView[Any]:
         return ServerView(
             params=state.params,
-            w0=w0,
+            w0=newest.params,
             setting=setting,
             round=state.round,
             cohort=cohort,
             state=kept.get(slot),
+            lag=lag,
             _sums=sums,
             _reported=reports[slot],
             _proxy=proxy,
+            _sent=[(sent.parts.get(slot), len(total.clients)) for sent, total in held],
         )
 
     parts = whole.parts(dtype) if whole.clients else {}
@@ -149,7 +153,7 @@ def close(
         buffers=whole.buffers().to(state.buffers.dtype) if averaged else state.buffers,
         counts=whole.counts if averaged and whole.counts is not None else state.counts,
         parts=new,
-        accepted={**state.accepted, **accepted} if _remembers(algorithm, setting.local) else {},
+        accepted={**state.accepted, **accepted} if remembers(algorithm, setting.local) else {},
     )
 
 
@@ -181,6 +185,15 @@ def _no_uploads(state: ServerState) -> dict[str, Any]:
     return {"weighted": torch.zeros_like(state.params, dtype=torch.float64)}
 
 
+def _mean_lag(newest: Broadcast, held: Sequence[tuple[Broadcast, Total]]) -> Vector | None:
+    """The mean over uploads of the difference between the model that each started from and the newest one."""
+    older = [(sent.params - newest.params, len(total.clients)) for sent, total in held if sent.round < newest.round]
+    if not older:
+        return None
+    lag = torch.stack([count * difference for difference, count in older]).sum(dim=0)
+    return lag / sum(len(total.clients) for _, total in held)
+
+
 def _shorten(delta: Vector, bound: float | None, round: int) -> Vector:
     """A displacement of the bound's length at most; one that is not finite becomes zero."""
     norm = 0.0 if bound is None else float(torch.linalg.vector_norm(delta, dtype=torch.float64))
@@ -205,6 +218,11 @@ def _collect_reports(algorithm: Algorithm, reports: Mapping[str, Reported]) -> R
     return out
 
 
-def _remembers(algorithm: Algorithm, local: Local) -> bool:
-    """Whether clients have a state whose last accepted round the server must know."""
+def remembers(algorithm: Algorithm, local: Local) -> bool:
+    """Whether clients have a state whose last accepted round the server must know.
+
+    Args:
+        algorithm: the method.
+        local: the settings all clients share.
+    """
     return algorithm.keeps_buffers(local) or not algorithm.stateless

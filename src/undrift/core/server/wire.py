@@ -15,9 +15,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from undrift.core.method.algorithm import Algorithm
-from undrift.core.records.types import Broadcast, ClientState, Declared, ServerState, Upload, kinds
+from undrift.core.records.types import Broadcast, ClientState, Declared, Flight, ServerState, Upload, kinds
 
 _MAGIC = b"undrift1"
+_FLIGHT = ("flight.time", "flight.started", "flight.tasks")
 _TREES = {ServerState: "Server", Broadcast: "Sent", ClientState: "Client", Upload: "Up"}
 
 RecordT = TypeVar("RecordT", ServerState, Broadcast, ClientState, Upload)
@@ -38,6 +39,10 @@ def flatten(record: ServerState | Broadcast | ClientState | Upload) -> dict[str,
         elif f.name == "accepted":
             pairs = sorted(value.items())
             out["accepted"] = torch.tensor(pairs, dtype=torch.int64).reshape(len(pairs), 2)
+        elif f.name == "flight" and value is not None:
+            out |= {name: _tensor(getattr(value, name.partition(".")[2])) for name in _FLIGHT}
+            for version, sent in value.sent.items():
+                out |= {f"flight.sent.{version}.{name}": x for name, x in flatten(sent).items()}
         elif value is not None:
             out[f.name] = _tensor(value)
     return out
@@ -63,6 +68,8 @@ def restore(kind: type[RecordT], algorithm: Algorithm, tensors: Mapping[str, Ten
     for f in fields(kind):
         if f.name == "accepted":
             values["accepted"] = _read_accepted(left.pop("accepted", None))
+        elif f.name == "flight":
+            values["flight"] = _read_flight(left, algorithm, size)
         elif f.name != "parts" and (f.name in left or kind is not ClientState):
             what = {"int": "int", "float": "float"}.get(_annotation(f.type), "array")
             values[f.name] = _value(left, f.name, "vector" if f.name in ("params", "delta") else what, size)
@@ -140,6 +147,24 @@ def _read_accepted(x: Tensor | None) -> dict[int, int]:
     if x.dim() != 2 or x.shape[1] != 2 or x.dtype != torch.int64:
         raise WireError(f"accepted: expected pairs of whole numbers, got {tuple(x.shape)} of {x.dtype}")
     return dict(x.tolist())
+
+
+def _read_flight(left: dict[str, Tensor], algorithm: Algorithm, size: int) -> Flight | None:
+    """Take what is under way out of the tensors; None if nothing is."""
+    if _FLIGHT[0] not in left:
+        return None
+    time, started = _value(left, _FLIGHT[0], "int", size), _value(left, _FLIGHT[1], "int", size)
+    tasks = _value(left, _FLIGHT[2], "array", size)
+    if tasks.dim() != 2 or tasks.dtype != torch.int64:
+        raise WireError(f"flight.tasks: expected rows of whole numbers, got {tuple(tasks.shape)} of {tasks.dtype}")
+    versions: dict[int, dict[str, Tensor]] = {}
+    for name in [name for name in left if name.startswith("flight.sent.")]:
+        version, _, rest = name.removeprefix("flight.sent.").partition(".")
+        if not version.isdecimal():
+            raise WireError(f"{name}: expected the number of a round")
+        versions.setdefault(int(version), {})[rest] = left.pop(name)
+    sent = {version: restore(Broadcast, algorithm, versions[version], size) for version in sorted(versions)}
+    return Flight(time, started, tasks, sent)
 
 
 def _value(left: dict[str, Tensor], name: str, kind: str, size: int) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -128,6 +128,35 @@ class Participation:
         if self.weights is not None:
             return sorted(weighted_draw(seed, round, self.masked(self.weights, round), size))
         return sorted(Random(derive(seed, round, "cohort")).sample(available, min(size, len(available))))  # noqa: S311
+
+    def draw(self, seed: int, round: int, size: int, busy: Collection[int], task: int | None = None) -> list[int]:
+        """Clients that begin to train, sorted: so many of those that are available and not busy, or all of them.
+
+        Without busy clients it is the cohort that `sample` draws, of another size.
+
+        Args:
+            seed: the run's seed.
+            round: the round of the model that they get.
+            size: how many.
+            busy: those that train already.
+            task: the number of the task, if one client begins within a round.
+        """
+        number, purpose = (round, "cohort") if task is None else (task, "begin")
+        if self.weights is not None:
+            weights = self.masked(self.weights, round)
+            weights[list(busy)] = 0
+            return sorted(weighted_draw(seed, number, weights, size, purpose))
+        random = Random(derive(seed, number, purpose))  # noqa: S311
+        if self._present is not None or not busy:
+            available = self.available(round)
+            idle = [client for client in available if client not in busy] if busy else available
+            return sorted(random.sample(idle, min(size, len(idle))))
+        population, chosen = self.task.population, set[int]()
+        while len(chosen) < min(size, population - len(busy)):
+            client = random.randrange(population)  # its cost does not grow with the population
+            if client not in busy:
+                chosen.add(client)
+        return sorted(chosen)
 
     def masked(self, weights: NDArray[np.float64], round: int) -> NDArray[np.float64]:
         """Weights of all clients, 0 for those that are not available."""

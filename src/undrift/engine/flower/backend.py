@@ -25,7 +25,7 @@ from undrift.engine.flower.server.receive import LATE, receive
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
-from undrift.engine.worker.job import Job
+from undrift.engine.worker.job import Group, Job
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker_plan import check_shares
 
@@ -78,6 +78,11 @@ class FlowerBackend(DiskBackend):
             raise ValueError(
                 f"FlowerBackend: seed must fit into 64 bits to be sent in Flower's messages, got {job.seed}"
             )
+        if job.algorithm.schedule.overlaps:
+            raise ValueError(
+                f"FlowerBackend: schedule={job.algorithm.schedule!r} has no rounds, which Flower's simulation runs; "
+                "use RayBackend, or one process"
+            )
         job.check_share(self.gpus, "FlowerBackend: ")
         super().open(job)
 
@@ -85,6 +90,10 @@ class FlowerBackend(DiskBackend):
         """Send the orders of a round to the nodes and sum the replies."""
         result: Partial = self._request(broadcast, clients, accepted, self._round)
         return result
+
+    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Not here: `open` refuses schedules that need it."""
+        raise NotImplementedError("FlowerBackend trains clients that start from one model")
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None

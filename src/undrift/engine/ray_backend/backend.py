@@ -7,7 +7,7 @@ its clients are trained again; each counts once. The result is bit-identical to 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import kind_of
-from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.job import Group, Job, Score
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
 
@@ -107,7 +107,15 @@ def balance(costs: Mapping[int, float], count: int, most: int | None = None) -> 
     return [piece for piece in pieces if piece]
 
 
-_WORK = {"serve": "trained", "scores": "evaluated", "losses": "evaluated as a candidate"}
+_WORDS = {"serve": "trained", "scores": "evaluated", "losses": "evaluated as a candidate"}
+
+
+class _Work(NamedTuple):
+    """What workers shall do: named tensors, the clients, and further arguments of the actor's method."""
+
+    tensors: Mapping[str, Tensor]
+    clients: Sequence[int]
+    arguments: tuple[Any, ...]
 
 
 class RayBackend(DiskBackend):
@@ -193,27 +201,46 @@ class RayBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
-        job = self.job
-        gate = Gate(job.algorithm, job.local, broadcast, clients, job.bound, seed=job.seed)
-        whole, packed = Partial(gate.total()), not self.pool.here
-        sent = wire.flatten(broadcast)
-        for tensors, summary, node in self._replies("serve", sent, clients, accepted, len(clients), packed):
-            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(broadcast.params), packed)
+        return self.collect_groups([Group(broadcast, clients)], accepted, len(clients))[0]
+
+    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Train the clients of all groups at once, each chunk from its own model."""
+        job, packed = self.job, not self.pool.here
+        sums: dict[int, tuple[Gate, Partial, Group]] = {}
+        work, wholes = list[_Work](), list[Partial]()
+        for group in groups:
+            sent, clients, timing = group
+            gate = Gate(
+                job.algorithm,
+                job.local,
+                sent,
+                clients,
+                job.bound,
+                cohort=cohort,
+                seed=timing.seed(job.seed),
+                late=timing.age,
+            )
+            wholes.append(Partial(gate.total(), rejections=gate.rejections))
+            sums |= dict.fromkeys(clients, (gate, wholes[-1], group))
+            work.append(_Work(wire.flatten(sent), clients, (cohort, packed, timing)))
+        for tensors, summary, node, first in self._replies("serve", work, accepted):
+            gate, whole, (sent, _, timing) = sums[first]
+            part = Partial(gate.total()).restore(as_tensors(tensors), summary, len(sent.params), packed)
             if gate.merge(part.total, whole.total) is None:
                 whole.visits += part.visits
                 if self.homes is not None:
-                    self.homes.note([visit.client for visit in part.visits], broadcast.round, node)
+                    key = sent.round if timing.key is None else timing.key
+                    self.homes.note([visit.client for visit in part.visits], key, node)
                 self._cost.note(part.visits)
             whole.rejections += part.rejections
-        whole.rejections += gate.rejections
-        return whole
+        return wholes
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None
     ) -> dict[int, float]:
         """The losses of clients, in chunks as in training."""
         found: dict[int, float] = {}
-        for part in self._replies("losses", wire.flatten(broadcast), clients, accepted, batches):
+        for part in self._replies("losses", [_Work(wire.flatten(broadcast), clients, (batches,))], accepted):
             found |= part
         return found
 
@@ -222,37 +249,33 @@ class RayBackend(DiskBackend):
         sent = {"params": state.params, "buffers": state.buffers, "counts": state.counts}
         found: dict[int, float] = {}
         function = put("the score function", score)
-        for part in self._replies("scores", sent, clients, state.accepted, state.round, function):
+        for part in self._replies("scores", [_Work(sent, clients, (state.round, function))], state.accepted):
             found |= part
         return {client: found[client] for client in clients}
 
-    def _replies(
-        self,
-        method: str,
-        tensors: Mapping[str, Tensor],
-        clients: Sequence[int],
-        accepted: Mapping[int, int],
-        *arguments: Any,
-    ) -> Iterator[Any]:
+    def _replies(self, method: str, work: Sequence[_Work], accepted: Mapping[int, int]) -> Iterator[Any]:
         """The replies of the workers, each about a chunk of the clients; one whose worker died is requested again."""
         pool, homes = self.pool, self.homes
         if not self._held:
             self._check_root()
             self._held = [put("the task", self.job)]
-        sent = put("the model", as_arrays(tensors))
-        root = str(self.home) if homes is None else homes.find(clients, accepted)
+        sent: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        for one in work:
+            sent |= dict.fromkeys(one.clients, (put("the model", as_arrays(one.tensors)), one.arguments))
+        root = str(self.home) if homes is None else homes.find(list(sent), accepted)
 
         def call(number: int, chunk: list[int]) -> Any:
             known = {client: accepted[client] for client in chunk if client in accepted}
             there = root.of(chunk) if isinstance(root, NodeRoot) else root
-            return getattr(pool.actors[number], method).remote(self._held, there, sent, chunk, known, *arguments)
+            model, arguments = sent[chunk[0]]
+            return getattr(pool.actors[number], method).remote(self._held, there, model, chunk, known, *arguments)
 
         at = root.homes if isinstance(root, NodeRoot) else {}
-        chunks = [chunk for group in group_by_node(clients, at) for chunk in self._chunks(group)]
+        by_node = [group for one in work for group in group_by_node(one.clients, at)]
+        chunks = [chunk for group in by_node for chunk in self._chunks(group)]
         take = prefer_home(pool, at) if at else None
-        work = _WORK[method]
         yield from Dispatch(
-            pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=work
+            pool.crew, chunks, call, retries=self.retries, wait=self.wait, take=take, work=_WORDS[method]
         ).replies()
 
     def _check_root(self) -> None:

@@ -21,7 +21,7 @@ from undrift.engine.ray_backend.start import count_nodes, resources
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import MODULE, plug_in
-from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.job import Job, Score, Timing
 from undrift.engine.worker.worker import Worker
 from undrift.engine.worker.worker_plan import check_shares, choose_workers
 
@@ -63,10 +63,12 @@ class _Actor:
         accepted: dict[int, int],
         cohort: int,
         packed: bool,
-    ) -> tuple[Arrays, str, str]:
-        """Train some clients of a round; the reply ends with the node on which their states are."""
-        tensors, summary = self._open(held, root).serve(self._read(sent), clients, accepted, cohort).flatten(packed)
-        return as_arrays(tensors), summary, self.node()
+        timing: Timing,
+    ) -> tuple[Arrays, str, str, int]:
+        """Train some clients of a round; the reply ends with the node of their states and the first of the clients."""
+        worker = self._open(held, root)
+        tensors, summary = worker.serve(self._read(sent), clients, accepted, cohort, timing).flatten(packed)
+        return as_arrays(tensors), summary, self.node(), clients[0]
 
     def scores(
         self,

@@ -12,7 +12,7 @@ from typing import Protocol
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
 from undrift.engine.stores.store import Store
-from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.job import Group, Job, Score
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 
@@ -30,6 +30,15 @@ class Backend(Protocol):
             broadcast: what the server sent.
             clients: the clients of the round.
             accepted: for each client with state, the last round in which its upload was accepted.
+        """
+
+    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Train clients that start from several models and sum the uploads of each group.
+
+        Args:
+            groups: the clients by model; no client is in two of them.
+            accepted: as for `collect`.
+            cohort: how many uploads the server adds up in all.
         """
 
     def losses(
@@ -75,6 +84,10 @@ class InProcess:
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients one after the other."""
         return self.worker.serve(broadcast, clients, accepted, len(clients))
+
+    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+        """Train the clients of one group after the other."""
+        return [self.worker.serve(sent, clients, accepted, cohort, timing) for sent, clients, timing in groups]
 
     def losses(
         self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], batches: int | None

@@ -13,8 +13,16 @@ from pydantic import Field
 from undrift.core.records.rejection import Reason, Rejection
 from undrift.util.naming.binding import check_fields
 
-_NO_FAULT = {Reason.EMPTY, Reason.IDLE, Reason.FAILED, Reason.VERSION, Reason.SHARE, Reason.MASKED}
-"""Reasons that are no fault of an upload: there was none, it has too much weight, or its round was abandoned."""
+_NO_FAULT = {
+    Reason.EMPTY,
+    Reason.IDLE,
+    Reason.FAILED,
+    Reason.VERSION,
+    Reason.SHARE,
+    Reason.MASKED,
+    Reason.STALE,
+}
+"""Reasons that are no fault of an upload: there was none, it has too much weight, it is old, or its round was abandoned."""
 
 ABSENT = "ABSENT"
 """The name of a missing reply, among those of the reasons of rejections."""

@@ -10,6 +10,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.rejection import Rejection
 from undrift.core.records.report import Reported, is_declared, sound, spread
 from undrift.engine.round.quarantine import Sentence
+from undrift.engine.round.scheduler import Plan
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.util.display.html import short_text
 
@@ -29,6 +30,7 @@ class Record:
         quarantined: the clients whose quarantine begins after this round, sorted.
         nodes: the node of each client, where clients are on nodes.
         summed: after a secure sum, sums over the accepted clients of their numbers, which `visits` then does not have.
+        plan: who began and arrived when, in a run with virtual time.
     """
 
     round: int
@@ -41,6 +43,7 @@ class Record:
     quarantined: tuple[Sentence, ...] = ()
     nodes: Mapping[int, int] = field(default_factory=dict, hash=False)
     summed: Mapping[str, float] = field(default_factory=dict, hash=False)
+    plan: Plan | None = None
 
     @classmethod
     def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:
@@ -113,6 +116,7 @@ class Record:
             "client_norm": self.norm,
             "mean_norm": self.moved,
             "gradients": int(self.summed.get("gradients", 0)) or sum(visit.gradients for visit in self.visits),
+            **({} if self.plan is None else self.plan.row(self.round)),
             **self.reports,
         }
 

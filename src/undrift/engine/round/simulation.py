@@ -1,6 +1,6 @@
 """The simulation: it samples clients, makes the server step and writes records, on any backend."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -18,10 +18,12 @@ from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
 from undrift.core.model.samples import Samples
 from undrift.core.records.place import Place, place_of
+from undrift.core.records.rejection import Reason, Rejection
 from undrift.core.records.report import Reported
 from undrift.core.records.types import Broadcast, Local, ServerState
 from undrift.core.server import step as server
-from undrift.core.server.total import Total
+from undrift.core.server.total import Total, add_versions
+from undrift.core.tasks.durations import Clock, Durations
 from undrift.core.tasks.participation import Participation, Trace, Weights
 from undrift.core.tasks.task import HasProxy, Task
 from undrift.engine.round.arguments import (
@@ -37,6 +39,7 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
+from undrift.engine.round.scheduler import Plan, Scheduler
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
@@ -50,6 +53,7 @@ from undrift.util.steps import tell
 from undrift.util.storage.history import History
 
 _REMEMBERED = 8  # rounds of a client in a lineage
+_CANCELLED = "cancelled: enough others arrived before it"
 
 
 @dataclass(repr=False)
@@ -70,6 +74,8 @@ class Simulation:
             with a `ClientError`. If every client of a round fails, the error is raised in either case.
         backend: where clients are trained; None is `InProcess()`, in this process. The others are `RayBackend` from
             `undrift.ray` and `FlowerBackend` from `undrift.flower`.
+        durations: how long a client's task takes in virtual time: see `core.tasks.durations`; None measures no time, or
+            takes one second where the schedule needs it.
         availability: when clients can take part: see `core.tasks.participation`; None makes all available always.
         quarantine: leaves clients whose uploads are rejected again and again out of some rounds, in which they are
             recorded as absent; None has no quarantine. See `undrift.Quarantine`.
@@ -97,6 +103,7 @@ class Simulation:
     depth: int = 0
     failures: Failures = "reject"
     backend: Backend | None = None
+    durations: Durations | None = None
     availability: Trace | None = None
     sampling: Weights = "uniform"
     device: str = "cpu"
@@ -123,11 +130,14 @@ class Simulation:
             self.task, self.cohort, self.probability, self.availability, self.sampling, empty
         )
         check_cohort(algorithm.selection, self.participation.fixed)
+        algorithm.schedule.check(self.participation.fixed)
         self.local.check_population(self.task.population)
         self.device = resolve(self.device)
-        self.job = Job(**{one.name: getattr(self, one.name) for one in fields(Job)})
+        depth = self.depth * self._visits
+        self.job = Job(**{**{one.name: getattr(self, one.name) for one in fields(Job)}, "depth": depth})
         if algorithm.release.private:
             server.check_private(algorithm, self.local, bind(self.task.model()), self.setting.expected)
+        self.scheduler  # noqa: B018  raises if it cannot work
         self._backend: Backend = InProcess() if self.backend is None else self.backend
         self.secure = read_secure(self.secure)
         if self.secure is not None:
@@ -153,6 +163,23 @@ class Simulation:
     def setting(self) -> Setting:
         """What all rounds have in common, for the server's hooks."""
         return replace(self.job.setting, expected=self.participation.expected)
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Plans the rounds in virtual time."""
+        schedule, durations = self.job.algorithm.schedule, self.durations
+        cohort = self.participation.expected
+        if durations is None and not schedule.overlaps and schedule.in_flight(cohort) > schedule.enough(cohort):
+            raise ValueError(f'{schedule!r} cancels the slowest clients: give durations=, for example "exponential(1)"')
+        durations = 1.0 if durations is None and schedule.overlaps else durations
+        clock = None if durations is None else Clock(durations, self.seed, self.task, self.local)
+        return Scheduler(schedule, self.participation, clock, self.seed)
+
+    @property
+    def _visits(self) -> int:
+        """How many states of one client a round may store."""
+        schedule = read_method("Simulation", self.algorithm).schedule
+        return schedule.visits(self.participation.expected)
 
     @cached_property
     def place(self) -> Place:
@@ -227,25 +254,83 @@ class Simulation:
     def _round(self, state: ServerState, clients: Sequence[int] | None) -> tuple[ServerState, Record]:
         """`round`, with the threads that torch has."""
         broadcast = server.send(self.job.algorithm, self._form.check(state), self.setting)
-        candidates: set[int] = set()
-        out: dict[int, str] = {}
-        if clients is None:
-            selected, held = self.select(state, broadcast, candidates), self.quarantined.out(state.round)
-            out = {client: str(held[client]) for client in selected if client in held}
-            chosen = [client for client in selected if client not in held]
-        else:
-            chosen = check_clients(self.task, clients)
-        self._lineage.check(state, chosen)
-        tell("round %d, %d clients", state.round + 1, len(chosen))
-        partial = self.collect(broadcast, chosen, state.accepted)
-        partial.absent |= out
-        reported: Reported = {}
-        after = self.close(state, broadcast, partial.total, reported)
-        others = len(candidates.difference(chosen))
+        first = self._first(state, broadcast, clients)
+        plan = self.scheduler.plan(state.round, state.flight, first.clients, first.away)
+        self._lineage.check(state, [task.client for task in plan.arrived])
+        tell("round %d, %d clients", state.round + 1, len(plan.arrived))
+        outcome = self._train_plan(plan, state, broadcast)
+        partial, reported = outcome.partial, Reported()
+        partial.absent |= {**first.absent, **dict.fromkeys((task.client for task in plan.cancelled), _CANCELLED)}
+        partial.rejections += [
+            Rejection(task.client, Reason.STALE, f"age {state.round - task.version}") for task in plan.stale
+        ]
+        after = self._step(state, outcome.versions, reported)
+        if self.scheduler.clock is not None:
+            accepted = {**after.accepted, **outcome.accepted}
+            after = replace(after, accepted=accepted, flight=plan.flight(outcome.sent))
         quarantined = self.quarantined.take(state.round, partial.rejections)
-        record = Record.of(state.round, partial, reported, asked=others, quarantined=quarantined)
-        self._lineage.record(state, after, chosen, record.clients)
+        record = Record.of(
+            state.round,
+            partial,
+            reported,
+            asked=len(first.candidates.difference(first.clients or ())),
+            quarantined=quarantined,
+            plan=None if self.scheduler.clock is None else plan,
+        )
+        self._lineage.record(state, after, outcome.visits, record.clients)
         return after, record
+
+    def _first(self, state: ServerState, broadcast: Broadcast, clients: Sequence[int] | None) -> "_First":
+        """Who begins with a round, or cannot.
+
+        Args:
+            state: the state before it.
+            broadcast: what the server sends in it.
+            clients: the clients that are given; None selects them, or leaves them to the schedule.
+        """
+        free = not self.job.algorithm.fills("schedule")
+        if clients is not None:
+            if not free:
+                raise ValueError(f"round: {self.job.algorithm.schedule!r} draws its clients; leave clients out")
+            return _First(check_clients(self.task, clients))
+        held, candidates = self.quarantined.out(state.round), set[int]()
+        if not free:
+            return _First(None, away=held)
+        selected = self.select(state, broadcast, candidates)
+        absent = {client: str(held[client]) for client in selected if client in held}
+        begin = [client for client in selected if client not in held]
+        return _First(begin, absent=absent, candidates=frozenset(candidates))
+
+    def _train_plan(self, plan: Plan, state: ServerState, broadcast: Broadcast) -> "_Outcome":
+        """Train the tasks whose uploads make a step; those of one list of groups at the same time.
+
+        Args:
+            plan: what arrives.
+            state: the state before the round.
+            broadcast: what the server sends in it.
+        """
+        sent = {state.round: broadcast, **({} if state.flight is None else state.flight.sent)}
+        if not self.job.algorithm.schedule.overlaps:
+            clients = [task.client for task in sorted(plan.arrived)]
+            partial = self.collect(broadcast, clients, state.accepted)
+            visits = dict.fromkeys(clients, state.round)
+            return _Outcome(partial, [(broadcast, partial.total)], sent, visits)
+        out = _Outcome(Partial(Total(self.job.algorithm, self.local, state.round)), [], sent, {})
+        out.versions.append((broadcast, out.partial.total))
+        known, remembers = state.accepted, server.remembers(self.job.algorithm, self.local)
+        for groups in plan.groups(sent, state.round, self._visits):
+            found = self._backend.collect_groups(groups, known, len(plan.arrived))
+            for group, part in zip(groups, found, strict=True):
+                number = group.timing.key or 0
+                out.versions.append((group.broadcast, part.total))
+                out.visits.update(dict.fromkeys(group.clients, number))
+                out.accepted.update({visit.client: number for visit in part.visits} if remembers else {})
+                out.partial.merge(part)
+            known = {**state.accepted, **out.accepted}
+        out.partial.total = add_versions([total for _, total in out.versions])
+        whole = out.partial
+        check_failures(len(whole.visits), whole.rejections, whole.absent, self.failures, whole.cause)
+        return out
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Train the clients of a round on the backend, sum their uploads and apply the failure policy."""
@@ -268,8 +353,13 @@ class Simulation:
         reported: Reported | None = None,
     ) -> ServerState:
         """End a round: the server step from the sum of its uploads; what blocks report goes to `reported`."""
-        proxy = self._proxy_samples(broadcast) if self.job.algorithm.needs.proxy else None
-        versions = [(broadcast, total)]
+        return self._step(state, [(broadcast, total)], reported)
+
+    def _step(
+        self, state: ServerState, versions: Sequence[tuple[Broadcast, Total]], reported: Reported | None
+    ) -> ServerState:
+        """The server step; the first of the versions is the current model."""
+        proxy = self._proxy_samples(versions[0][0]) if self.job.algorithm.needs.proxy else None
         return server.close(self.job.algorithm, state, self.setting, versions, proxy, reported, self.bound)
 
     def _check_secure(self) -> None:
@@ -280,6 +370,10 @@ class Simulation:
             why = f"{name} adds uploads where they are trained; leave backend out, so that each client is a party"
         elif (self.participation.fixed or self.secure.least) < self.secure.least:
             why = f"a cohort of {self.participation.fixed}, and a sum of fewer than {self.secure.least} is not unmasked"
+        elif self.job.algorithm.schedule.overlaps:
+            why = (
+                f"schedule={self.job.algorithm.schedule!r} adds uploads that started from several models; leave it out"
+            )
         why = why or why_not_secure(self.job.algorithm, self.local, bind(self.task.model()))
         if why:
             raise ValueError(f"secure: {why}")
@@ -369,6 +463,34 @@ class Simulation:
         bound = bind(self.place.to(self.task.model().eval()))
         bound.load(state.params, state.buffers, state.counts)
         return bound.module
+
+
+class _First(NamedTuple):
+    """Who begins with a round: the clients, or None if the schedule draws them without those that are away."""
+
+    clients: list[int] | None
+    away: Collection[int] = ()
+    absent: Mapping[int, str] = {}
+    candidates: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """What the tasks of a step gave.
+
+    Args:
+        partial: the outcome of all clients.
+        versions: what was sent and the sum of the uploads that started from it; the first is the current model.
+        sent: what was sent in each round from which a task of the step, or one in flight, started.
+        visits: client -> the number under which the state of its last task is stored.
+        accepted: the same for clients whose uploads were accepted, if they have states.
+    """
+
+    partial: Partial
+    versions: list[tuple[Broadcast, Total]]
+    sent: Mapping[int, Broadcast]
+    visits: dict[int, int]
+    accepted: dict[int, int] = field(default_factory=dict)
 
 
 class StateForm(NamedTuple):
@@ -482,13 +604,15 @@ class Lineage:
                     "from start()"
                 )
 
-    def record(self, before: ServerState, after: ServerState, clients: Sequence[int], accepted: Sequence[int]) -> None:
+    def record(
+        self, before: ServerState, after: ServerState, trained: Mapping[int, int], accepted: Sequence[int]
+    ) -> None:
         """Add a round.
 
         Args:
             before: the state that was sent.
             after: the state after the round.
-            clients: the clients that were trained.
+            trained: the clients that were trained, with the numbers under which their states are stored.
             accepted: the clients whose uploads were accepted.
         """
         branch = self._branches.get(before)
@@ -498,10 +622,10 @@ class Lineage:
         visits = dict(branch.visits)
         if after.accepted:
             visits |= dict.fromkeys(accepted, branch.token)
-            for client in clients:
+            for client, number in trained.items():
                 held = self._written.setdefault(client, {})
-                held.pop(before.round, None)
-                held[before.round] = branch.token
+                held.pop(number, None)
+                held[number] = branch.token
                 while len(held) > _REMEMBERED:
                     del held[next(iter(held))]
         self._branches[after] = _Branch(hash((branch.token, tuple(accepted))), visits)

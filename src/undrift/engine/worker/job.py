@@ -1,8 +1,9 @@
 """The job of a run: the method, the task and the settings that all its workers share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from torch import nn
 
@@ -10,12 +11,49 @@ from undrift.core.client.vectorised import check_together
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.view import Setting
 from undrift.core.model.flat_model import layout_of
-from undrift.core.records.types import Local
+from undrift.core.model.random import derive
+from undrift.core.records.types import Broadcast, Local
 from undrift.core.tasks.task import Task
 from undrift.engine.worker.device import WorkerPlace
 
 Score = Callable[[Task, nn.Module, int], float]
 """The score of a client's model, from the task, the model and the client; other processes must be able to import it."""
+
+
+class Timing(NamedTuple):
+    """When the uploads of some clients arrive, seen from the model that they start from.
+
+    Args:
+        age: how many steps the server made in between; 0 in synchronous rounds.
+        turn: how many tasks from the same model these clients began before.
+        key: the number under which their new states are stored; None is the round of the model.
+    """
+
+    age: int = 0
+    turn: int = 0
+    key: int | None = None
+
+    def seed(self, seed: int) -> int:
+        """The seed of these tasks in a run: its own, or for a further turn another one."""
+        return derive(seed, "turn", self.turn) if self.turn else seed
+
+
+NOW = Timing()
+"""In the round of the model itself."""
+
+
+class Group(NamedTuple):
+    """Clients that start from the same model and arrive in the same step of the server, each once.
+
+    Args:
+        broadcast: what the server sent them.
+        clients: the clients.
+        timing: when their uploads arrive.
+    """
+
+    broadcast: Broadcast
+    clients: Sequence[int]
+    timing: Timing = NOW
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,13 @@ class Partial:
             client, counted = upload.client, (upload.examples, upload.loss, trained.seconds)
             self.visits.append(Visit(client, *counted, *gate.measured[client], upload.gradients, trained.reported))
 
+    def merge(self, other: "Partial") -> None:
+        """Add the outcome of other clients; their sums stay apart."""
+        self.visits += other.visits
+        self.rejections += other.rejections
+        self.absent |= other.absent
+        self.cause = self.cause or other.cause
+
     def stated(self) -> dict[int, Stated]:
         """The numbers that are stated for the clients whose uploads are in the sum."""
         return {visit.client: Stated(visit.examples, visit.weight) for visit in self.visits}

@@ -29,7 +29,7 @@ from undrift.core.server.step import reset_parts, send
 from undrift.core.tasks.task import CountsLabels, Placed, ReadsOnce
 from undrift.engine.stores.object_store import open_store
 from undrift.engine.stores.store import MemoryStore, Store, StoreError
-from undrift.engine.worker.job import Job, Score
+from undrift.engine.worker.job import NOW, Job, Score, Timing
 from undrift.engine.worker.partial_sum import Partial, TrainedClient
 from undrift.util.steps import tell, warn
 
@@ -65,7 +65,14 @@ class Worker:
         worker.store = open_store(root, job.algorithm, worker.model.layout.size, job.depth)
         return worker
 
-    def serve(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], cohort: int) -> Partial:
+    def serve(
+        self,
+        broadcast: Broadcast,
+        clients: Sequence[int],
+        accepted: Mapping[int, int],
+        cohort: int,
+        timing: Timing = NOW,
+    ) -> Partial:
         """Train some clients of a round and sum their uploads.
 
         Args:
@@ -73,10 +80,11 @@ class Worker:
             clients: the clients to train here.
             accepted: for each client with state, the last round in which its upload was accepted.
             cohort: how many clients take part in the round in all.
+            timing: when their uploads arrive, if not in the round of the broadcast.
         """
-        gate = self._gate(broadcast, clients, cohort)
+        gate = self._gate(broadcast, clients, cohort, timing)
         partial = Partial(gate.total())
-        for trained in self._train_all(broadcast, clients, accepted, gate):
+        for trained in self._train_all(broadcast, clients, accepted, gate, timing):
             partial.admit(trained, gate, self.place)
         partial.rejections, partial.cause, self.failure = gate.rejections, self.failure, None
         partial.total.home()
@@ -104,18 +112,23 @@ class Worker:
         self.failure = None
         yield rest
 
-    def _gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int) -> Gate:
+    def _gate(self, broadcast: Broadcast, clients: Sequence[int], cohort: int, timing: Timing = NOW) -> Gate:
         """The gate of some clients of a round."""
-        job = self.job
-        return Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=job.seed)
+        job, seed = self.job, timing.seed(self.job.seed)
+        return Gate(job.algorithm, job.local, broadcast, clients, job.bound, cohort=cohort, seed=seed, late=timing.age)
 
     def _train_all(
-        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+        self,
+        broadcast: Broadcast,
+        clients: Sequence[int],
+        accepted: Mapping[int, int],
+        gate: Gate,
+        timing: Timing = NOW,
     ) -> Iterator[TrainedClient]:
         """Train clients, one after the other or in groups; an upload is valid until the next one."""
         self._reset_modes()
         train = self._train_groups if self.job.local.together > 1 else self._train_each
-        return train(self.place.to(broadcast), clients, accepted, gate)
+        return train(self.place.to(broadcast), clients, accepted, gate, timing)
 
     def visit(self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate) -> Upload | None:
         """The upload of one client, or None if it was rejected: see `train_client`."""
@@ -138,23 +151,29 @@ class Worker:
         sent = self.place.to(broadcast)
         if self.job.local.together > 1:
             known = {} if accepted is None else {client: accepted}
-            trained = next(self._train_groups(sent, [client], known, gate), None)
+            trained = next(self._train_groups(sent, [client], known, gate, NOW), None)
         else:
-            trained = self._train_one(client, sent, accepted, gate, None)
+            trained = self._train_one(client, sent, accepted, gate, NOW, None)
         return None if trained is None else replace(trained, upload=home(trained.upload))
 
     def _train_each(
-        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate, timing: Timing
     ) -> Iterator[TrainedClient]:
         """Train clients one after the other; an upload is valid until the next one."""
         for number, client in enumerate(clients, 1):
             tell("round %d, client %d of %d", broadcast.round + 1, number, len(clients))
-            trained = self._train_one(client, broadcast, accepted.get(client), gate, self._scratch)
+            trained = self._train_one(client, broadcast, accepted.get(client), gate, timing, self._scratch)
             if trained is not None:
                 yield trained
 
     def _train_one(
-        self, client: int, broadcast: Broadcast, accepted: int | None, gate: Gate, out: Vector | None
+        self,
+        client: int,
+        broadcast: Broadcast,
+        accepted: int | None,
+        gate: Gate,
+        timing: Timing,
+        out: Vector | None,
     ) -> TrainedClient | None:
         """Train one client with everything at the worker's place; its displacement is written to `out` if given."""
         started, reported = perf_counter(), dict[str, float]()
@@ -163,18 +182,20 @@ class Worker:
             return None
         try:
             state = self._load(client, accepted)
-            upload, kept = self._train(client, examples, broadcast, state, self.job, out, reported)
-            self._save(client, broadcast.round, kept, accepted)
+            job = replace(self.job, seed=timing.seed(self.job.seed)) if timing.turn else self.job
+            upload, kept = self._train(client, examples, broadcast, state, job, out, reported)
+            self._save(client, broadcast.round if timing.key is None else timing.key, kept, accepted)
         except (ClientError, StoreError) as error:
             self.fail(client, error, gate)
             return None
         return TrainedClient(upload, perf_counter() - started, reported)
 
     def _train_groups(
-        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate
+        self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int], gate: Gate, timing: Timing
     ) -> Iterator[TrainedClient]:
         """Train clients in groups of similar numbers of steps, those with most steps first."""
-        job, size, done = self.job, self.job.local.together, 0
+        job, size, done, seed = self.job, self.job.local.together, 0, timing.seed(self.job.seed)
+        key = broadcast.round if timing.key is None else timing.key
         counted = [(client, gate.steps(client, int(job.task.examples(client)))) for client in clients]
         busy = sorted((pair for pair in counted if pair[1]), key=lambda pair: -pair[1])
         for group in (busy[i : i + size] for i in range(0, len(busy), size)):
@@ -183,7 +204,7 @@ class Worker:
             members = []
             for client, steps in group:
                 try:
-                    members.append(self._member(broadcast.round, client, steps, accepted.get(client)))
+                    members.append(self._member(broadcast.round, client, steps, accepted.get(client), seed))
                 except StoreError as error:
                     self.fail(client, error, gate)
             with autocast("fp32", self.place.device):
@@ -194,20 +215,20 @@ class Worker:
                     if isinstance(result, ClientError):
                         raise result
                     upload, kept = result
-                    self._save(member.client, broadcast.round, kept, accepted.get(member.client))
+                    self._save(member.client, key, kept, accepted.get(member.client))
                 except (ClientError, StoreError) as error:
                     self.fail(member.client, error, gate)
                 else:
                     yield TrainedClient(upload, seconds, member.reported)
 
-    def _member(self, round: int, client: int, steps: int, accepted: int | None) -> Member:
+    def _member(self, round: int, client: int, steps: int, accepted: int | None, seed: int) -> Member:
         """A client of a group, with its state and its own random generators."""
         return Member(
             client,
             int(self.job.task.examples(client)),
             steps,
             self._load(client, accepted),
-            partial(generator, self.job.seed, round, client),
+            partial(generator, seed, round, client),
             partial(self._batches, client),
             None if self._label_counts is None else partial(self._label_counts, client),
         )

@@ -526,3 +526,8 @@ def _check_method(algorithm: Algorithm) -> None:
             f"selection={algorithm.selection!r} evaluates candidates before a round, which a Flower strategy on "
             f"real nodes does not support: leave it out here, or use undrift.Simulation, on any backend"
         )
+    if algorithm.fills("schedule"):
+        raise TypeError(
+            f"schedule={algorithm.schedule!r} runs in virtual time, which real nodes do not have: leave it out here, "
+            "or use undrift.Simulation with RayBackend or in one process"
+        )

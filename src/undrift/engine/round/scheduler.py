@@ -1,0 +1,156 @@
+"""What happens between two steps of the server: who begins, who arrives, in virtual time.
+
+A task is one client's training from one model. Tasks in flight wait in a heap by the time at which they end; the
+earliest arrives first, equal times in the order in which tasks began. Nothing here depends on what clients compute: the
+plan of a step follows from the schedule, the seed and the durations alone. So a step's tasks are trained when the
+server needs them, together and in any order, and a resumed run makes the same plans.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+import torch
+
+from undrift.core.method.schedule import Synchronous
+from undrift.core.records.types import Broadcast, Flight
+from undrift.core.tasks.durations import SECOND, Clock
+from undrift.core.tasks.participation import Participation
+from undrift.engine.worker.job import Group, Timing
+
+
+class Task(NamedTuple):
+    """One client's training from one model.
+
+    Args:
+        number: of the task in the run, from 0.
+        client: who trains.
+        version: the round of the model that it starts from.
+        turn: how many tasks from the same model the client began before.
+        begun: when it begins, in nanoseconds.
+        end: when its upload arrives.
+    """
+
+    number: int
+    client: int
+    version: int
+    turn: int
+    begun: int
+    end: int
+
+
+class Plan(NamedTuple):
+    """What happens up to the next step of the server.
+
+    Args:
+        arrived: the tasks whose uploads make the step, in the order of arrival.
+        stale: tasks that arrived too late to be trained at all.
+        cancelled: tasks that are given up because the step has enough.
+        flying: the tasks that are in flight after the step, in the order in which they began.
+        time: of the step, in nanoseconds.
+        started: how many tasks have begun so far.
+    """
+
+    arrived: tuple[Task, ...]
+    stale: tuple[Task, ...]
+    cancelled: tuple[Task, ...]
+    flying: tuple[Task, ...]
+    time: int
+    started: int
+
+    def groups(self, sent: Mapping[int, Broadcast], round: int, visits: int) -> list[list[Group]]:
+        """The tasks to train for the step, one list after the other: no client is in a list twice.
+
+        Args:
+            sent: what was sent in each round from which a task started.
+            round: of the step.
+            visits: how often one client may arrive in a step, at most.
+        """
+        seen, found = Counter[int](), dict[tuple[int, int, int], list[Task]]()
+        for task in self.arrived:
+            found.setdefault((seen[task.client], task.version, task.turn), []).append(task)
+            seen[task.client] += 1
+        waves: list[list[Group]] = [[] for _ in range(max(seen.values(), default=0))]
+        for (wave, version, turn), tasks in sorted(found.items()):
+            timing = Timing(round - version, turn, round * visits + wave)
+            waves[wave].append(Group(sent[version], [task.client for task in sorted(tasks)], timing))
+        return waves
+
+    def row(self, round: int) -> dict[str, float]:
+        """The numbers of the step: virtual seconds, ages of the uploads, tasks in flight.
+
+        Args:
+            round: of the step.
+        """
+        ages = [round - task.version for task in self.arrived]
+        row: dict[str, float] = {"virtual_seconds": self.time / SECOND, "in_flight": len(self.flying)}
+        return row | ({"age": sum(ages) / len(ages), "age_max": max(ages)} if ages else {})
+
+    def flight(self, sent: Mapping[int, Broadcast]) -> Flight:
+        """What is under way after the step, with what was sent in each round from which a task in flight started."""
+        needed = sorted({task.version for task in self.flying})
+        tasks = torch.tensor(self.flying, dtype=torch.int64).reshape(len(self.flying), len(Task._fields))
+        return Flight(self.time, self.started, tasks, {version: sent[version] for version in needed})
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Plans the steps of a run.
+
+    Args:
+        schedule: the method's.
+        participation: who can begin, and how they are drawn.
+        clock: how long tasks take; None takes no time.
+        seed: the run's seed.
+    """
+
+    schedule: Synchronous[Any, Any, Any, Any, Any]
+    participation: Participation
+    clock: Clock | None
+    seed: int
+
+    def plan(
+        self, round: int, flight: Flight | None, cohort: Sequence[int] | None = None, away: Collection[int] = ()
+    ) -> Plan:
+        """What happens up to the step of a round.
+
+        Args:
+            round: the round.
+            flight: what is under way before it; None if nothing is.
+            cohort: the clients that begin with the round; None draws them.
+            away: clients that cannot begin.
+        """
+        schedule, drawn = self.schedule, self.participation
+        time, started = (0, 0) if flight is None else (flight.time, flight.started)
+        flying = [] if flight is None else [Task(*row) for row in flight.tasks.tolist()]
+        heap = [(task.end, task.number, task) for task in flying]
+        heapify(heap)
+        busy, turns = {*away, *(task.client for task in flying)}, Counter[int]()
+
+        def begin(clients: Sequence[int]) -> None:
+            nonlocal started
+            for client in clients:
+                length = 0 if self.clock is None else self.clock.nanoseconds(started, client, round)
+                task = Task(started, client, round, turns[client], time, time + length)
+                heappush(heap, (task.end, task.number, task))
+                busy.add(client)
+                turns[client] += 1
+                started += 1
+
+        size = (drawn.fixed or 0) if cohort is None else len(cohort)
+        if cohort is None:
+            cohort = drawn.draw(self.seed, round, max(0, schedule.in_flight(size) - len(heap)), busy)
+        begin(cohort)
+        arrived, stale, enough = list[Task](), list[Task](), schedule.enough(size)
+        while heap and len(arrived) < enough:
+            time, _, task = heappop(heap)
+            busy.discard(task.client)
+            late = schedule.oldest is not None and round - task.version > schedule.oldest
+            (stale if late else arrived).append(task)
+            if schedule.refills and len(arrived) < enough:
+                begin(drawn.draw(self.seed, round, 1, busy, started))
+        left = tuple(sorted(task for _, _, task in heap))
+        cancelled, still = ((), left) if schedule.overlaps else (left, ())
+        return Plan(tuple(arrived), tuple(stale), cancelled, still, time, started)
