@@ -22,7 +22,7 @@ _NO_FAULT = {
     Reason.MASKED,
     Reason.STALE,
 }
-"""Reasons that are no fault of an upload: there was none, it has too much weight, it is old, or its round was abandoned."""
+"""Reasons that are no fault of an upload: none came, it has too much weight or is old, or its round was abandoned."""
 
 ABSENT = "ABSENT"
 """The name of a missing reply, among those of the reasons of rejections."""
