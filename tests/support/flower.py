@@ -10,7 +10,7 @@ from support import flower_grid
 from support.flower_grid import StandInGrid
 from undrift import Local, Simulation, make
 from undrift.core.records.types import ServerState
-from undrift.engine.flower.server import receive, roster, tally
+from undrift.engine.flower.server import receive, roster, secure_exchange, tally
 from undrift.engine.flower.server import strategy as asking
 from undrift.flower import Job, UndriftStrategy, client_app
 from undrift.testing import Clinic, clinic
@@ -44,7 +44,7 @@ def own_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if "real_time" not in request.fixturenames:
         for module in (receive, roster):
             monkeypatch.setattr(module, "sleep", clock.sleep)
-        for module in (asking, receive, roster, tally, flower_grid):
+        for module in (asking, receive, roster, secure_exchange, tally, flower_grid):
             monkeypatch.setattr(module, "monotonic", clock)
     return clock
 

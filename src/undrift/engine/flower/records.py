@@ -45,7 +45,7 @@ _NAMES = {dtype: name for name, (dtype, _) in _DTYPES.items()}
 _DIMENSIONS = 8
 _LINE = 500
 
-Kind = TypeVar("Kind", int, float, str)
+Kind = TypeVar("Kind", int, float, str, bytes)
 
 
 class RefusedError(WireError):
@@ -144,8 +144,8 @@ class Order:
     @classmethod
     def read(cls, content: RecordDict) -> "Order":
         """The order in a message."""
-        record = _config(content)
-        clients, accepted = _integers(record, "clients"), _integers(record, "accepted")
+        record = read_config(content)
+        clients, accepted = read_integers(record, "clients"), read_integers(record, "accepted")
         if not clients or len(set(clients)) < len(clients) or len(accepted) != len(clients):
             raise WireError(f"clients and accepted do not fit: {len(clients)} and {len(accepted)}")
         given = {key.removeprefix("local."): value for key, value in record.items() if key.startswith("local.")}
@@ -156,15 +156,15 @@ class Order:
         except (TypeError, ValueError) as error:
             raise WireError(f"the local settings cannot be used: {error}") from error
         return cls(
-            run=check_name(_scalar(record, "run", str)),
-            round=_scalar(record, "round", int),
-            seed=_scalar(record, "seed", int),
-            algorithm=_scalar(record, "algorithm", str),
-            cohort=_scalar(record, "cohort", int),
+            run=check_name(read_scalar(record, "run", str)),
+            round=read_scalar(record, "round", int),
+            seed=read_scalar(record, "seed", int),
+            algorithm=read_scalar(record, "algorithm", str),
+            cohort=read_scalar(record, "cohort", int),
             clients=clients,
             accepted={client: last for client, last in zip(clients, accepted, strict=True) if last >= 0},
             local=local,
-            bound=_scalar(record, "bound", float) if "bound" in record else None,
+            bound=read_scalar(record, "bound", float) if "bound" in record else None,
         )
 
 
@@ -190,14 +190,14 @@ class Answer:
             limit: the most bytes that all arrays may have together.
             most: the most characters that the summary may have.
         """
-        record = _config(content)
-        summary = _scalar(record, "summary", str)
+        record = read_config(content)
+        summary = read_scalar(record, "summary", str)
         if len(summary) > most:
             raise WireError(f"the summary has {len(summary)} characters, at most {most} were expected")
         arrays = content.get("arrays")
         if not isinstance(arrays, ArrayRecord):
             raise WireError("there is no array record named 'arrays'")
-        return cls(_scalar(record, "round", int), summary, decode(arrays, limit, keep=False))
+        return cls(read_scalar(record, "round", int), summary, decode(arrays, limit, keep=False))
 
 
 def refusal(why: str) -> RecordDict:
@@ -212,7 +212,7 @@ def question(population: int) -> RecordDict:
 
 def read_population(content: RecordDict) -> int:
     """The population, from the server's question."""
-    return _scalar(_config(content), "population", int)
+    return read_scalar(read_config(content), "population", int)
 
 
 def claim(clients: Iterable[int], *, evaluates: bool = False) -> RecordDict:
@@ -232,16 +232,16 @@ def claim(clients: Iterable[int], *, evaluates: bool = False) -> RecordDict:
 
 def read_evaluates(content: RecordDict) -> bool:
     """Whether the node of a claim has an evaluate function."""
-    return _config(content).get("evaluates") is True
+    return read_config(content).get("evaluates") is True
 
 
 def read_claim(content: RecordDict, population: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The clients a node claims to host, validated against the population."""
-    record = _config(content)
+    record = read_config(content)
     if "clients" in record:
-        clients = np.array(_integers(record, "clients"), dtype=np.int64)
+        clients = np.array(read_integers(record, "clients"), dtype=np.int64)
     else:
-        start, stop, step = (_scalar(record, name, int) for name in ("start", "stop", "step"))
+        start, stop, step = (read_scalar(record, name, int) for name in ("start", "stop", "step"))
         if not (start >= 0 and stop <= population and step >= 1):
             raise WireError(f"range({start}, {stop}, {step}) goes beyond the {population} clients")
         clients = np.arange(start, stop, step, dtype=np.int64)
@@ -290,7 +290,7 @@ def _tensor(name: str, array: Array) -> Tensor:
     return x.view(dtype) if dtype in (torch.bfloat16, torch.bool) else x
 
 
-def _config(content: RecordDict) -> ConfigRecord:
+def read_config(content: RecordDict) -> ConfigRecord:
     """Our config record in a message, validated for its version."""
     record = content.get("undrift")
     if not isinstance(record, ConfigRecord):
@@ -304,7 +304,7 @@ def _config(content: RecordDict) -> ConfigRecord:
     return record
 
 
-def _scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
+def read_scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
     """A value of exactly this type."""
     value: Any = record.get(name)
     if type(value) is not kind:
@@ -312,7 +312,7 @@ def _scalar(record: ConfigRecord, name: str, kind: type[Kind]) -> Kind:
     return value
 
 
-def _integers(record: ConfigRecord, name: str) -> list[int]:
+def read_integers(record: ConfigRecord, name: str) -> list[int]:
     """A list of whole numbers."""
     value = record.get(name)
     if not isinstance(value, list) or not all(type(x) is int for x in value):

@@ -40,7 +40,9 @@ from undrift.core.records.types import Broadcast, Local
 from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
+from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
 from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, refusal
+from undrift.engine.flower.secure_records import SECURE
 from undrift.engine.stores.store import StoreError
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
@@ -96,11 +98,23 @@ def build_app(
     @_guarded(shares)
     def train(message: Message, context: Context) -> Message:
         order = Order.read(message.content)
-        return serve(open_worker(order, context), order, message)
+        worker = open_worker(order, context)
+        if not is_secure(message):
+            check_plain(context)
+            return serve(worker, order, message)
+        broadcast = _read_broadcast(worker, order, message)
+        found = worker.serve(broadcast, order.clients, order.accepted, order.cohort)
+        return mask_partial(found, broadcast, order, message, context)
+
+    @app.query(SECURE)
+    @_guarded(shares)
+    def step(message: Message, context: Context) -> Message:
+        return answer_step(message, context)
 
     @app.query(LOSSES)
     @_guarded(shares)
     def losses(message: Message, context: Context) -> Message:
+        check_plain(context)
         order = Order.read(message.content)
         return answer_losses(open_worker(order, context), order, message)
 
@@ -265,6 +279,7 @@ def open_visit(
         algorithm: the method, the same as the server's.
         state_dir: folder for the client's state; None takes `state-dir` of the node config, or a temporary folder.
     """
+    check_plain(context)
     order = Order.read(message.content)
     check_method(order, algorithm)
     if len(order.clients) > 1:

@@ -41,6 +41,7 @@ from undrift.engine.flower.server.roster import Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
+from undrift.secure.settings import Secure, read_secure, why_not_secure
 
 _log = logging.getLogger("flwr")  # Flower shows what is logged here
 _ORDERS = 3  # messages about one client in a round, at most: a node that restarts all the time gets no more
@@ -77,6 +78,8 @@ class UndriftStrategy(Strategy):
         share: the most of a round's weight that one node may have, as a fraction; a node with more is left out of the
             round, and a round in which no node is left is abandoned. Choose it so that no honest node has as much
             even if others claim little. Below 1 the server keeps a sum per node until a round is over.
+        secure: add the nodes' sums by a protocol in which the server sees none of them: a `Secure`, or True for its
+            defaults; each node is a party. A node that leaves is not ordered again in the same round.
         evaluate: whether the nodes' own evaluate functions are called after every round.
         run: the name under which nodes store their clients' states. Use the same name to resume a run, and a different
             one for every run that uses the same nodes at the same time.
@@ -108,6 +111,7 @@ class UndriftStrategy(Strategy):
         hosts: Hosting = None,
         quarantine: Quarantine | None = None,
         share: float = 1.0,
+        secure: Secure | bool | None = None,
         evaluate: bool = False,
         run: str | None = None,
         state: ServerState | None = None,
@@ -136,6 +140,9 @@ class UndriftStrategy(Strategy):
         self.known: dict[str, int] = {}  # accepted displacements by digest, with the round from 1
         if algorithm.release.private:  # noise from a seed that all nodes know does not protect
             server.check_private(algorithm, local, self._model, expected=0)
+        self.secure: Secure | None = read_secure(secure)
+        if self.secure is not None:
+            self._check_secure(adaptive)
         self.quarantined = QuarantineList(quarantine)
         listed = Hosts.of(hosts)
         if listed is not None:
@@ -188,6 +195,8 @@ class UndriftStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of the next round, one per node; `arrays` are used only before the first round."""
+        if self.secure is not None:
+            raise RuntimeError("configure_train: a secure sum takes several exchanges; call start, which has them")
         if self.state is None:
             self.state = self._open(arrays)
         return self._begin(Mailbox(grid, self.watch), config, self.deadline or 3600.0).messages
@@ -251,10 +260,25 @@ class UndriftStrategy(Strategy):
         """One round, from its first message to the server step."""
         tally = self._begin(mailbox, config, seconds)
         assert self.state is not None
+        if self.secure is not None:
+            from undrift.engine.flower.server.secure_exchange import SecureExchange
+
+            SecureExchange(mailbox, tally, self.secure, self.run, seconds, self.poll).collect()
+            return self._close()
         limits = (seconds, self.poll, self.rejoin)
         exchange = Exchange(mailbox, self._roster, self._orders, tally, self.state.accepted, config, *limits)
         exchange.collect(self._need, self.grace)
         return self._close()
+
+    def _check_secure(self, adaptive: AdaptiveBound | None) -> None:
+        """Raise if the uploads of the nodes cannot be summed securely."""
+        why = why_not_secure(self.algorithm, self.local, self._model)
+        if adaptive is not None:
+            why = "an adaptive bound follows the norms of single clients, which a secure sum hides; set bound"
+        elif self.share < 1:
+            why = f"share = {self.share:g} compares the weights of nodes, which a secure sum hides; leave share out"
+        if why:
+            raise ValueError(f"secure: {why}")
 
     def _begin(self, mailbox: Mailbox, config: ConfigRecord | None, seconds: float) -> Tally:
         """Sample the clients of a round and write a message for every node that hosts some."""

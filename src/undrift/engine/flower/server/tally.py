@@ -58,6 +58,8 @@ class RoundRecord(Record):
 
         Losses are the nodes' word. As long as most are honest, the others do not move the mean far.
         """
+        if self.summed:
+            return super().loss
         limited = self._limited()
         return sum(limited) / len(limited) if limited else nan
 
@@ -132,6 +134,7 @@ class Tally:
         self._settled: set[int] = set()
         self.nodes: dict[int, int] = {}  # the node that each client was last ordered from
         self.uploads: dict[str, int] = {}  # digest of accepted displacements -> node
+        self.summed: Mapping[str, float] = {}  # see Partial
         self._parts: dict[int, Total] = {}  # node -> its accepted sum, if shares are limited
 
     def expect(self, message: Message, clients: list[int]) -> None:
@@ -199,13 +202,13 @@ class Tally:
             reason = error.reason if isinstance(error, RefusedError) else Reason.TREE
             part, refused = self._blank(), gate.reject(clients[0], reason, one_line(error))
         if refused is not None:
-            return self._settle([], [Rejection(client, refused.reason, refused.detail) for client in clients])
+            return self.settle([], [Rejection(client, refused.reason, refused.detail) for client in clients])
         heard = {visit.client for visit in part.visits}
         rejected = [r for r in part.rejections if r.client in clients and r.client not in heard]
-        self._settle(part.visits, [Rejection(r.client, r.reason, one_line(r.detail)) for r in rejected])
+        self.settle(part.visits, [Rejection(r.client, r.reason, one_line(r.detail)) for r in rejected])
         return self.mark_absent(clients, "left out of its node's reply")
 
-    def _settle(self, visits: Sequence[Visit], rejections: Sequence[Rejection]) -> None:
+    def settle(self, visits: Sequence[Visit], rejections: Sequence[Rejection]) -> None:
         """Record the outcome of clients."""
         self.visits += visits
         self.rejections += rejections
@@ -231,7 +234,7 @@ class Tally:
 
     def partial(self) -> Partial:
         """The round as a backend returns it."""
-        return Partial(self.total, self.visits, self.rejections, self.absent)
+        return Partial(self.total, self.visits, self.rejections, self.absent, summed=self.summed)
 
     def record(
         self,
