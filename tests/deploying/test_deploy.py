@@ -18,21 +18,24 @@ from typer.testing import CliRunner
 
 pytest.importorskip("flwr")
 
+from support.audit import write_keys
 from support.deploy_runs import LOCAL, ROUNDS, deployed, grid, rounds_by
 from support.flower_grid import StandInGrid
 from support.processes import run_module
 from undrift import Simulation, load_run, make
 from undrift.cli import app
 from undrift.cli.results.health import health
+from undrift.core.records.types import ServerState
 from undrift.deploying import deploy as deployment
 from undrift.deploying import live_status
 from undrift.deploying.deploy import LineFormatter, server_log
 from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.strategy import UndriftStrategy
+from undrift.engine.round.record import Record
 from undrift.flower import AdaptiveBound, Quarantine
 from undrift.runs import verify
-from undrift.runs.folder import audit
+from undrift.runs.folder import signature
 from undrift.runs.folder.files import RunError, RunFolder
 from undrift.runs.settings.schema import ConfigError
 from undrift.testing import clinic, fingerprint
@@ -385,11 +388,43 @@ def test_flower_exports_it() -> None:
 def test_a_deployment_without_protection_is_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployed("fedavg", tmp_path / "bare", rounds=1)
     (line,) = [line for line in (tmp_path / "bare/run/log.txt").read_text().splitlines() if "NOT PROTECTED" in line]
-    assert "WARNING" in line and all(text in line for text in ("hosts=", "adaptive=", "quarantine=", audit.KEY))
-    (tmp_path / "key").write_text("0" * 64)
-    monkeypatch.setenv(audit.KEY, str(tmp_path / "key"))
+    assert "WARNING" in line and all(text in line for text in ("hosts=", "adaptive=", "quarantine=", signature.KEY))
+    write_keys(tmp_path / "key")
+    monkeypatch.setenv(signature.KEY, str(tmp_path / "key"))
     nodes = grid("fedavg", tmp_path / "safe")
     hosts = {nodes.node_of(part): range(part, 8, 3) for part in range(3)}
     safe = {"hosts": hosts, "adaptive": AdaptiveBound(), "quarantine": Quarantine()}
     deployed("fedavg", tmp_path / "safe", nodes, rounds=1, **safe)
     assert "NOT PROTECTED" not in (tmp_path / "safe/run/log.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["log.txt", "status.json", "deployment.json", "environment.json", "clients.json"])
+def test_verify_finds_edits_of_a_deployments_files(name: str, tmp_path: Path) -> None:
+    run = deployed("fedavg", tmp_path, rounds=2).folder
+    assert verify(run).intact, verify(run).problems
+    data = (run / name).read_bytes()
+    (run / name).write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    (problem,) = verify(run).problems
+    assert problem.startswith(str(run / name))
+
+
+def test_nodes_keep_the_heads_of_the_servers_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The folder is put back by two rounds and the run trained again: a node's file shows it, and its log warns."""
+    nodes = grid("fedavg", tmp_path)
+    part = tmp_path / "part"
+
+    def copied(state: ServerState, record: Record) -> None:
+        if state.round == 2:
+            shutil.copytree(tmp_path / "run", part)
+
+    run = deployed("fedavg", tmp_path, nodes, on_round=copied).folder
+    (heads,) = (tmp_path / "nodes").glob("*/heads.jsonl")
+    assert verify(run, heads).intact and [json.loads(line)["round"] for line in heads.read_text().splitlines()] == [
+        1, 2, 3, 4
+    ]  # fmt: skip
+    shutil.rmtree(run)
+    part.rename(run)
+    assert verify(run).intact and "does not contain the event" in verify(run, heads).problems[0]
+    deployed("fedavg", tmp_path, grid("fedavg", tmp_path, seed=5))
+    assert "put back: it orders round 3 after round 4" in caplog.text
+    assert verify(run).intact and "does not contain the event" in verify(run, heads).problems[0]

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from undrift import Simulation, make
-from undrift.runs.folder.audit import Audit, AuditError, read_log
+from undrift.runs.folder.audit import Audit, read_log
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
+from undrift.runs.folder.signature import AuditError
 from undrift.testing import Clinic, fingerprint
 from undrift.util.storage import files
 from undrift.util.storage.metrics import Metrics

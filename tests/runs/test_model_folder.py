@@ -18,8 +18,8 @@ from undrift.cli import app
 from undrift.data import DataError
 from undrift.data.arrays.preprocess import Preprocess
 from undrift.runs import Config, export, load_model, start
-from undrift.runs.folder.audit import AuditError
 from undrift.runs.folder.files import RunError
+from undrift.runs.folder.signature import AuditError
 from undrift.runs.reading.model_folder import script
 from undrift.runs.setup.prepare import prepare
 

@@ -17,7 +17,7 @@ import typer
 from torch import nn
 from typer.testing import CliRunner
 
-from support.audit import chained, earlier, events, sealed
+from support.audit import chained, earlier, events, sealed, write_keys
 from support.own_tasks import SETTINGS, Net, lines
 from undrift import TensorTask
 from undrift.cli import app
@@ -27,9 +27,11 @@ from undrift.core.server.wire import stored_fingerprint
 from undrift.runs import Verified, resume, start, verify
 from undrift.runs.folder import audit
 from undrift.runs.folder import files as folder
-from undrift.runs.folder.audit import Audit, AuditError, read_log
+from undrift.runs.folder.audit import Audit, read_log
 from undrift.runs.folder.checkpoint import read_manifest
+from undrift.runs.folder.signature import AuditError
 from undrift.runs.folder.verify import head_of
+from undrift.util.storage.heads import HEADS, keep_head, read_heads
 
 Change = Callable[[Path], object]
 OUTPUT = {"keep_best": True}
@@ -219,35 +221,55 @@ def forge_all(run: Path) -> None:
 
 def test_with_a_key_nobody_else_can_forge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key"
-    key.write_text("0123456789abcdef0123456789abcdef\n")
+    public = write_keys(key)
     monkeypatch.setenv(KEY, str(key))
     made = run(tmp_path / "run").folder
-    assert verify(made).intact and verify(made).signed and all("mac" in event for event in events(made))
+    assert verify(made).intact and verify(made).signed and all("signature" in event for event in events(made))
     assert "signatures verified" in CliRunner().invoke(app, ["verify", str(made)]).stdout
     assert run(tmp_path / "run", rounds=5, resume=True).summary["rounds"] == 5
     assert verify(made).signed
     monkeypatch.delenv(KEY)
-    assert verify(made).intact and "signed, not verified" in verify(made).notes[0]
-    with pytest.raises(AuditError, match=r"audit.jsonl: its events are signed; name the file with the key"):
+    (note,) = verify(made).notes
+    assert verify(made).intact and not verify(made).signed and "ssh-ed25519 AAAA" in note and "--key FILE" in note
+    assert verify(made, key=public).signed, "the public half is enough"
+    assert CliRunner().invoke(app, ["verify", str(made), "--key", str(public)]).exit_code == 0
+    with pytest.raises(AuditError, match=r"audit.jsonl: its events are signed; name the file with the private key"):
         resume(made, rounds=6)
-    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    monkeypatch.setenv(KEY, str(public))
+    with pytest.raises(AuditError, match="a public key, which cannot sign"):
+        resume(made, rounds=6)
+
+
+def test_a_forger_without_the_private_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    public = write_keys(key)
     monkeypatch.setenv(KEY, str(key))
-    forged_run = Path(shutil.copytree(run(tmp_path / "other").folder, tmp_path / "forged"))
-    forge_all(forged_run)
-    with pytest.raises(AuditError, match=r"audit.jsonl, line 1: not signed with this key; check UNDRIFT_AUDIT_KEY"):
-        resume(forged_run, rounds=6)
-    assert not verify(forged_run).intact
-    key.write_text("another key of enough characters")
-    with pytest.raises(AuditError, match="line 1: not signed with this key"):
-        resume(copy, rounds=6)
-    lines_of = (copy / "audit.jsonl").read_text().splitlines()
-    lines_of[2] = re.sub(r', "mac": "\w+"', "", lines_of[2])
-    (copy / "audit.jsonl").write_text("\n".join(lines_of) + "\n")
+    made = run(tmp_path / "run").folder
+    copies = [Path(shutil.copytree(made, tmp_path / name)) for name in ("unsigned", "resigned", "one")]
+    forge_all(copies[0])
+    with pytest.raises(AuditError, match=r"audit.jsonl, line 1: not signed with the key of the first line|not signed"):
+        resume(copies[0], rounds=6)
+    assert not verify(copies[0], key=public).intact
+    write_keys(tmp_path / "other")  # the forger signs everything with a key of his own, and names it
+    monkeypatch.setenv(KEY, str(tmp_path / "other"))
+    forger, found = Audit(tmp_path / "forged.jsonl"), events(copies[1])
+    for event in found:
+        facts = {name: x for name, x in event.items() if name not in ("time", "event", "key", "previous", "hash")}
+        forger.write(event["event"], **{name: x for name, x in facts.items() if name != "signature"})
+    shutil.copy(tmp_path / "forged.jsonl", copies[1] / "audit.jsonl")
+    assert "line 1: not signed with this key; check UNDRIFT_AUDIT_KEY" in verify(copies[1], key=public).problems[0]
+    monkeypatch.delenv(KEY)
+    lines_of = (copies[2] / "audit.jsonl").read_text().splitlines()
+    lines_of[2] = re.sub(r', "signature": "[^"]+"', "", lines_of[2])
+    (copies[2] / "audit.jsonl").write_text("\n".join(lines_of) + "\n")
     with pytest.raises(AuditError, match="line 3: not signed, but others are"):
-        read_log(copy / "audit.jsonl")
+        read_log(copies[2] / "audit.jsonl")
 
 
-@pytest.mark.parametrize(("content", "message"), [("short", "is too short: write 16 bytes"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("short", "is not an Ed25519 key without a passphrase: make one"), (None, "cannot be read")],
+)
 def test_a_key_that_cannot_be_used_is_refused(
     content: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +278,53 @@ def test_a_key_that_cannot_be_used_is_refused(
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
     with pytest.raises(AuditError, match=f"UNDRIFT_AUDIT_KEY: .*{message}") as result:
         Audit(tmp_path / "audit.jsonl")
-    assert "short" not in str(result.value).replace("too short", "")
+    assert "short" not in str(result.value)
+
+
+# Every file
+
+
+@pytest.mark.parametrize("name", ["environment.json", "engine.json", "task.json"])
+def test_an_edited_description_is_found(name: str, copy: Path) -> None:
+    (copy / name).write_bytes((copy / name).read_bytes() + b" ")
+    assert f"{copy / name}: was changed after the last start of the run" in verify(copy).problems[0]
+
+
+def test_the_number_of_rounds_is_the_one_of_the_last_start(copy: Path) -> None:
+    edited(copy, "config.toml", "rounds = 4", "rounds = 3")
+    assert "config.toml: was changed after the last start" in verify(copy).problems[0]
+
+
+@pytest.mark.parametrize("round", [3, 4])
+def test_a_deleted_checkpoint_is_found(round: int, copy: Path) -> None:
+    for ending in ("json", "safetensors"):
+        (copy / "checkpoints" / f"{round:07d}.{ending}").unlink()
+    (problem,) = verify(copy).problems
+    assert f"{round:07d}.json: missing, but audit.jsonl has committed it" in problem
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "checkpoints/mine.bin", "more"])
+def test_an_added_file_is_found(name: str, copy: Path) -> None:
+    (copy / name).mkdir() if name == "more" else (copy / name).write_text("mine")
+    (problem,) = verify(copy).problems
+    assert problem == f"{copy / name}: not a file of the run; move it elsewhere"
+
+
+def test_a_node_that_kept_the_heads_shows_a_rollback(copy: Path, tmp_path: Path) -> None:
+    """The folder was put back to an earlier state of its own, in which everything fits."""
+    early = Path(shutil.copytree(copy, tmp_path / "early"))
+    resume(copy, rounds=6, task=lines(name="lines"))
+    node = tmp_path / "states" / "run"
+    assert keep_head(node, 4, events(early)[-1]["hash"]) is None
+    assert keep_head(node, 6, events(copy)[-1]["hash"]) is None and keep_head(node, 6, events(copy)[-1]["hash"]) is None
+    assert len(read_heads(node / HEADS)) == 2
+    assert verify(copy, node / HEADS).intact and verify(early).intact
+    assert "does not contain the event" in verify(early, node / HEADS).problems[0]
+    warning = keep_head(node, 5, "0" * 64)
+    assert warning is not None and "put back: it orders round 5 after round 6" in warning
+    with (node / HEADS).open("a") as file:
+        file.write("{half a li")
+    assert len(read_heads(node / HEADS)) == 3
 
 
 # What a crash leaves

@@ -15,8 +15,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -32,7 +33,7 @@ from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.folder.audit import KEY, audit_key, past_rejections, past_uploads
+from undrift.runs.folder.audit import past_rejections, past_uploads
 from undrift.runs.folder.files import (
     RunError,
     RunFolder,
@@ -42,6 +43,7 @@ from undrift.runs.folder.files import (
     reading,
 )
 from undrift.runs.folder.provenance import find_references, keep_references
+from undrift.runs.folder.signature import KEY, audit_key
 from undrift.runs.loop.commit import commit, finish, reopen
 from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.loop.run import check_rounds, is_finished
@@ -49,10 +51,9 @@ from undrift.runs.reading.saved_run import Outcome
 from undrift.runs.settings.config import Config
 from undrift.runs.setup.custom_tasks import named_config, same_task
 from undrift.runs.setup.prepare import Setup, environment, prepare
-from undrift.util.shell import DEPLOYMENT_RECORD
+from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG
+from undrift.util.storage.files import read
 from undrift.util.version import __version__
-
-SERVER_LOG = "log.txt"
 
 
 class LineFormatter(logging.Formatter):
@@ -198,8 +199,12 @@ def deploy(
     with _open_folder(path, setup.config) as run, server_log(run.path / SERVER_LOG):
         status = LiveStatus(run.path, setup.config.rounds, task.population, options.get("deadline") or timeout)
         _warn_unprotected(config.bound, options)
-        with status.outcome(), _watch_parent():
-            return _train(run, setup, status, strategy, grid, timeout, options, on_round)
+        try:
+            with status.outcome(), _watch_parent():
+                return _train(run, setup, status, strategy, grid, timeout, options, on_round)
+        finally:
+            with suppress(OSError):  # a full disk
+                run.audit.write("status", sha256=sha256(read(status.path)).hexdigest())
 
 
 def _train(
@@ -249,7 +254,7 @@ def _train(
             if on_round is not None:
                 on_round(state, record)
 
-        trained = strategy(run=name, state=state, on_round=store, watch=status)
+        trained = strategy(run=name, state=state, on_round=store, watch=status, head=lambda: run.audit.head)
         trained.state = state
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
         trained.known |= {digest: at for digest, at in past_uploads(run.audit.path).items() if at <= state.round}
@@ -278,7 +283,7 @@ def _warn_unprotected(bound: float | None, options: Mapping[str, Any]) -> None:
 
 def _check_options(options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse what a run's folder decides."""
-    for name in ("run", "state", "watch"):
+    for name in ("run", "state", "watch", "head"):
         if name in options:
             raise ValueError(f"deploy: {name} comes from the run's folder; leave it out")
     if options.get("evaluate"):

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from undrift.core.records.rejection import Reason
 from undrift.engine.round.record import Record
+from undrift.util.shell import STATUS
 from undrift.util.storage.files import write
 
-STATUS = "status.json"
 EVERY = 5.0
 """Seconds between two versions of the file, unless something happens."""
 SHOWN = 100

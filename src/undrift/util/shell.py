@@ -22,6 +22,10 @@ DEPLOYMENT_RECORD = "deployment.json"
 """The file that the folder of a deployment has, and that of no other run."""
 
 
+SERVER_LOG, STATUS = "log.txt", "status.json"
+"""What the server of a deployment logs, and its last status, in the run's folder."""
+
+
 def resume_command(folder: Path) -> str:
     """The command that resumes the run in a folder.
 

@@ -114,6 +114,7 @@ class Order:
         accepted: for each client with state, the last round in which its upload was accepted.
         local: the settings all clients share.
         bound: largest norm of a client's displacement; None allows any.
+        head: the hash of the last event in the server's audit log, which a node keeps; None if there is no log.
     """
 
     run: str
@@ -125,11 +126,13 @@ class Order:
     accepted: Mapping[int, int]
     local: Local
     bound: float | None = None
+    head: str | None = None
 
     def record(self) -> ConfigRecord:
         """The order as scalars, strings and lists."""
         local = {f"local.{name}": _sendable(name, x) for name, x in asdict(self.local).items() if x is not None}
         bound = {} if self.bound is None else {"bound": float(self.bound)}
+        head = {} if self.head is None else {"head": self.head}
         return ConfigRecord(
             {
                 "version": VERSION,
@@ -138,6 +141,7 @@ class Order:
                 "accepted": [self.accepted.get(client, -1) for client in self.clients],
                 **local,
                 **bound,
+                **head,
             }
         )
 
@@ -165,6 +169,7 @@ class Order:
             accepted={client: last for client, last in zip(clients, accepted, strict=True) if last >= 0},
             local=local,
             bound=read_scalar(record, "bound", float) if "bound" in record else None,
+            head=one_line(read_scalar(record, "head", str)) if "head" in record else None,
         )
 
 

@@ -2,11 +2,10 @@
 
 A commit is written before the manifest of its checkpoint, which contains the hash of the event, and the end before the
 files of the result. So what a run has stored is always in its log, and a checkpoint or a result that is not in the log
-was not written by the run. With a key (`UNDRIFT_AUDIT_KEY`) every event has a signature as well, HMAC-SHA256 of its
-hash, which only a holder of the key can make.
+was not written by the run. With a key (`UNDRIFT_AUDIT_KEY`) every event has an Ed25519 signature of its hash as
+well, which only the holder of the private key can make; the first event names the public key.
 """
 
-import hmac
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,22 +17,17 @@ from typing import Any
 
 from undrift.engine.round.quarantine import ABSENT
 from undrift.engine.round.record import Record
+from undrift.runs.folder.signature import KEY, AuditError, AuditKey, audit_key, read_key
 from undrift.util.storage.files import append, read
 
 VERSION = 2
 """Of the order of writes; version 1 wrote a checkpoint before its commit."""
 
-KEY = "UNDRIFT_AUDIT_KEY"
 RESTORE = "restore the run's folder from a backup, or start a new run"
 _FIRST = "0" * 64
-_SHORTEST = 16
 _LONGEST = 2000
 _SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end")
 _PASSING = ("reject", "absent", "accept")
-
-
-class AuditError(RuntimeError):
-    """The log, or a file that it describes, was changed after it was written; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +38,15 @@ class Log:
         path: the file.
         hashes: those of all events, in order.
         events: by their hashes, without those about single clients and nodes.
-        signed: whether the events have signatures.
-        checked: whether the signatures were verified.
+        key: the public key whose signatures the events have; empty if they have none.
+        checked: whether it is the key that was given to verify them with.
         size: bytes of whole lines; a line cut short by a crash follows.
     """
 
     path: Path
     hashes: tuple[str, ...] = ()
     events: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    signed: bool = False
+    key: str = ""
     checked: bool = False
     size: int = 0
 
@@ -60,6 +54,11 @@ class Log:
     def head(self) -> str:
         """The hash of the last event, which depends on all events."""
         return self.hashes[-1] if self.hashes else _FIRST
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last event that is not about single clients and nodes; empty if there is none."""
+        return self.events[next(reversed(list(self.events)))] if self.events else {}
 
     def of_kinds(self, *kinds: str) -> list[dict[str, Any]]:
         """The events of some kinds, in order."""
@@ -81,8 +80,10 @@ class Audit:
     def __init__(self, path: Path) -> None:
         self.path, self._key = path, audit_key()
         self.log = read_log(path, self._key) if os.path.lexists(path) else Log(path)
-        if self.log.signed and self._key is None:
-            raise AuditError(f"{path}: its events are signed; name the file with the key: export {KEY}=FILE")
+        if self._key is not None and not self._key.signs:
+            raise AuditError(f"{KEY}: a public key, which cannot sign; name the file of the private key")
+        if self.log.key and self._key is None:
+            raise AuditError(f"{path}: its events are signed; name the file with the private key: export {KEY}=FILE")
         if path.exists() and path.stat().st_size > self.log.size:
             os.truncate(path, self.log.size)
         self.head = self.log.head
@@ -95,46 +96,57 @@ class Audit:
             facts: more about it; values that JSON has.
         """
         facts = {name: _short(x) for name, x in facts.items()}
-        entry = {"time": round(time(), 3), "event": event, **facts, "previous": self.head}
+        first = {"key": self._key.text} if self._key is not None and self.head == _FIRST else {}
+        entry = {"time": round(time(), 3), "event": event, **facts, **first, "previous": self.head}
         found = _hash(entry)
-        signed = {} if self._key is None else {"mac": _mac(self._key, found)}
+        signed = {} if self._key is None else {"signature": self._key.sign(found)}
         line = json.dumps({**entry, "hash": found, **signed}).encode() + b"\n"
         append(self.path, line, sync=event in _SYNCED)
         self.head = found
         return found
 
 
-def read_log(path: Path, key: bytes | None = None) -> Log:
-    """Verify a log from its first line.
+def read_log(path: Path, key: AuditKey | None = None) -> Log:
+    """Verify a log from its first line; signatures with the key that the first line names.
 
     Args:
         path: the file.
-        key: verifies the signatures; None leaves them unverified.
+        key: the key that it must be; None takes any, which proves only that all events have the same signer.
     """
     try:
         data = read(path)
     except OSError as error:
         raise AuditError(f"{path}: cannot be read: {error.strerror}; {RESTORE}") from None
     whole = data[: data.rfind(b"\n") + 1]
-    previous, hashes, events, signed = _FIRST, list[str](), dict[str, dict[str, Any]](), False
+    previous, hashes, events, signer = _FIRST, list[str](), dict[str, dict[str, Any]](), None
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             entry = json.loads(line)
-            stored, mac = entry.pop("hash"), entry.pop("mac", None)
+            stored, signature = entry.pop("hash"), entry.pop("signature", None)
             found = _hash(entry)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise AuditError(f"{path}, line {number}: not an event; {RESTORE}") from None
         if entry.get("previous") != previous or stored != found:
             raise AuditError(f"{path}, line {number}: changed after it was written; {RESTORE}")
-        signed = mac is not None if number == 1 else signed
-        if (mac is not None) != signed or (key is not None and not _valid(key, found, mac)):
-            why = "not signed, but others are" if mac is None and key is None else "not signed with this key"
-            raise AuditError(f"{path}, line {number}: {why}; check {KEY}, or {RESTORE}")
+        if number == 1:
+            signer = _signer(path, entry.get("key"), key)
+        if (signature is not None) != (signer is not None) or (signer and not signer.valid(found, signature)):
+            why = "not signed, but others are" if signature is None else "not signed with the key of the first line"
+            raise AuditError(f"{path}, line {number}: {why}; {RESTORE}")
         hashes.append(found)
         previous = found
         if entry.get("event") not in _PASSING:
             events[found] = entry
-    return Log(path, tuple(hashes), events, signed, signed and key is not None, len(whole))
+    text = signer.text if signer is not None else ""
+    return Log(path, tuple(hashes), events, text, signer is not None and key is not None, len(whole))
+
+
+def _signer(path: Path, named: Any, key: AuditKey | None) -> AuditKey | None:
+    """The key of a log's signatures, None if it has none; raises if it is not the one that was given."""
+    signer = read_key(named.encode(), f"{path}, line 1: its key") if isinstance(named, str) else None
+    if key is not None and (signer is None or signer.text != key.text):
+        raise AuditError(f"{path}, line 1: not signed with this key; check {KEY}, or {RESTORE}")
+    return signer
 
 
 def round_of(event: Mapping[str, Any]) -> int:
@@ -193,20 +205,6 @@ def past_uploads(log: Path) -> dict[str, int]:
     return {digest: event["round"] for event in accepts for digest in event["uploads"]}
 
 
-def audit_key() -> bytes | None:
-    """The key that signs events: the content of the file that `UNDRIFT_AUDIT_KEY` names, or None if it names none."""
-    name = os.environ.get(KEY)
-    if not name:
-        return None
-    try:
-        key = Path(name).read_bytes().strip()
-    except OSError as error:
-        raise AuditError(f"{KEY}: {name} cannot be read: {error.strerror}; name a file with the key") from None
-    if len(key) < _SHORTEST:
-        raise AuditError(f"{KEY}: {name} is too short: write {_SHORTEST} bytes or more, as openssl rand -hex 32 does")
-    return key
-
-
 def _short(x: Any) -> Any:
     """A value whose text is not too long for a log."""
     return x if not isinstance(x, str) or len(x) <= _LONGEST else f"{x[:_LONGEST]} ... ({len(x)} characters)"
@@ -215,13 +213,3 @@ def _short(x: Any) -> Any:
 def _hash(entry: dict[str, Any]) -> str:
     """The hash of an event, which contains the hash of the event before."""
     return sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
-
-
-def _mac(key: bytes, found: str) -> str:
-    """The signature of an event."""
-    return hmac.new(key, found.encode(), "sha256").hexdigest()
-
-
-def _valid(key: bytes, found: str, mac: Any) -> bool:
-    """Whether a signature was made with a key."""
-    return isinstance(mac, str) and mac.isascii() and hmac.compare_digest(_mac(key, found), mac)

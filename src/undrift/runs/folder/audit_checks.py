@@ -1,22 +1,34 @@
-"""The files of a run compared with its audit log: checkpoints, rows and the result."""
+"""The files of a run compared with its audit log: checkpoints, rows, descriptions and the result."""
 
 import json
+import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from undrift.runs.folder.audit import RESTORE, AuditError, Log, round_of
+from undrift.runs.folder.audit import RESTORE, Log, round_of
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
-from undrift.util.shell import resume_command
-from undrift.util.storage.files import read
+from undrift.runs.folder.signature import AuditError
+from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, STATUS, resume_command
+from undrift.util.storage.files import is_temporary, read
 
 FOLDERS = ("checkpoints", "best")
 _EARLIER = "the run has ended again since; its files are written by:"
 
 
-DESCRIBING = ("environment.json", "references.json", "init.json", "partition.json", "task.json", "deployment.json")
-"""The files that describe a run, besides its settings; every start notes their hashes in the log."""
+DESCRIBING = (
+    *("config.toml", "environment.json", "engine.json", "references.json", "init.json", "partition.json"),
+    *("preprocess.json", "task.json", DEPLOYMENT_RECORD),
+)
+"""The files that describe a run; every start, and every change of one, notes their hashes in the log."""
+
+_OWN = {
+    *DESCRIBING,
+    *("audit.jsonl", "metrics.jsonl", "metrics.parquet", "lens.jsonl", "summary.json", "model.safetensors"),
+    *("clients.json", "lock", SERVER_LOG, STATUS, "checkpoints", "clients", "best"),
+}
+"""What is directly in a run's folder."""
 
 
 def described_files(folder: Path) -> dict[str, str]:
@@ -28,34 +40,100 @@ def described_files(folder: Path) -> dict[str, str]:
     return {name: sha256(read(folder / name)).hexdigest() for name in DESCRIBING if (folder / name).is_file()}
 
 
+def noted_files(log: Log) -> dict[str, str]:
+    """The hashes of the files that describe a run, as its log has them last; none in logs of earlier versions.
+
+    Args:
+        log: the run's log.
+    """
+    found: dict[str, str] = {}
+    for event in log.of_kinds("begin", "resume", "file"):
+        files = event.get("files")
+        noted = files if isinstance(files, dict) else {}
+        found = {**found, **noted} if event["event"] == "file" else noted
+    return found
+
+
 def check_described(folder: Path, log: Log) -> None:
-    """Raise an `AuditError` if the files that describe a run are not those of its last start.
+    """Raise an `AuditError` if the files that describe a run are not those that it has noted.
 
     Args:
         folder: the run's folder.
-        log: its log; those of earlier versions do not have the files.
+        log: its log; a file whose change is the last event may not be written yet.
     """
-    starts = [event["files"] for event in log.of_kinds("begin", "resume") if isinstance(event.get("files"), dict)]
-    found = described_files(folder)
-    for name, noted in starts[-1].items() if starts else ():
-        if found.get(name) != noted:
+    last, found = log.last, described_files(folder)
+    waiting = last.get("files", {}) if last.get("event") == "file" else {}
+    for name, noted in noted_files(log).items():
+        if found.get(name) != noted and name not in waiting:
             what = "was changed after" if name in found else "is missing; it was there at"
             raise AuditError(f"{folder / name}: {what} the last start of the run; {RESTORE}")
 
 
-def check_kept(folder: Path, log: Log) -> None:
-    """Raise an `AuditError` if the last checkpoint of a run that has ended is gone.
+def check_text(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if lines of the server's log were changed that were there at the last commit.
 
     Args:
         folder: the run's folder.
         log: its log.
     """
-    commits, ends = log.of_kinds("commit"), log.of_kinds("end")
-    if not commits or not ends or log.events[log.head] != ends[-1]:
-        return
-    path = folder / "checkpoints" / f"{round_of(commits[-1]):07d}.json"
-    if not path.exists():
-        raise AuditError(f"{path}: missing, but {log.path.name} has committed it; {RESTORE}")
+    seals = [event["text"] for event in log.of_kinds("commit") if isinstance(event.get("text"), dict)]
+    if seals and _sealed_rows(_content(folder / SERVER_LOG), seals[-1]) is None:
+        raise AuditError(f"{folder / SERVER_LOG}: lines were changed or cut that were there at a commit; {RESTORE}")
+
+
+def check_status(folder: Path, log: Log) -> None:
+    """Raise an `AuditError` if the status of a deployment is not the one with which its process ended.
+
+    Args:
+        folder: the run's folder.
+        log: its log; the status of a process that runs, or was killed, is not compared.
+    """
+    noted = log.last.get("sha256") if log.last.get("event") == "status" else None
+    if noted is not None and sha256(_content(folder / STATUS)).hexdigest() != noted:
+        raise AuditError(f"{folder / STATUS}: not the one with which the run's process ended; {RESTORE}")
+
+
+def _content(path: Path) -> bytes:
+    """The content of a file, empty if there is none."""
+    return read(path) if path.exists() else b""
+
+
+def missing_checkpoints(folder: Path, log: Log) -> list[Path]:
+    """The manifests that should be there, by the log, and are not.
+
+    The last commit may have none, if the run was killed or is in progress. Logs of earlier versions do not have the
+    number that is kept.
+
+    Args:
+        folder: the run's folder.
+        log: its log.
+    """
+    kept, keep = list[int](), 0
+    events = log.of_kinds("begin", "resume", "commit", "end")
+    for event in events:
+        round = round_of(event)
+        if event["event"] == "commit":
+            kept = sorted({*kept, round})[-keep:] if keep else []
+        elif event["event"] != "end":
+            keep = event.get("keep", 0)
+            kept = [one for one in kept if one <= round]
+    if events and events[-1]["event"] == "commit":
+        kept = kept[:-1]
+    paths = [folder / "checkpoints" / f"{round:07d}.json" for round in kept]
+    return [path for path in paths if not path.exists()]
+
+
+def strangers(folder: Path) -> list[Path]:
+    """The files in a run's folder, and among its checkpoints, that no run writes, not even one that is killed.
+
+    Args:
+        folder: the run's folder.
+    """
+    found = [path for path in folder.iterdir() if path.name not in _OWN]
+    if (folder / "checkpoints").is_dir():
+        own = re.compile(r"[0-9]{7,18}\.(json|safetensors)")
+        found += [path for path in (folder / "checkpoints").iterdir() if not own.fullmatch(path.name)]
+    return sorted(path for path in found if not is_temporary(path))
 
 
 def check_open(folder: Path, log: Log) -> None:
@@ -147,6 +225,8 @@ def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
     commits, kind = dict[int, list[dict[str, Any]]](), ""
     last, limit, every = 0, 0, True
     for event in log.events.values():
+        if event.get("event") == "status":  # only of the process
+            continue
         kind, round = str(event.get("event")), round_of(event)
         if kind == "commit":
             commits[round] = [event]

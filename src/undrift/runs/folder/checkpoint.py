@@ -15,7 +15,8 @@ from typing import Any
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.types import ServerState
 from undrift.core.server import wire
-from undrift.runs.folder.audit import AuditError, Log, round_of
+from undrift.runs.folder.audit import Log, round_of
+from undrift.runs.folder.signature import AuditError
 from undrift.util.storage.files import delete, read, storing, write
 
 FORMAT = 1

@@ -13,6 +13,7 @@ clients/           the clients' states, for methods that keep some
 best/              both as they were after the best round, if output.keep_best is set
 model.safetensors  the final model, for load_state_dict
 summary.json       the result, once the run has ended
+deployment.json    of a deployment: the run's name on the nodes, and its options; log.txt, status.json: of its server
 """
 
 import json
@@ -26,11 +27,11 @@ from typing import Any
 from undrift.core.records.types import ServerState
 from undrift.data.partitions.draw import Partition
 from undrift.runs.folder.audit import RESTORE, Audit
-from undrift.runs.folder.audit_checks import FOLDERS, check_open
+from undrift.runs.folder.audit_checks import DESCRIBING, FOLDERS, check_open, described_files, noted_files
 from undrift.runs.folder.checkpoint import Checkpoints
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
-from undrift.util.shell import DEPLOYMENT_RECORD, resume_command
+from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, resume_command
 from undrift.util.storage.files import StorageError, delete_temporary, make_private, storing, write
 from undrift.util.storage.metrics import Metrics
 from undrift.util.system import lock
@@ -51,6 +52,7 @@ class RunFolder:
         self.path = path
         check_links(path)
         self.metrics = Metrics(path / "metrics.jsonl")
+        self._text = 0, sha256()  # how far the server's log is hashed
         with storing(path / "lock"):
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
@@ -62,6 +64,7 @@ class RunFolder:
         try:
             self.audit = Audit(path / "audit.jsonl")
             check_open(path, self.audit.log)
+            self.described = noted_files(self.audit.log)
             for place in (path, *(path / name for name in FOLDERS)):
                 delete_temporary(place)
         except BaseException:
@@ -109,8 +112,26 @@ class RunFolder:
         self.write(name, as_json(content))
 
     def write(self, name: str, data: bytes | str) -> None:
-        """Write a file of the folder; the folder is never a symbolic link."""
+        """Write a file of the folder; the folder is never a symbolic link.
+
+        A change of a file that describes the run is in the log before.
+        """
+        if name in DESCRIBING and self.described:
+            found = sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+            if self.described.get(name) != found:
+                self.audit.write("file", files={name: found})
+                self.described[name] = found
         write(self.path / name, data, follow=False)
+
+    def begin(self, event: str, **facts: Any) -> None:
+        """Write the event of a start, with the hashes of the files that describe the run.
+
+        Args:
+            event: "begin" or "resume".
+            facts: more for the log.
+        """
+        self.described = described_files(self.path)
+        self.audit.write(event, **facts, files=self.described)
 
     def commit(self, kept: Checkpoints, state: ServerState, event: str = "commit", **facts: Any) -> None:
         """Store a checkpoint: its state, then the event, then its manifest, which contains the hash of the event.
@@ -121,8 +142,19 @@ class RunFolder:
             event: "commit" or "best".
             facts: more for the log.
         """
-        rows = {"rows": self.metrics.seal()} if event == "commit" else {}
-        kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **rows))
+        seals = {"rows": self.metrics.seal(), **self._seal_text()} if event == "commit" else {}
+        kept.save(state, lambda found: self.audit.write(event, round=state.round, **facts, sha256=found, **seals))
+
+    def _seal_text(self) -> dict[str, Any]:
+        """The length and hash of the server's log so far, if there is one."""
+        path = self.path / SERVER_LOG
+        if not path.is_file():
+            return {}
+        with open(path, "rb") as file:
+            file.seek(self._text[0])
+            self._text[1].update(new := file.read())
+        self._text = self._text[0] + len(new), self._text[1]
+        return {"text": {"bytes": self._text[0], "sha256": self._text[1].hexdigest()}}
 
     def end(self, files: Mapping[str, bytes], fingerprint: str) -> None:
         """Store the result: the event with the files' hashes, then the files in their order.

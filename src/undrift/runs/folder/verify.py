@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.server.wire import WireError, stored_fingerprint
-from undrift.runs.folder.audit import RESTORE, AuditError, Log, audit_key, read_log
+from undrift.runs.folder.audit import RESTORE, Log, read_log
 from undrift.runs.folder.audit_checks import (
     FOLDERS,
     check_described,
     check_file,
-    check_kept,
     check_present,
     check_rows,
+    check_status,
+    check_text,
     manifests,
+    missing_checkpoints,
+    strangers,
 )
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, read_manifest, read_state
 from undrift.runs.folder.files import RunError, check_links, check_run
+from undrift.runs.folder.signature import AuditError, audit_key
 from undrift.runs.settings.config import Config
 from undrift.runs.settings.schema import ConfigError
 from undrift.util.shell import resume_command
+from undrift.util.storage.heads import read_heads
 
 LOG = "audit.jsonl"
 _SHORTEST = 16
@@ -35,7 +40,7 @@ class Verified:
         folder: the run's folder.
         events: how many events the log has.
         head: the hash of the last event; note it elsewhere, and give it as `anchor` later.
-        signed: whether the events are signed and the signatures were verified with the key.
+        signed: whether the events are signed with the key that was given.
         checkpoints: the rounds whose checkpoints the log has, by folder.
         rows: how many rows metrics.jsonl has.
         files: the files of the result that are those of the log.
@@ -63,15 +68,18 @@ class Verified:
         return {**vars(self), "folder": str(self.folder), "intact": self.intact}
 
 
-def verify(folder: Path | str, anchor: str | None = None) -> Verified:
+def verify(folder: Path | str, anchor: str | Path | None = None, key: str | Path | None = None) -> Verified:
     """Compare a run's folder with its audit log, and the log with itself. Nothing is changed, and no lock is needed.
 
-    With a key, the file that `UNDRIFT_AUDIT_KEY` names, the log can have been made with that key only. Without a
-    key, a process that may write the folder can replace everything in it consistently; only an anchor shows that.
+    With a key the log can have been made by the holder of its private half only. Without one, a process that may write
+    the folder can replace everything in it consistently; only an anchor shows that.
 
     Args:
         folder: the run's folder, finished or in progress.
-        anchor: the head of the log as it was noted before, 16 digits or more; the log must contain it.
+        anchor: the head of the log as it was noted before, 16 digits or more, or a file of heads that a node has kept;
+            the log must contain them.
+        key: the file of the key that signed the log, its public half is enough; None takes the file that
+            `UNDRIFT_AUDIT_KEY` names.
 
     Example:
         >>> verify("runs/mine").intact  # doctest: +SKIP
@@ -79,24 +87,29 @@ def verify(folder: Path | str, anchor: str | None = None) -> Verified:
     """
     folder = Path(folder)
     check_run(folder)
-    found, key = Verified(folder), audit_key()
+    found, signer = Verified(folder), audit_key(key)
     _attempt(found, check_links, folder)
     there = [(path, _attempt(found, read_manifest, path)) for path in manifests(folder)]  # before the log: it may grow
     path = folder / LOG
-    log = _attempt(found, read_log, path, key) if path.exists() else Log(path)
+    log = _attempt(found, read_log, path, signer) if path.exists() else Log(path)
     if log is None:
         return found
     found.events, found.head, found.signed = len(log.hashes), log.head, log.checked
     _attempt(found, check_present, folder, log)
-    _attempt(found, _check_anchor, log, anchor)
+    _attempt(found, _check_anchors, log, anchor)
     _attempt(found, _check_settings, folder, log)
-    _attempt(found, check_described, folder, log)
-    _attempt(found, check_kept, folder, log)
-    if log.signed and not log.checked:
-        found.notes.append(f"{path}: signed, not verified: name the file with the key: export UNDRIFT_AUDIT_KEY=FILE")
+    _attempt(found, check_text, folder, log)
+    _attempt(found, check_status, folder, log)
+    for stranger in strangers(folder):
+        found.problems.append(f"{stranger}: not a file of the run; move it elsewhere")
+    if log.key and not log.checked:
+        found.notes.append(f"{path}: signed with {log.key}, which the log itself names: compare it, or give --key FILE")
     for manifest_path, manifest in there:
         if manifest is not None and _attempt(found, _check_state, log, manifest_path, manifest):
             found.checkpoints.setdefault(manifest_path.parent.name, []).append(manifest["round"])
+    lost_ones = missing_checkpoints(folder, log)
+    for lost in lost_ones if head_of(folder) == log.head else ():  # a run in progress deletes old ones meanwhile
+        found.problems.append(f"{lost}: missing, but {LOG} has committed it; {RESTORE}")
     found.rows = _attempt(found, check_rows, folder, log) or 0
     _check_result(found, log)
     return found
@@ -111,10 +124,14 @@ def _attempt(found: Verified, check: Callable[..., Any], *arguments: Any) -> Any
         return None
 
 
-def _check_anchor(log: Log, anchor: str | None) -> None:
-    """Raise if the log does not have the event that was noted elsewhere."""
-    if anchor is None:
-        return
+def _check_anchors(log: Log, given: str | Path | None) -> None:
+    """Raise if the log does not have the events that were noted elsewhere."""
+    for anchor in () if given is None else read_heads(Path(given)) or (str(given),):
+        _check_anchor(log, anchor)
+
+
+def _check_anchor(log: Log, anchor: str) -> None:
+    """Raise if the log does not have an event."""
     if len(anchor) < _SHORTEST:
         raise AuditError(f"--anchor {anchor}: give {_SHORTEST} digits or more of the head that undrift verify printed")
     if not any(one.startswith(anchor.lower()) for one in log.hashes):
@@ -124,10 +141,11 @@ def _check_anchor(log: Log, anchor: str | None) -> None:
 
 
 def _check_settings(folder: Path, log: Log) -> None:
-    """Raise if the settings on which the result depends are not those that the run was started with."""
+    """Raise if the settings on which the result depends are not those of the start, or other files not those noted."""
     started = log.of_kinds("start")
     if started and Config.read(folder / "config.toml").identity() != started[0].get("config"):
         raise AuditError(f"{folder / 'config.toml'}: not the settings that the run was started with; {RESTORE}")
+    check_described(folder, log)
 
 
 def _check_state(log: Log, path: Path, manifest: dict[str, Any]) -> bool:

@@ -13,7 +13,6 @@ from undrift.data import DataTask
 from undrift.data.tasks.constant import constant_scores
 from undrift.engine.round.record import Record
 from undrift.runs.folder.audit import VERSION, write_outcomes
-from undrift.runs.folder.audit_checks import described_files
 from undrift.runs.folder.checkpoint import CheckpointError, Checkpoints
 from undrift.runs.folder.files import RunFolder, as_json, read_summary
 from undrift.runs.folder.judge import Row, evaluated_columns, judged_rows, measured_rows, result_column, rounds_to
@@ -52,8 +51,8 @@ def reopen(run: RunFolder, setup: Setup, first: ServerState) -> tuple[Checkpoint
     for error in damaged:
         warn("%s; resuming after round %d", error, state.round)
     event, every = "begin" if latest is None else "resume", output.checkpoint_every
-    facts = {"every": every, "log": VERSION, "files": described_files(run.path)}
-    run.audit.write(event, round=state.round, sha256=fingerprint(state), **facts)
+    facts = {"every": every, "keep": output.keep, "log": VERSION}
+    run.begin(event, round=state.round, sha256=fingerprint(state), **facts)
     return kept, latest
 
 

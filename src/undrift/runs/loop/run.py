@@ -18,13 +18,14 @@ from undrift.core.tasks.task import Task
 from undrift.data.partitions.draw import parse
 from undrift.engine.round.record import Record
 from undrift.observe.live import Live
-from undrift.runs.folder.audit import audit_key, past_rejections, read_log
+from undrift.runs.folder.audit import past_rejections, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
 from undrift.runs.folder.judge import Plateau
 from undrift.runs.folder.preprocess_file import keep_preprocess
 from undrift.runs.folder.provenance import check_references, find_references, keep_references
+from undrift.runs.folder.signature import audit_key
 from undrift.runs.loop.commit import commit, finish, judge_again, reopen
 from undrift.runs.loop.metrics_row import Measure
 from undrift.runs.loop.stall import check_stalled, idle_rounds, record_stop, rejection_reasons, stall_error

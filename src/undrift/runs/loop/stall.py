@@ -6,8 +6,9 @@ from itertools import takewhile
 from pathlib import Path
 
 from undrift.engine.round.record import Record
-from undrift.runs.folder.audit import Audit, AuditError
+from undrift.runs.folder.audit import Audit
 from undrift.runs.folder.files import RunError
+from undrift.runs.folder.signature import AuditError
 from undrift.util.shell import as_argument
 from undrift.util.storage.metrics import Metrics
 

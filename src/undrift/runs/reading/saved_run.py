@@ -13,12 +13,13 @@ from undrift.core.tasks.task import Task
 from undrift.data.arrays.preprocess import Preprocess
 from undrift.models import build
 from undrift.models.start import MODEL
-from undrift.runs.folder.audit import audit_key, read_log
+from undrift.runs.folder.audit import read_log
 from undrift.runs.folder.audit_checks import check_file
 from undrift.runs.folder.checkpoint import kept_rounds
 from undrift.runs.folder.files import RunError, check_run, read_summary
 from undrift.runs.folder.judge import has_personal, run_column
 from undrift.runs.folder.preprocess_file import read_preprocess
+from undrift.runs.folder.signature import audit_key
 from undrift.runs.folder.verify import LOG
 from undrift.runs.reading.best_round import Round, chosen_round
 from undrift.runs.reading.open_checkpoint import open_state

@@ -157,6 +157,11 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether a file or folder has the name of one that is being written."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{12}\.new", path.name) is not None
+
+
 def delete_temporary(folder: Path) -> None:
     """Delete temporary files and folders that a process left in a folder when it was killed while it wrote.
 
@@ -164,7 +169,7 @@ def delete_temporary(folder: Path) -> None:
         folder: where they are; no other process may be writing there. It may be missing.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
-        if re.fullmatch(r"\..+\.[0-9a-f]{12}\.new", path.name):
+        if is_temporary(path):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:

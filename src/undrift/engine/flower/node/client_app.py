@@ -48,6 +48,7 @@ from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
+from undrift.util.storage.heads import keep_head
 
 Hosted: TypeAlias = Iterable[int] | Callable[[Context], Iterable[int]] | None
 """The clients of a node, or a function that returns them; None takes every num-partitions-th from partition-id on."""
@@ -119,7 +120,9 @@ def build_app(
         return answer_losses(open_worker(order, context), order, message)
 
     def open_worker(order: Order, context: Context) -> Worker:
-        worker = _resident_worker(job, order, context, folder(context, order.run), threads)
+        own = folder(context, order.run)
+        note_head(own, order)
+        worker = _resident_worker(job, order, context, own, threads)
         worker.describe = str if shares(context) else keep_text
         return worker
 
@@ -287,6 +290,7 @@ def open_visit(
             f"this node got an order for {len(order.clients)} clients; a node that hosts many needs client_app"
         )
     folder = state_folder(state_dir, context, order.run)
+    note_head(folder, order)
     return OpenVisit(order, algorithm, message, folder, shares_errors(context))
 
 
@@ -338,6 +342,12 @@ def _train_alone(worker: Worker, broadcast: Broadcast, order: Order) -> tuple[di
     visit = Visit(client, upload.examples, upload.loss, trained.seconds, 0.0, 0.0, upload.gradients, trained.reported)
     partial.visits.append(visit)
     return wire.flatten(upload), partial.flatten()[1]
+
+
+def note_head(folder: Path, order: Order) -> None:
+    """Keep the head of the server's log that an order has, and warn if the server's run was put back."""
+    if order.head is not None and (warning := keep_head(folder, order.round + 1, order.head)):
+        _log.warning("%s", warning)
 
 
 def check_method(order: Order, algorithm: Algorithm) -> None:

@@ -26,6 +26,7 @@ class Orders:
         examples: the most examples that single clients may claim.
         share: the most of a round's weight that one node may have.
         known: displacements that were accepted in earlier rounds, by digest, with the round from 1.
+        head: the hash of the last event in the run's audit log; None if there is no log.
     """
 
     run: str
@@ -36,6 +37,7 @@ class Orders:
     examples: Mapping[int, int] = field(default_factory=dict)
     share: float = 1.0
     known: Mapping[str, int] = field(default_factory=dict)
+    head: str | None = None
 
     def write(
         self,
@@ -117,9 +119,10 @@ class Orders:
     ) -> list[Message]:
         """A message for every node."""
         arrays, method, messages = encode(wire.flatten(broadcast)), repr(self.algorithm), []
+        common = (self.local, self.bound, self.head)
         for node, clients in groups.items():
             known = {client: accepted[client] for client in clients if client in accepted}
-            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, self.local, self.bound)
+            order = Order(self.run, broadcast.round, self.seed, method, count, clients, known, *common)
             content = RecordDict({"arrays": arrays, "undrift": order.record()})
             if config is not None:
                 content["config"] = config

@@ -85,6 +85,7 @@ class UndriftStrategy(Strategy):
             one for every run that uses the same nodes at the same time.
         state: the state to resume from; None starts from the arrays given to `start`.
         on_round: called after every round with the state and the record, for example to write a checkpoint.
+        head: returns the hash of the last event in the run's audit log; nodes keep it, see `undrift verify --anchor`.
         watch: sees which nodes are connected, which clients each was given, and whose replies are awaited.
     """
 
@@ -117,6 +118,7 @@ class UndriftStrategy(Strategy):
         state: ServerState | None = None,
         on_round: Callable[[ServerState, RoundRecord], None] | None = None,
         watch: Watch | None = None,
+        head: Callable[[], str] | None = None,
     ) -> None:
         algorithm, local = read_method("UndriftStrategy", algorithm), Local() if local is None else local
         check_model("UndriftStrategy", model)
@@ -129,6 +131,7 @@ class UndriftStrategy(Strategy):
         self.size = min(population, ceil((population if cohort is None else cohort) * over_selection))
         self.seed, self.bound, self.deadline, self.quorum, self.grace = seed, bound, deadline, quorum, grace
         self.nodes, self.wait, self.poll, self.patience, self.rejoin = nodes, wait, poll, patience, rejoin
+        self.head = head
         self.share, self.evaluate, self.on_round, self.watch = share, evaluate, on_round, watch
         settings = repr((seed, algorithm, local, population))
         self.run = check_name(run or f"run-{sha256(settings.encode()).hexdigest()[:16]}")
@@ -309,7 +312,10 @@ class UndriftStrategy(Strategy):
     def _orders(self) -> Orders:
         """Writes the messages to the nodes."""
         examples = {} if self._roster.hosts is None else self._roster.hosts.examples
-        return Orders(self.run, self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known)
+        head = None if self.head is None else self.head()
+        return Orders(
+            self.run, self.algorithm, self.local, self.seed, self._bound, examples, self.share, self.known, head
+        )
 
     @property
     def _bound(self) -> float | None:
