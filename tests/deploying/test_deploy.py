@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 pytest.importorskip("flwr")
 
+from flwr.app import Message
+
 from support.audit import write_keys
 from support.deploy_runs import LOCAL, ROUNDS, deployed, grid, rounds_by
 from support.flower_grid import StandInGrid
@@ -30,11 +32,12 @@ from undrift.deploying import deploy as deployment
 from undrift.deploying import live_status
 from undrift.deploying.deploy import LineFormatter, server_log
 from undrift.deploying.server_task import server_task, task_record
+from undrift.engine.flower.records import Order
 from undrift.engine.flower.server.mailbox import Mailbox
 from undrift.engine.flower.server.strategy import UndriftStrategy
 from undrift.engine.round.record import Record
 from undrift.flower import AdaptiveBound, Quarantine
-from undrift.runs import verify
+from undrift.runs import Outcome, backup, restore, unlearn, verify, withdraw
 from undrift.runs.folder import signature
 from undrift.runs.folder.files import RunError, RunFolder
 from undrift.runs.settings.schema import ConfigError
@@ -428,3 +431,54 @@ def test_nodes_keep_the_heads_of_the_servers_log(tmp_path: Path, caplog: pytest.
     deployed("fedavg", tmp_path, grid("fedavg", tmp_path, seed=5))
     assert "put back: it orders round 3 after round 4" in caplog.text
     assert verify(run).intact and "does not contain the event" in verify(run, heads).problems[0]
+
+
+def test_a_client_leaves_a_deployment(tmp_path: Path) -> None:
+    """Its node deletes its states and reports it; in a new run without it, the model never had it."""
+    orders = list[Order]()
+
+    def stopping(state: ServerState, record: Record) -> None:
+        if state.round == 2:
+            raise KeyboardInterrupt
+
+    def noting(message: Message, reply: Message) -> Message:
+        orders.append(Order.read(message.content))
+        return reply
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed("scaffold", tmp_path, cohort=8, on_round=stopping)
+    (states,) = (tmp_path / "nodes").glob("*/0/5")
+    assert "its node deletes its states when the run is resumed" in withdraw(tmp_path / "run", 5)[-1]
+    nodes = grid("scaffold", tmp_path, seed=5)
+    nodes.faults = dict.fromkeys(range(3), noting)
+    run = deployed("scaffold", tmp_path, nodes, cohort=8).folder
+    assert orders and not any(5 in order.clients for order in orders) and not states.exists()
+    events = [json.loads(line) for line in (run / "audit.jsonl").read_text().splitlines()]
+    (event,) = [event for event in events if event["event"] == "forgotten"]
+    assert event["clients"] == [5] and event["node"] == nodes.node_of(2)
+    assert unlearn(run, 5, tmp_path / "new") is None and verify(run).intact
+    result = deployed("scaffold", tmp_path, grid("scaffold", tmp_path, seed=7), cohort=8, folder=tmp_path / "new")
+    with Simulation(make("scaffold"), clinic(make("scaffold")), LOCAL, seed=3) as simulation:
+        simulation.quarantined.withdrawn.add(5)
+        assert result.sha256 == fingerprint(simulation.run(ROUNDS))
+    assert verify(result.folder).intact, verify(result.folder).problems
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedavg"])
+def test_a_deployment_goes_on_from_a_backup_two_rounds_old(method: str, tmp_path: Path) -> None:
+    """The drill: the server's disk is gone; the nodes still have the states that the backup needs."""
+    expected = deployed(method, tmp_path / "whole").sha256
+
+    def drill(state: ServerState, record: Record) -> None:
+        if state.round == 1:
+            backup(tmp_path / "run", tmp_path / "run.tar")  # while the run has the folder
+        if state.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deployed(method, tmp_path, on_round=drill)
+    shutil.rmtree(tmp_path / "run")
+    restore(tmp_path / "run.tar", tmp_path / "run")
+    again = deployed(method, tmp_path, grid(method, tmp_path, seed=5))
+    assert again.sha256 == expected and verify(again.folder).intact, verify(again.folder).problems
+    assert rounds_by(again) == rounds_by(Outcome(tmp_path / "whole" / "run", {}, trained=True))

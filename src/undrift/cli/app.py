@@ -25,7 +25,7 @@ from undrift.util.version import __version__
 
 GROUPS = {
     "Start": ("demo", "list", "show", "partition", "advise"),
-    "Run": ("run", "resume", "status"),
+    "Run": ("run", "resume", "status", "withdraw", "unlearn", "backup", "restore"),
     "Compare": ("compare", "tune", "paper"),
     "Look": ("report", "figure", "lens"),
     "Deploy": ("export", "predict", "new"),

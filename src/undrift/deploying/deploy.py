@@ -33,7 +33,7 @@ from undrift.deploying.server_task import server_task, task_record
 from undrift.engine.round.evaluate import Evaluate
 from undrift.engine.round.record import Record
 from undrift.engine.round.simulation import Simulation
-from undrift.runs.folder.audit import past_rejections, past_uploads
+from undrift.runs.folder.audit import past_rejections, past_uploads, past_withdrawals
 from undrift.runs.folder.files import (
     RunError,
     RunFolder,
@@ -257,6 +257,8 @@ def _train(
         trained = strategy(run=name, state=state, on_round=store, watch=status, head=lambda: run.audit.head)
         trained.state = state
         trained.bounds.restore(row.get("typical_norm", 0.0) for row in run.metrics.rows())
+        left = past_withdrawals(run.audit.path)
+        trained.withdraw(left, lambda node, clients: run.audit.write("forgotten", node=node, clients=clients))
         trained.known |= {digest: at for digest, at in past_uploads(run.audit.path).items() if at <= state.round}
         trained.quarantined.restore(past_rejections(run.audit.path), state.round)
         trained.start(grid, trained.arrays(), num_rounds=config.rounds - state.round, timeout=timeout)

@@ -1,6 +1,8 @@
 """One run: described by one file, stored in a self-contained folder, resumed bit for bit."""
 
+from undrift.runs.folder.backup import backup, restore
 from undrift.runs.folder.verify import Verified, verify
+from undrift.runs.loop.leaving import unlearn, withdraw
 from undrift.runs.loop.run import resume, start
 from undrift.runs.reading.export import export
 from undrift.runs.reading.loaded_model import LoadedModel, load_model
@@ -16,11 +18,15 @@ __all__ = [
     "Outcome",
     "SavedRun",
     "Verified",
+    "backup",
     "export",
     "load_model",
     "load_run",
     "look",
+    "restore",
     "resume",
     "start",
+    "unlearn",
     "verify",
+    "withdraw",
 ]

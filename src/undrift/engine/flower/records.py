@@ -5,7 +5,7 @@ record. Anything that differs from what is declared raises `WireError`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import Any, TypeVar
@@ -210,9 +210,18 @@ def refusal(why: str) -> RecordDict:
     return RecordDict({"undrift": ConfigRecord({"version": VERSION, "refused": why})})
 
 
-def question(population: int) -> RecordDict:
-    """The server's question to a node: which of the population's clients does it host?"""
-    return RecordDict({"undrift": ConfigRecord({"version": VERSION, "population": population})})
+def question(population: int, run: str = "", withdrawn: Sequence[int] = ()) -> RecordDict:
+    """The server's question to a node: which of the population's clients does it host?
+
+    Args:
+        population: how many clients there are.
+        run: the name under which nodes store the run's states.
+        withdrawn: clients that have left the run, whose states the node deletes.
+    """
+    record = ConfigRecord({"version": VERSION, "population": population})
+    if withdrawn:
+        record["run"], record["withdrawn"] = run, list(withdrawn)
+    return RecordDict({"undrift": record})
 
 
 def read_population(content: RecordDict) -> int:
@@ -220,19 +229,36 @@ def read_population(content: RecordDict) -> int:
     return read_scalar(read_config(content), "population", int)
 
 
-def claim(clients: Iterable[int], *, evaluates: bool = False) -> RecordDict:
+def read_withdrawn(content: RecordDict) -> tuple[str, list[int]]:
+    """The run and the clients that have left it, from the server's question."""
+    record = read_config(content)
+    if "withdrawn" not in record:
+        return "", []
+    return check_name(read_scalar(record, "run", str)), read_integers(record, "withdrawn")
+
+
+def claim(clients: Iterable[int], *, evaluates: bool = False, forgotten: Sequence[int] = ()) -> RecordDict:
     """The clients a node hosts: a range as three numbers, anything else as a list.
 
     Args:
         clients: their numbers.
         evaluates: whether the node has an evaluate function.
+        forgotten: clients of the node that have left the run, whose states are deleted.
     """
     record = ConfigRecord({"version": VERSION, **({"evaluates": True} if evaluates else {})})
+    if forgotten:
+        record["forgotten"] = list(forgotten)
     if isinstance(clients, range):
         record["start"], record["stop"], record["step"] = clients.start, clients.stop, clients.step
     else:
         record["clients"] = sorted({int(client) for client in clients})
     return RecordDict({"undrift": record})
+
+
+def read_forgotten(content: RecordDict, withdrawn: Sequence[int]) -> list[int]:
+    """The clients that have left the run whose states the node of a claim has deleted, sorted."""
+    record = read_config(content)
+    return sorted(set(read_integers(record, "forgotten")) & set(withdrawn)) if "forgotten" in record else []
 
 
 def read_evaluates(content: RecordDict) -> bool:

@@ -27,10 +27,14 @@ _NO_FAULT = {
 ABSENT = "ABSENT"
 """The name of a missing reply, among those of the reasons of rejections."""
 
+WITHDRAWN = "it has left the run"
+"""Why a client that was withdrawn is absent."""
+
 _FAILURES = {Reason.FAILED.name: Reason.FAILED.value, ABSENT: "its node sent no reply"}
 """What counts as a failure, and why a client is left out for it."""
 
 _DOUBLINGS = 20
+_NEVER = 1 << 62
 
 Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 
@@ -65,7 +69,7 @@ class Sentence(NamedTuple):
     Args:
         client: the client.
         until: the round, counted from 1, in which it may take part again.
-        reason: why its last upload was rejected.
+        reason: why its last upload was rejected, or that it has left the run.
     """
 
     client: int
@@ -74,7 +78,7 @@ class Sentence(NamedTuple):
 
     def __str__(self) -> str:
         """As in a record of absent clients."""
-        return f"quarantined until round {self.until}: {self.reason}"
+        return self.reason if self.until == _NEVER else f"quarantined until round {self.until}: {self.reason}"
 
 
 @dataclass
@@ -83,9 +87,11 @@ class QuarantineList:
 
     Args:
         rule: when a client is left out; None has no quarantine.
+        withdrawn: the clients that have left the run: they are always left out.
     """
 
     rule: Quarantine | None = None
+    withdrawn: set[int] = field(default_factory=set)
     _faults: dict[int, dict[int, str]] = field(default_factory=dict)  # client -> round -> name of the reason
 
     def take(self, round: int, rejections: Iterable[Rejection], absent: Iterable[int] = ()) -> tuple[Sentence, ...]:
@@ -132,7 +138,8 @@ class QuarantineList:
     def out(self, round: int) -> Mapping[int, Sentence]:
         """The clients that are left out of a round."""
         found = (self._last(client, round) for client in self._faults) if self.rule is not None else ()
-        return {s.client: s for _, s in filter(None, found) if round < s.until - 1}
+        left = {client: Sentence(client, _NEVER, WITHDRAWN) for client in sorted(self.withdrawn)}
+        return {s.client: s for _, s in filter(None, found) if round < s.until - 1} | left
 
     def _add(self, round: int, client: int, name: str) -> None:
         """Add what happened to a client in a round, if it counts."""

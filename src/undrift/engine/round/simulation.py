@@ -444,7 +444,9 @@ class Simulation:
         def losses(clients: Sequence[int], batches: int | None) -> Mapping[int, float]:
             tell("round %d, losses of %d candidates", state.round + 1, len(clients))
             (set() if evaluated is None else evaluated).update(clients)
-            return self._backend.losses(broadcast, clients, state.accepted, batches) if clients else {}
+            there = [client for client in clients if client not in self.quarantined.withdrawn]
+            found = self._backend.losses(broadcast, there, state.accepted, batches) if there else {}
+            return {client: found.get(client, 0.0) for client in clients}  # who has left is not evaluated
 
         candidates = Candidates(state.round, self.seed, self.participation, losses)
         return select_cohort(self.job.algorithm.selection, candidates)

@@ -152,6 +152,19 @@ def copy_states(root: Path, accepted: Mapping[int, int], to: Path) -> None:
                     write(copy, state.read_bytes(), sync=False)
 
 
+def delete_states(root: Path, client: int) -> int:
+    """Delete all states of a client in the folder of a `DiskStore`; gives how many there were.
+
+    Args:
+        root: the folder of the states; it need not exist.
+        client: the client's number.
+    """
+    folder = (root / state_path(client, 0)).parent
+    found = sum(is_round(path.name) for path in folder.iterdir()) if folder.is_dir() else 0
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
 def rounds_to_keep(rounds: Iterable[int], round: int, accepted: int | None, depth: int) -> set[int]:
     """The rounds whose states are kept: the new one, and accepted ones that a server up to `depth` rounds back needs.
 

@@ -26,7 +26,7 @@ VERSION = 2
 RESTORE = "restore the run's folder from a backup, or start a new run"
 _FIRST = "0" * 64
 _LONGEST = 2000
-_SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end")
+_SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw")
 _PASSING = ("reject", "absent", "accept")
 
 
@@ -192,6 +192,16 @@ def past_rejections(log: Path) -> Iterator[tuple[int, int, str]]:
         elif event["event"] == "absent" and "node" in event:
             found.append((event["round"] - 1, event["client"], ABSENT))
     yield from found
+
+
+def past_withdrawals(log: Path) -> set[int]:
+    """The clients that have left a run.
+
+    Args:
+        log: the run's audit log; it need not exist.
+    """
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else ()
+    return {event["client"] for event in map(json.loads, lines) if event["event"] == "withdraw"}
 
 
 def past_uploads(log: Path) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Signatures of a run's events: Ed25519, so that who verifies them cannot make any.
 
-    ssh-keygen -t ed25519 -N "" -f audit     # the private key signs; audit.pub goes to whoever verifies
+    ssh-keygen -t ed25519 -N "" -f audit     # the private key signs, audit.pub verifies
 
 `UNDRIFT_AUDIT_KEY` names the file of a private key where runs are trained, and of the public one elsewhere.
 """

@@ -18,7 +18,7 @@ from undrift.core.tasks.task import Task
 from undrift.data.partitions.draw import parse
 from undrift.engine.round.record import Record
 from undrift.observe.live import Live
-from undrift.runs.folder.audit import past_rejections, read_log
+from undrift.runs.folder.audit import past_rejections, past_withdrawals, read_log
 from undrift.runs.folder.audit_checks import check_open
 from undrift.runs.folder.checkpoint import Checkpoints, kept_rounds
 from undrift.runs.folder.files import RunError, RunFolder, check_free, read_summary, refuse_deployed
@@ -335,6 +335,7 @@ def _train(run: RunFolder, setup: Setup, watch: Watch | None, again: bool = Fals
         first = simulation.start()
         kept, latest = reopen(run, setup, first)
         state = first if latest is None else latest
+        simulation.quarantined.withdrawn |= past_withdrawals(run.audit.path)
         simulation.quarantined.restore(past_rejections(run.audit.path), state.round)
         measure = Measure(setup, simulation)
         output = config.output

@@ -41,9 +41,9 @@ from undrift.core.server import wire
 from undrift.core.server.gate import Gate
 from undrift.core.server.wire import WireError
 from undrift.engine.flower.node.secure_node import answer_step, check_plain, is_secure, mask_partial
-from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, refusal
+from undrift.engine.flower.records import LOSSES, Answer, Order, claim, decode, read_population, read_withdrawn, refusal
 from undrift.engine.flower.secure_records import SECURE
-from undrift.engine.stores.store import StoreError
+from undrift.engine.stores.store import StoreError, delete_states
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job
 from undrift.engine.worker.partial_sum import Partial, Visit
@@ -93,7 +93,7 @@ def build_app(
 ) -> ClientApp:
     """`client_app`, with functions of a context: the state folder of a run, and whether texts of errors are sent."""
     app = ClientApp()
-    _answer_queries(app, clients, several=True)
+    _answer_queries(app, clients, folder, several=True)
 
     @app.train()
     @_guarded(shares)
@@ -165,18 +165,22 @@ def _guarded(shares: Callable[[Context], bool]) -> Callable[[Answering], Answeri
     return guard
 
 
-def host(app: ClientApp, clients: Hosted = None) -> None:
+def host(app: ClientApp, clients: Hosted = None, state_dir: str | Path | None = None) -> None:
     """Make an app with a train function of its own answer the server's question which client its node hosts.
 
     Args:
         app: the app.
         clients: the client that this node hosts, as a list of one.
+        state_dir: that of `open_visit`.
     """
-    _answer_queries(app, clients, several=False)
+    _answer_queries(app, clients, partial(state_folder, state_dir), several=False)
 
 
-def _answer_queries(app: ClientApp, clients: Hosted, *, several: bool) -> None:
-    """Make an app report its clients; a node that cannot train several refuses a claim to them."""
+def _answer_queries(app: ClientApp, clients: Hosted, folder: Callable[[Context, str], Path], *, several: bool) -> None:
+    """Make an app report its clients, and delete the states of those that have left the run.
+
+    A node that cannot train several clients refuses a claim to them.
+    """
 
     @app.query()
     @_guarded(shares_errors)
@@ -195,7 +199,12 @@ def _answer_queries(app: ClientApp, clients: Hosted, *, several: bool) -> None:
         # Flower has no public list of an app's functions; without it the server does not warn
         functions = getattr(app, "_registered_funcs", ())
         evaluates = any(name.startswith("evaluate.") for name in functions)
-        return Message(claim(own, evaluates=evaluates), reply_to=message)
+        run, left = read_withdrawn(message.content)
+        forgotten = [client for client in left if client in own]
+        for client in forgotten:
+            found = delete_states(folder(context, run), client)
+            _log.info("client %d has left run %s: %d states deleted", client, run, found)
+        return Message(claim(own, evaluates=evaluates, forgotten=forgotten), reply_to=message)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import monotonic, sleep
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from flwr.app import Message, MessageType
@@ -12,7 +12,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from undrift.core.server.wire import WireError
-from undrift.engine.flower.records import one_line, question, read_claim, read_evaluates
+from undrift.engine.flower.records import one_line, question, read_claim, read_evaluates, read_forgotten
 from undrift.engine.flower.server.hosts import Hosts
 from undrift.engine.flower.server.mailbox import Mailbox, Reply
 from undrift.engine.flower.server.receive import SKEW, TooFewNodes, pause
@@ -48,6 +48,20 @@ def wait_for_nodes(grid: Grid | Mailbox, wanted: int, seconds: float, poll: floa
     return nodes
 
 
+class Leaving(NamedTuple):
+    """The clients that have left a run, whose states nodes are to delete.
+
+    Args:
+        run: the name under which nodes store the run's states.
+        clients: their numbers.
+        forgotten: called with a node and its clients whose states it has deleted.
+    """
+
+    run: str = ""
+    clients: Sequence[int] = ()
+    forgotten: Callable[[int, list[int]], object] | None = None
+
+
 class Roster:
     """Which node hosts which clients, according to the nodes and, if there is one, the operator's list.
 
@@ -65,7 +79,7 @@ class Roster:
         self, population: int, stopped: Callable[[], bool] = lambda: False, hosts: Hosts | None = None
     ) -> None:
         self.population, self.stopped, self.hosts = population, stopped, hosts
-        self.begun = False
+        self.begun, self.leaving = False, Leaving()
         self.conflict = ""
         self.evaluates = False  # whether a node has an evaluate function
         self.refused: dict[int, str] = {}
@@ -123,7 +137,8 @@ class Roster:
         wait_for_nodes(grid, 1 if resumed else nodes or 1, seconds, poll)
 
         def complete() -> bool:
-            return self.hosted == self.population if nodes is None else len(self.claims) >= nodes
+            gone = sum(self._home[client] < 0 for client in self.leaving.clients)
+            return self.hosted + gone == self.population if nodes is None else len(self.claims) >= nodes
 
         if not self.gather(grid, complete, max(0.0, seconds - (monotonic() - began)), poll):
             found = (
@@ -188,7 +203,8 @@ class Roster:
         when, times = self._queried.get(node, (0.0, 0))
         if times and monotonic() - when < _SILENT * poll * 2 ** (times - 1):
             return
-        message = Message(question(self.population), node, MessageType.QUERY, ttl=SKEW)
+        asked = question(self.population, self.leaving.run, self.leaving.clients)
+        message = Message(asked, node, MessageType.QUERY, ttl=SKEW)
         key, why = mailbox.push(message, _CLAIM * self.population)
         if key is None:
             self._refuse(node, f"the list of clients of node {node} could not be requested: {why}", poll)
@@ -224,6 +240,9 @@ class Roster:
                 _log.warning("node %d hosts no client: %d clients are fewer than the nodes", number, self.population)
             self.claims[number] = self._restrict(node, claimed)
             self.evaluates |= read_evaluates(reply.message.content)
+            gone = read_forgotten(reply.message.content, self.leaving.clients)
+            if gone and self.leaving.forgotten is not None:
+                self.leaving.forgotten(number, gone)
             self._session[number] = next(self._sessions)
             self.refused.pop(number, None)
         except WireError as error:

@@ -37,7 +37,7 @@ from undrift.engine.flower.server.hosts import Hosting, Hosts
 from undrift.engine.flower.server.mailbox import Mailbox, Reply, Watch, read_reply
 from undrift.engine.flower.server.orders import Orders
 from undrift.engine.flower.server.receive import LATE, TooFewNodes, receive
-from undrift.engine.flower.server.roster import Roster
+from undrift.engine.flower.server.roster import Leaving, Roster
 from undrift.engine.flower.server.tally import RoundRecord, Tally
 from undrift.engine.round.arguments import check_local, check_model, read_method
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
@@ -193,6 +193,16 @@ class UndriftStrategy(Strategy):
                 result.evaluate_metrics_clientapp[round] = metrics
             _evaluate(evaluate_fn, round, arrays, result)
         return result
+
+    def withdraw(self, clients: Iterable[int], forgotten: Callable[[int, list[int]], object] | None = None) -> None:
+        """Never select these clients again; their nodes delete their states when they are queried next.
+
+        Args:
+            clients: their numbers.
+            forgotten: called with a node and its clients whose states it has deleted.
+        """
+        self.quarantined.withdrawn |= set(clients)
+        self._roster.leaving = Leaving(self.run, sorted(self.quarantined.withdrawn), forgotten)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

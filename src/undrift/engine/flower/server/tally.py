@@ -254,7 +254,8 @@ class Tally:
         """
         seconds = monotonic() - self.began
         given = {"quarantined": quarantined, "abandoned": abandoned, "seconds": seconds, "nodes": self.nodes}
-        given |= {"bound": self.bound, "typical_norm": typical_norm, "uploads": self.uploads}
+        given |= {"bound": self.bound, "typical_norm": typical_norm}
+        given["uploads"] = {} if abandoned else self.uploads  # from the same model, the same bits may come again
         return RoundRecord.of(self.broadcast.round, self.partial(), reported, **given)
 
     def _enter(self, reply: Reply, clients: list[int], gate: Gate) -> tuple[Partial, Rejection | None]:
