@@ -1,4 +1,4 @@
-"""A run's folder in one file, made while the run goes on, and back.
+"""A run's folder in one file, also of a run in progress, and back.
 
 Files that are replaced as a whole are linked into a temporary folder, those that grow are copied, the log first; the
 result is verified like any run's folder. If a round was stored meanwhile and the parts do not fit, it is done again.
