@@ -65,7 +65,7 @@ def read_key(text: bytes, name: str) -> AuditKey:
         from cryptography.hazmat.primitives import serialization as form
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     except ImportError:
-        raise AuditError(f"{name}: signatures need the package cryptography: pip install cryptography") from None
+        raise AuditError(f"{name}: signatures need the package cryptography: pip install 'undrift[secure]'") from None
     private = (form.load_ssh_private_key, form.load_pem_private_key)
     loads = [*(lambda text, load=load: load(text, None) for load in private)]
     for load in (*loads, form.load_ssh_public_key, form.load_pem_public_key):
