@@ -44,7 +44,7 @@ def test_rejections_far_apart_do_not_count_together() -> None:
 
 def test_only_faults_of_an_upload_count() -> None:
     listed = QuarantineList(Quarantine(after=1))
-    harmless = (*map(Reason.__getitem__, "EMPTY IDLE FAILED VERSION SHARE MASKED STALE".split()),)
+    harmless = (*map(Reason.__getitem__, ["EMPTY", "IDLE", "FAILED", "VERSION", "SHARE", "MASKED", "STALE"]),)
     for round, reason in enumerate(harmless):
         assert not listed.take(round, [fault(2, reason)])
     for reason in set(Reason) - set(harmless):
