@@ -10,8 +10,11 @@ from undrift.blocks import (
     AdaptiveMomentum,
     Ahead,
     Alternating,
+    Asynchronous,
     Average,
+    Buffered,
     Bulyan,
+    ByAge,
     ByAgreement,
     ByDiscrepancy,
     ByExamples,
@@ -46,11 +49,13 @@ from undrift.blocks import (
     LocalSGD,
     LossComplement,
     MedianClip,
+    Mixing,
     Mixture,
     MomentumPath,
     Moreau,
     Normalized,
     NormClip,
+    OverSelected,
     PowerOfChoice,
     Private,
     PrivateNorms,
@@ -168,6 +173,9 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         LastLossComplement(),
         Extrapolated(),
         Extrapolated(0.1, by_examples=True),
+        ByAge(),
+        ByAge("hinge", 2.0, 1.0, examples=True),
+        Mixing(alpha=0.5),
     ],
     "server_optimizer": [
         Average(0.7),
@@ -200,6 +208,9 @@ BLOCKS: dict[str, list[AnyBlock]] = {
     "selection": [PowerOfChoice(6), PowerOfChoice(5, batches=1)],
 }
 """Slot -> instances to check."""
+
+SCHEDULES = [Buffered(3), Buffered(2, restart="flush", max_age=4), Asynchronous(), OverSelected(1.5)]
+"""Schedules, which run in virtual time and draw their clients themselves: see test_schedules."""
 
 HOSTS: dict[type[AnyBlock], Algorithm] = {
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from support.refusals import BAD, Bad
-from support.registry import BLOCKS, HOSTS, SPECTRAL
+from support.registry import BLOCKS, HOSTS, SCHEDULES, SPECTRAL
 from undrift import Algorithm, blocks
 from undrift.algorithms import ALGORITHMS
 from undrift.blocks import SAM, Scaffold
@@ -40,6 +40,11 @@ def test_filter_keeps_the_contract(spectral: blocks.Filters) -> None:
     check_algorithm(Algorithm(perturbation=SAM(0.1), spectral=spectral))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES[:1], ids=str)
+def test_schedule_keeps_the_contract(schedule: AnyBlock) -> None:
+    check_block(schedule)
+
+
 def test_fednova_with_momentum_and_pull_keeps_the_contract() -> None:
     """Its rule is refused without them."""
     check_algorithm(ALGORITHMS["fednova"](0.5, 0.3))
@@ -59,7 +64,7 @@ def test_bad_input_is_refused(bad: Bad) -> None:
 
 
 def test_registry_holds_every_block() -> None:
-    held = {type(block).__name__ for _, block in PAIRS}
+    held = {type(block).__name__ for block in (*(block for _, block in PAIRS), *SCHEDULES)}
     filters = [f for s in SPECTRAL if isinstance(s, blocks.Filters) for f in (s.gradient, s.perturbation)]
     held |= {type(f).__name__ for f in filters if f is not None}
     assert held | {"Filter", "Filters"} == set(blocks.__all__)

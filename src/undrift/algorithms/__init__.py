@@ -4,6 +4,7 @@ from collections.abc import Callable
 from inspect import signature
 
 from undrift.algorithms.apfl import apfl as apfl
+from undrift.algorithms.async_sgd import async_sgd as async_sgd
 from undrift.algorithms.bulyan import bulyan as bulyan
 from undrift.algorithms.ditto import ditto as ditto
 from undrift.algorithms.fedacg import fedacg as fedacg
@@ -11,11 +12,13 @@ from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
 from undrift.algorithms.fedala import fedala as fedala
 from undrift.algorithms.fedasam import fedasam as fedasam
+from undrift.algorithms.fedasync import fedasync as fedasync
 from undrift.algorithms.fedavg import fedavg as fedavg
 from undrift.algorithms.fedavg_ft import fedavg_ft as fedavg_ft
 from undrift.algorithms.fedavgm import fedavgm as fedavgm
 from undrift.algorithms.fedawa import fedawa as fedawa
 from undrift.algorithms.fedbn import fedbn as fedbn
+from undrift.algorithms.fedbuff import fedbuff as fedbuff
 from undrift.algorithms.fedcm import fedcm as fedcm
 from undrift.algorithms.fedcr import fedcr as fedcr
 from undrift.algorithms.feddc import feddc as feddc
@@ -154,6 +157,9 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "apfl": apfl,
     "pfedme": pfedme,
     "fedper-fft": fedper_fft,
+    "fedbuff": fedbuff,
+    "fedasync": fedasync,
+    "async-sgd": async_sgd,
 }
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""
 

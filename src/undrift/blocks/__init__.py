@@ -2,6 +2,7 @@
 
 from undrift.blocks.aggregation import (
     Bulyan,
+    ByAge,
     ByAgreement,
     ByDiscrepancy,
     ByExamples,
@@ -18,6 +19,7 @@ from undrift.blocks.aggregation import (
     LayerShrinking,
     LossComplement,
     MedianClip,
+    Mixing,
     Normalized,
     QFair,
     TrimmedMean,
@@ -87,6 +89,7 @@ __all__ = [
     "Average",
     "Buffered",
     "Bulyan",
+    "ByAge",
     "ByAgreement",
     "ByDiscrepancy",
     "ByExamples",
@@ -121,6 +124,7 @@ __all__ = [
     "LocalSGD",
     "LossComplement",
     "MedianClip",
+    "Mixing",
     "Mixture",
     "MomentumPath",
     "Moreau",

@@ -37,7 +37,7 @@ MODELS = (
     "densenet121",
     "vit-tiny",
 )
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "asynchronous")
 ENGINES = ("local", "ray", "flower")
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PARTITIONS = ("iid", "dirichlet:0.1", "classes:2", "natural")

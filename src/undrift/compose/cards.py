@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from undrift.algorithms import ALGORITHMS, METHODS, function, make
-from undrift.blocks import ByExamples, Uniform
+from undrift.blocks import Buffered, ByExamples, Uniform
 from undrift.compose.grammar import explained, parse, text
 from undrift.compose.stored import PATH
 from undrift.compose.symbols import explain_symbols
@@ -28,7 +28,7 @@ from undrift.privacy.statement import why_not_private
 from undrift.util.display.tables import markdown as markdown_table
 from undrift.util.naming.names import suggest
 
-FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal")
+FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "asynchronous")
 """The families of methods, in the order in which `undrift list` shows them."""
 
 _MARK = "<!-- Made by `make cards` from the code: change the docstring, not this page. -->"
@@ -90,6 +90,7 @@ def family(algorithm: Algorithm) -> str:
     own = {slot: block for slot, block in algorithm.slots() if block != getattr(Algorithm, slot)}
     aggregation = type(algorithm.aggregation)
     rules = {
+        "asynchronous": "schedule" in own,
         "spectral": "spectral" in own,
         "sharpness": "perturbation" in own and not algorithm.perturbation.personalizes,
         "personal": algorithm.personalized,
@@ -204,6 +205,22 @@ def _with_links(card: Card) -> Card:
     return replace(card, references=tuple(new or old for new, old in zip(linked, card.references, strict=True)))
 
 
+def can_overlap(algorithm: Algorithm) -> bool:
+    """Whether clients may train while the server steps: its own schedule has it so, or it takes a buffer.
+
+    Args:
+        algorithm: the method.
+
+    Example:
+        >>> can_overlap(make("scaffold")), can_overlap(make("scaffnew"))
+        (True, False)
+    """
+    try:
+        return algorithm.schedule.overlaps or replace(algorithm, schedule=Buffered()).schedule.overlaps
+    except TypeError:
+        return False
+
+
 def facts(name: str) -> dict[str, Any]:
     """What `undrift list` needs to know about a method.
 
@@ -214,6 +231,7 @@ def facts(name: str) -> dict[str, Any]:
     own = cost(algorithm)
     kinds = {"family": family(algorithm), "title": card(name).title, "personal": algorithm.personalized}
     kinds["private"] = not why_not_private(algorithm)
+    kinds["overlapping"] = can_overlap(algorithm)
     return {**kinds, "kept": own.kept, "cost": own.row(name)}
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from undrift.blocks import Private
 from undrift.core.method.algorithm import SLOTS, Algorithm
 from undrift.core.method.block import AnyBlock, LocalOptimizer
+from undrift.core.method.schedule import Synchronous
 from undrift.core.records.types import ClientState, ServerState, kinds
 from undrift.core.server import step as server
 from undrift.core.server import wire
@@ -115,7 +116,11 @@ def check_algorithm(algorithm: Algorithm, task: Clinic | None = None) -> None:
 
 
 def _run_checks(algorithm: Algorithm, task: Clinic | None) -> None:
-    """All checks, without the log lines about the clinic's clients that have no examples."""
+    """All checks, without the log lines about the clinic's clients that have no examples.
+
+    They take rounds apart, so a method is checked in synchronous ones; a schedule has no part in a visit or a step.
+    """
+    algorithm = replace(algorithm, schedule=Synchronous())
     task, log = task or clinic(algorithm), getLogger("undrift.core.server.gate")
     level = log.level
     log.setLevel(ERROR)

@@ -1,5 +1,6 @@
 """How uploads are weighed or combined."""
 
+from undrift.blocks.aggregation.age import ByAge, Mixing
 from undrift.blocks.aggregation.agreement import ByAgreement
 from undrift.blocks.aggregation.clip import MedianClip
 from undrift.blocks.aggregation.discrepancy import ByDiscrepancy
@@ -18,6 +19,7 @@ from undrift.blocks.aggregation.weights import ByExamples, Uniform
 
 __all__ = [
     "Bulyan",
+    "ByAge",
     "ByAgreement",
     "ByDiscrepancy",
     "ByExamples",
@@ -34,6 +36,7 @@ __all__ = [
     "LayerShrinking",
     "LossComplement",
     "MedianClip",
+    "Mixing",
     "Normalized",
     "QFair",
     "TrimmedMean",

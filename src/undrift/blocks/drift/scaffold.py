@@ -9,6 +9,7 @@ from typing_extensions import TypeVar
 
 from undrift.blocks.spectral.filters import Filtering, Filters
 from undrift.core.method.block import Correction, Needs, Spectral
+from undrift.core.method.schedule import Synchronous
 from undrift.core.method.view import End, ServerView, Start, Step, Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.samples import clip_norm
@@ -132,6 +133,15 @@ class Scaffnew(_ControlVariates[None]):
         return Needs(
             plain_sgd="its variates are displacements by the rate, which are sums of gradients of plain SGD only; "
             "ScaffoldInside takes its variates from gradients"
+        )
+
+    def refuses(self, others: Mapping[str, object]) -> str:
+        """Uploads that started from models with other rates and variates."""
+        schedule = others["schedule"]
+        if not isinstance(schedule, Synchronous) or not schedule.overlaps:
+            return ""
+        return (
+            f"derives the server's variate from uploads of one round, found schedule={schedule!r}; use drift:scaffold"
         )
 
     def finish(self, state: Variates, end: End) -> tuple[None, Variate]:

@@ -38,6 +38,9 @@ def list_algorithms(
     private: Annotated[
         bool, typer.Option("--private", help="Only methods that can have a private sum, in simulations.")
     ] = False,
+    overlapping: Annotated[
+        bool, typer.Option("--overlapping", help="Only methods that take a schedule without a barrier.")
+    ] = False,
     costs: Annotated[bool, typer.Option("--costs", help="Show traffic, state, gradients and blocks.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
@@ -72,12 +75,11 @@ def list_algorithms(
         and (own["cost"]["gradients_per_step"] == 1 or not one_gradient)
         and (own["personal"] or not personal)
         and (own["private"] or not private)
+        and (own["overlapping"] or not overlapping)
     }
     if as_json:
-        rows = [
-            own["cost"] | {key: own[key] for key in ("title", "family", "personal", "private", "package") if key in own}
-            for own in wanted.values()
-        ]
+        shown = ("title", "family", "personal", "private", "overlapping", "package")
+        rows = [own["cost"] | {key: own[key] for key in shown if key in own} for own in wanted.values()]
         typer.echo(json.dumps(rows, indent=2))
     else:
         _print_list(wanted, costs)

@@ -76,6 +76,12 @@ def run(
     probability: Annotated[
         float | None, typer.Option(help="Instead of a cohort: each client takes part with this probability.")
     ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="When the server steps: buffered(10), asynchronous, over-selected(1.3).")
+    ] = None,
+    durations: Annotated[
+        str | None, typer.Option(help="Virtual seconds of a client's task: 2, exponential(2), mypackage.speeds:f.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds.")] = None,
     stop_after: StopAfter = None,
     model: Model = None,
@@ -130,6 +136,8 @@ def run(
         "clients": clients,
         "cohort": None if cohort is None else _parse_value(cohort),
         "probability": probability,
+        "schedule": schedule,
+        "durations": None if durations is None else _parse_value(durations),
         "rounds": rounds,
         "stop_after": stop_after,
         "model": model,

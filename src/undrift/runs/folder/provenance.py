@@ -104,6 +104,7 @@ def _names_of(config: Config) -> Iterator[tuple[str, str]]:
     if isinstance(own := listed_part(parse(config.partition)), FromFunction):
         yield "partition", own.reference
     texts = [("loss", named(config.loss or "")[0]), ("availability", config.availability)]
+    texts += [("durations", config.durations)] if isinstance(config.durations, str) else []
     texts += [("task", named(config.task or "")[0]), *(("metrics", named(name)[0]) for name in config.metrics or ())]
     texts += [(f"local.{name}", getattr(config.local, name)) for name in AMOUNTS]
     for name in ("schedule", "step_schedule"):

@@ -9,6 +9,7 @@ from safetensors.torch import save
 
 from undrift.core.records.types import ServerState
 from undrift.core.server.wire import fingerprint
+from undrift.core.tasks.durations import SECOND
 from undrift.data import DataTask
 from undrift.data.tasks.constant import constant_scores
 from undrift.engine.round.record import Record
@@ -113,6 +114,7 @@ def finish(run: RunFolder, setup: Setup, measure: Measure, state: ServerState, b
         **_targets(rows, setup.config.target, measure.judged_by),
         **_constant(setup),
         **({"stop_after": setup.config.stop_after} if state.round < setup.config.rounds else {}),
+        **({} if state.flight is None else {"virtual_seconds": state.flight.time / SECOND}),
         "traffic": measure.traffic,
         "privacy": "none" if private is None else private.row(),
         "sha256": fingerprint(state),

@@ -15,12 +15,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from undrift.algorithms import make
 from undrift.blocks import ByExamples, Uniform
 from undrift.compose.build import resolve
-from undrift.compose.grammar import composed, parse, with_arguments
+from undrift.compose.grammar import composed, parse, text, with_arguments
 from undrift.core.local.amounts import identity_amount, portable
 from undrift.core.local.presets import PAPERS
 from undrift.core.local.schedule import Schedule
 from undrift.core.local.settings import AMOUNTS, Local
 from undrift.core.method.algorithm import Algorithm
+from undrift.core.tasks.durations import portable_durations
 from undrift.data import Augment
 from undrift.data.partitions.draw import canonical_text, identity_text
 from undrift.engine.round.failures import Failures
@@ -34,6 +35,7 @@ from undrift.runs.settings.per_client import Availability, Sampling, check_parti
 from undrift.runs.settings.schema import LISTED, Strict, find_setting, read_toml, validate
 from undrift.runs.settings.targets import run_numbers
 from undrift.secure.settings import Secure, read_secure, why_not_secure
+from undrift.util.naming.calls import Call
 from undrift.util.naming.names import suggest
 
 Weights = Literal["paper", "examples", "uniform"]
@@ -58,6 +60,40 @@ def replace_weights(algorithm: Algorithm, weights: Weights) -> Algorithm:
             f'{type(algorithm.aggregation).__name__}; set weights = "paper" for this method'
         )
     return replace(algorithm, aggregation=ByExamples() if weights == "examples" else Uniform())
+
+
+def replace_schedule(algorithm: Algorithm, schedule: str | None) -> Algorithm:
+    """A method with another schedule; None keeps its own.
+
+    Args:
+        algorithm: the method.
+        schedule: as text, "buffered(10)".
+
+    Example:
+        >>> replace_schedule(Algorithm(), "over-selected(1.5)").schedule
+        OverSelected(factor=1.5)
+    """
+    return algorithm if schedule is None else replace(algorithm, schedule=parse(f"schedule:{schedule}").schedule)
+
+
+def _duration_values(value: Any) -> Any:
+    """Durations that can be used, as data."""
+    return None if value is None else portable_durations(value)
+
+
+def _schedule_text(value: Any) -> Any:
+    """A schedule as its canonical text: from a text, or a table with `name` and arguments."""
+    if isinstance(value, Mapping):
+        named = {key: x for key, x in value.items() if key != "name"}
+        if not isinstance(value.get("name"), str):
+            raise ValueError('schedule: write name = "buffered" beside the arguments')
+        value = str(Call(value["name"], (), named))
+    if not isinstance(value, str):
+        return value
+    try:
+        return text(replace_schedule(Algorithm(), value)).removeprefix("schedule:")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"schedule: {error}") from None
 
 
 Positive = Annotated[float, Field(gt=0, le=1e6, strict=True)]
@@ -174,6 +210,8 @@ class Config(Strict):
         frozen: name patterns of the parameters that do not train, such as "features.*".
         cohort: clients in a round: an int is their number, a float a ratio of all clients; None takes 10.
         probability: instead of a cohort, each client takes part in a round with this probability.
+        schedule: when the server steps, "buffered(10)", or a table with `name` and arguments; None is the method's own.
+        durations: how long a client's task takes in virtual time: see `undrift.core.tasks.durations`.
         availability: who can take part when: "file:trace.json" or a reference to a function of a client and a round.
         sampling: "uniform", "examples" draws clients by their numbers of examples, or a list has one weight per client.
         failures: "reject" continues without a client whose training fails, "raise" ends the run.
@@ -210,6 +248,8 @@ class Config(Strict):
     clients: Count | None = None
     cohort: int | float | None = None
     probability: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
+    schedule: Annotated[str | None, BeforeValidator(_schedule_text)] = None
+    durations: Annotated[float | str | tuple[float, ...] | None, BeforeValidator(_duration_values)] = None
     availability: Availability | None = None
     sampling: Sampling = "uniform"
     failures: Failures = "reject"
@@ -321,7 +361,7 @@ class Config(Strict):
             algorithm = parse(with_arguments(self.method, self.arguments))
         else:
             algorithm = make(self.method, preset=None, **self.arguments)
-        return replace_weights(algorithm, self.weights)
+        return replace_schedule(replace_weights(algorithm, self.weights), self.schedule)
 
     @property
     def _composed(self) -> bool:

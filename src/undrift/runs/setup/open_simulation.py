@@ -65,6 +65,7 @@ def open_simulation(setup: Setup, states: Path, note: Callable[[Any], None] | No
                 failures=config.failures,
                 depth=config.output.checkpoint_every * config.output.keep + runs_behind(config),
                 backend=backend,
+                durations=config.durations,
                 availability=config.availability,
                 sampling=config.sampling,
                 device=config.engine.device,

@@ -1,0 +1,137 @@
+"""Asynchronous methods: published formulas on a line, the bias of fast clients, and all methods under a buffer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oracle.asynchronous import Line, decay, fedasync, fedbuff
+from support.registry import SCHEDULES
+from undrift.algorithms import ALGORITHMS
+from undrift.blocks import Asynchronous, Average, Buffered, ByAge, FedDyn, Mixing, Scaffold, Uniform
+from undrift.compose.build import make
+from undrift.compose.cards import can_overlap
+from undrift.compose.grammar import parse, text
+from undrift.core.method.algorithm import Algorithm
+from undrift.core.records.types import Local
+from undrift.engine.round.simulation import Simulation
+from undrift.testing.rounds import LOCAL
+from undrift.testing.tasks import Quadratics, clinic
+
+LINE = Quadratics.scalar([1.0, 1.0], [0.0, 4.0], 1.0, [1, 3])
+TWO = Local(lr=0.5, steps=2, batch_size=4)
+PATTERN = (0, 0, 1, 0, 1, 0)
+"""The clients in the order of their arrivals; each begins again at once."""
+
+
+def arrive(order: Sequence[int]) -> Callable[[int, int], float]:
+    """Durations with which two clients arrive in an order, at the seconds 1, 2, 3, ...; each begins again at once."""
+    places = {client: [at for at, one in enumerate(order, 1) if one == client] for client in (0, 1)}
+    tasks = {client: [client, *(at + 1 for at in places[client])] for client in (0, 1)}  # the numbers of its tasks
+    known: dict[tuple[int, int], float] = {}
+    for client in (0, 1):
+        for number, begun, end in zip(tasks[client], [0, *places[client]], places[client], strict=False):
+            known[client, number] = end - begun
+    return lambda client, number: known.get((client, number), 1e6)
+
+
+def path(algorithm: Algorithm, steps: int, order: Sequence[int] = PATTERN) -> list[float]:
+    """The models after every step."""
+    simulation = Simulation(algorithm, LINE, TWO, cohort=2, durations=arrive(order))
+    return [float(state.params) for state, _ in simulation.rounds(steps)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (Algorithm(aggregation=ByAge("constant"), schedule=Buffered(2)), [0.25, 1.28125, 2.207031]),
+        (make("fedbuff(2)"), [0.25, 0.951745, 1.58921]),
+        (make("fedasync(rule='constant', mu=0.0)"), [0.55, 0.3025, 2.071, 0.873775, 2.46016]),
+        (make("fedasync(mu=0.0)"), [0.55, 0.3025, 1.323544, 0.794097, 1.870365]),
+    ],
+    ids=["buffer", "fedbuff", "constant", "polynomial"],
+)
+def test_numbers_of_the_sheet(algorithm: Algorithm, expected: list[float]) -> None:
+    assert path(algorithm, len(expected)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (make("fedbuff", size=3, lr=0.7, a=0.8), fedbuff(Line(), PATTERN * 2, 3, 0.7, decay("polynomial", 0.8, 0))),
+        (make("async-sgd", lr=0.5, concurrency=2), fedbuff(Line(), PATTERN * 2, 1, 0.5, decay("reciprocal", 0, 2))),
+        (
+            make("fedasync", rule="hinge", a=10.0, b=1.0),
+            fedasync(Line(pull=0.005), PATTERN * 2, 0.6, decay("hinge", 10.0, 1.0)),
+        ),
+        (make("fedasync", alpha=0.3), fedasync(Line(pull=0.005), PATTERN * 2, 0.3, decay("polynomial", 0.5, 0))),
+    ],
+    ids=["fedbuff", "async-sgd", "hinge", "polynomial"],
+)
+def test_equals_its_oracle(algorithm: Algorithm, expected: list[float]) -> None:
+    assert path(algorithm, len(expected), PATTERN * 2) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "size", "expected"),
+    [
+        (Algorithm(aggregation=ByAge("constant"), server_optimizer=Average(0.1), schedule=Buffered(4)), 4, 1.0),
+        (make("fedasync(alpha=0.1, rule='constant', mu=0.0)"), 1, 1.12446),
+        (
+            Algorithm(drift=Scaffold(), aggregation=Uniform(), server_optimizer=Average(0.3), schedule=Buffered(2)),
+            2,
+            2.0,
+        ),
+        (Algorithm(drift=FedDyn(1.0), aggregation=Uniform(), schedule=Buffered(2)), 2, 2.0),
+    ],
+    ids=["fedbuff", "fedasync", "scaffold", "feddyn"],
+)
+def test_who_removes_the_bias_of_a_client_that_is_three_times_as_fast(
+    algorithm: Algorithm, size: int, expected: float
+) -> None:
+    arrivals = 480
+    assert path(algorithm, arrivals // size, (0, 0, 0, 1) * (arrivals // 4))[-1] == pytest.approx(expected, abs=1e-4)
+
+
+def test_uploads_of_one_version_may_arrive_in_any_order() -> None:
+    """Permuted arrivals in a buffer change no bit: here all tasks of a step begin with it."""
+    algorithm = replace(make("scaffold"), schedule=Buffered(5, restart="flush"))
+    task, found = clinic(algorithm), set()
+    for seconds in ((1, 2, 3, 4, 5, 6, 7, 8), (8, 7, 6, 5, 4, 3, 2, 1), (5, 1, 4, 2, 8, 3, 7, 6)):
+        durations = list(seconds)[: task.population]
+        found.add(tuple(Simulation(algorithm, task, LOCAL, cohort=5, durations=durations).run(3).params.tolist()))
+    assert len(found) == 1
+
+
+def test_weights_by_age() -> None:
+    assert [ByAge("polynomial", 0.5).factor(age) for age in (0, 3)] == [1.0, 0.5]
+    assert [ByAge("hinge", 2.0, 4.0).factor(age) for age in (4, 5, 6)] == [1.0, 1 / 3, 0.2]
+    assert [ByAge("reciprocal", b=4.0).factor(age) for age in (0, 4, 8)] == [1.0, 1.0, 0.5]
+    with pytest.raises(TypeError, match="mixes one model at a time"):
+        Algorithm(aggregation=Mixing(), schedule=Buffered(2))
+    with pytest.raises(ValueError, match="above that of a fresh upload"):
+        ByAge().check(None, 3, {"": 2.0, "whole": 1.0})
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_schedules_are_text(schedule: Buffered | Asynchronous) -> None:
+    algorithm = replace(make("scaffold"), schedule=schedule)
+    assert parse(text(algorithm)) == algorithm
+
+
+@pytest.mark.sweep(every=8)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_trains_under_a_buffer(name: str) -> None:
+    if not can_overlap(make(name)):
+        assert name in {"scaffnew"}
+        with pytest.raises(TypeError, match=r"found .*Buffered\(.*; use drift:scaffold"):
+            replace(make(name), schedule=Buffered(3))
+        return
+    algorithm = replace(make(name), schedule=Buffered(3)) if name != "fedasync" else make(name)
+    simulation = Simulation(algorithm, clinic(algorithm), LOCAL, cohort=5, seed=7, durations="log-normal(1, sd=1.5)")
+    ages = []
+    for state, record in simulation.rounds(6):
+        assert torch.isfinite(state.params).all()
+        ages.append(record.row(0.1).get("age_max", 0))
+    assert max(ages) > 0
