@@ -54,8 +54,11 @@ audit:  ## known vulnerabilities of what is installed here, which needs pypi.org
 	$(PYTHON) -m pip freeze --exclude-editable --exclude undrift | sed 's/+[a-z0-9.]*$$//' > $(AUDIT)/installed.txt
 	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip -r $(AUDIT)/installed.txt
 
-sbom:  ## sbom/undrift.cdx.json: undrift and all that it needs, as installed here, in CycloneDX
-	$(PYTHON) .github/sbom.py
+SBOM ?= $(HOME)/.cache/undrift-sbom
+sbom:  ## sbom/undrift.cdx.json: undrift and all that its extras install, in an environment of its own, in CycloneDX
+	$(PYTHON) -m venv $(SBOM)
+	$(SBOM)/bin/python -m pip install -q '.[all]' packaging -c packaging/constraints.txt
+	$(SBOM)/bin/python .github/sbom.py all
 
 format:
 	$(PYTHON) -m ruff format .

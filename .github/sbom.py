@@ -1,4 +1,7 @@
-"""What is installed beside undrift, as CycloneDX: python .github/sbom.py writes sbom/undrift.cdx.json."""
+"""What is installed beside undrift, as CycloneDX: python .github/sbom.py EXTRA ... writes sbom/undrift.cdx.json.
+
+With extras, what they need is listed too, and must be installed.
+"""
 
 import json
 import re
@@ -18,6 +21,8 @@ def needed(name: str, extras: frozenset[str], found: dict[str, Any]) -> None:
     try:
         held = distribution(name)
     except ImportError:
+        if "undrift" in found and key in {normal(Requirement(x).name) for x in direct(found["undrift"])}:
+            raise SystemExit(f"{name} is not installed: the list would lack it; pip install '.[all]' first") from None
         return
     known = found.setdefault(key, {"extras": frozenset(), "distribution": held, "needs": set()})
     if wanted <= known["extras"]:
@@ -28,6 +33,14 @@ def needed(name: str, extras: frozenset[str], found: dict[str, Any]) -> None:
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in wanted):
             known["needs"].add(normal(requirement.name))
             needed(requirement.name, frozenset(requirement.extras), found)
+
+
+def direct(own: dict[str, Any]) -> list[str]:
+    """What undrift itself requires with its extras."""
+    from packaging.requirements import Requirement
+
+    markers = [(text, Requirement(text).marker) for text in own["distribution"].requires or ()]
+    return [text for text, m in markers if m is None or any(m.evaluate({"extra": x}) for x in own["extras"])]
 
 
 def normal(name: str) -> str:

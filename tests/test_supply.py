@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 
@@ -95,6 +96,9 @@ def test_the_list_of_parts_names_every_dependency() -> None:
     assert found == module.bom(frozenset()) and json.loads(json.dumps(found)) == found
     names = {part["name"] for part in found["components"]}
     assert {"torch", "click", "numpy", "pydantic", "safetensors", "typing-extensions"} <= names
+    pytest.importorskip("flwr")
+    names = {part["name"] for part in module.bom(frozenset({"flower", "ray"}))["components"]}
+    assert {"flwr", "ray", "cryptography", "torch"} <= names and len(names) > 40
     refs = {part["bom-ref"] for part in [*found["components"], found["metadata"]["component"]]}
     assert {entry["ref"] for entry in found["dependencies"]} == refs
 
@@ -105,3 +109,18 @@ def test_tools_of_a_release_are_locked_with_hashes() -> None:
     assert {"build", "hatchling", "twine"} <= {line.partition("==")[0] for line in lines}
     for line in lines:
         assert re.match(r"[a-z0-9-]+==\S+\s.*--hash=sha256:[0-9a-f]{64}", line), line
+
+
+def test_images_and_archives_have_what_they_must() -> None:
+    """Images have constraints and a base that can be given by digest; the sdist has the security policy."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "/.github/SECURITY.md" in settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert not any("simulation" in need for need in settings["project"]["optional-dependencies"]["flower"])
+    for folder, file in ((ROOT / "packaging", "Dockerfile"), (NEW_APP / "ops", "Dockerfile")):
+        text = (folder / file).read_text()
+        assert (
+            "ARG BASE=python:" in text and "FROM ${BASE}" in text and "@sha256:" in text and "FROM python" not in text
+        )
+        assert "pip install" in text and "constraints.txt" in text
+    pins = [line for line in (NEW_APP / "ops" / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    assert pins and set(pins) <= set((ROOT / "packaging" / "constraints.txt").read_text().splitlines())

@@ -1,18 +1,25 @@
 """What `undrift new` writes for operators: systemd units, a Compose file and the proxy's configuration."""
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from support.new_app import NEW_APP
+from undrift.cli.results.health import health
+from undrift.cli.results.prometheus import exposition
 
 OPS = NEW_APP / "ops"
 UNITS = sorted((OPS / "systemd").glob("*.service"))
+KUBERNETES = [
+    one for name in ("server", "node") for one in yaml.safe_load_all((OPS / "kubernetes" / f"{name}.yaml").read_text())
+]
 COMPOSE = yaml.safe_load((OPS / "compose.yaml").read_text())
 
 
@@ -30,7 +37,16 @@ def given() -> dict[str, set[str]]:
     for service in COMPOSE["services"].values():
         for command, more in options(" ".join(service.get("command", []))).items():
             found.setdefault(command, set()).update(more)
+    for one in containers().values():
+        for command, more in options(" ".join([*one.get("command", []), *one.get("args", [])])).items():
+            found.setdefault(command, set()).update(more)
     return found
+
+
+def containers() -> dict[str, Any]:
+    """The containers of the Kubernetes manifests, by name."""
+    pods = [one["spec"]["template"]["spec"] for one in KUBERNETES if one["kind"] == "StatefulSet"]
+    return {one["name"]: one for pod in pods for one in pod["containers"]}
 
 
 def test_there_is_a_unit_for_every_service() -> None:
@@ -128,3 +144,51 @@ def test_the_proxy_has_the_rules_of_the_template() -> None:
 def test_the_status_unit_watches_the_run_on_the_loopback_address() -> None:
     (line,) = [line for line in UNITS[0].read_text().splitlines() if line.startswith("ExecStart=")]
     assert line.endswith("undrift status ${UNDRIFT_RUNS}/${UNDRIFT_RUN} --serve 127.0.0.1:9400")
+
+
+def test_the_manifests_are_consistent() -> None:
+    kinds = [(one["kind"], one["metadata"]["name"]) for one in KUBERNETES]
+    assert kinds == [
+        ("StatefulSet", "undrift-server"), ("Service", "undrift-server"), ("NetworkPolicy", "undrift-server"),
+        ("StatefulSet", "undrift-node"), ("NetworkPolicy", "undrift-node"),
+    ]  # fmt: skip
+    versions = {"StatefulSet": "apps/v1", "Service": "v1", "NetworkPolicy": "networking.k8s.io/v1"}
+    for one in KUBERNETES:
+        assert one["apiVersion"] == versions[one["kind"]]
+    for one in (one for one in KUBERNETES if one["kind"] == "StatefulSet"):
+        name, pod = one["metadata"]["name"], one["spec"]["template"]["spec"]
+        assert one["spec"]["replicas"] == 1 and one["spec"]["selector"]["matchLabels"] == {"app": name}
+        assert one["spec"]["template"]["metadata"]["labels"] == {"app": name}
+        assert pod["securityContext"]["runAsNonRoot"] is True and not pod["automountServiceAccountToken"]
+        claims = [claim["metadata"]["name"] for claim in one["spec"]["volumeClaimTemplates"]]
+        known = {volume["name"] for volume in pod["volumes"]} | set(claims)
+        for container in pod["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= known
+            secured = container["securityContext"]
+            assert secured["readOnlyRootFilesystem"] and secured["capabilities"] == {"drop": ["ALL"]}
+            assert not secured["allowPrivilegeEscalation"] and "limits" in container["resources"]
+    policies = {one["metadata"]["name"]: one["spec"] for one in KUBERNETES if one["kind"] == "NetworkPolicy"}
+    assert policies["undrift-server"]["ingress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+    assert policies["undrift-node"]["ingress"] == [] and policies["undrift-server"]["egress"] == []
+    assert {name for name, one in containers().items() if "ports" in one} == {"proxy"}
+    assert "undrift status" in containers()["superexec"]["readinessProbe"]["exec"]["command"][-1]
+
+
+def test_rules_and_dashboard_name_metrics_that_there_are(tmp_path: Path) -> None:
+    """Against the exposition of a run whose server has noted nodes."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text('method = "fedavg"\nrounds = 3\n')
+    row = {"round": 1, "clients": 2, "rejected": 0, "absent": 0, "train_loss": 1.0, "seconds": 1.0, "accuracy": 0.5}
+    (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    nodes = {"7": {"hosted": 2, "clients": [0, 1], "connected": True, "since": 0.0}}
+    facts = {"phase": "training", "updated": 0.0, "round": 1, "rounds": 3, "population": 2, "closed": 0.0}
+    facts |= {"nodes": nodes, "waiting": [], "absent": [], "error": None, "judged_by": "accuracy", "deadline": 9.0}
+    (tmp_path / "run" / "status.json").write_text(json.dumps(facts))
+    known = set(re.findall(r"^(undrift_\w+)\{", exposition([health(tmp_path / "run")]), re.M))
+    rules = yaml.safe_load((OPS / "prometheus-rules.yaml").read_text())["groups"][0]["rules"]
+    board = json.loads((OPS / "grafana.json").read_text())
+    asked = [rule["expr"] for rule in rules] + [t["expr"] for panel in board["panels"] for t in panel["targets"]]
+    used = {name for text in asked for name in re.findall(r"undrift_\w+", text)}
+    assert len(used) > 15 and used <= known, used - known
+    assert all({"alert", "expr", "labels", "annotations"} <= set(rule) for rule in rules) and len(rules) == 7
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) == 10

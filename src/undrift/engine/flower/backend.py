@@ -139,7 +139,9 @@ class FlowerBackend(DiskBackend):
         try:
             import ray  # imported here because real nodes do not need it
         except ImportError as error:  # pragma: no cover
-            raise ImportError("FlowerBackend needs Ray: pip install 'undrift[ray]'") from error
+            raise ImportError(
+                "FlowerBackend needs the Ray of Flower's simulation: pip install 'flwr[simulation]>=1.41,<1.42'"
+            ) from error
         if ray.is_initialized():
             raise RuntimeError(
                 "FlowerBackend: Ray is running in this process, and Flower's simulation would use it and shut it down "
