@@ -192,3 +192,15 @@ def test_rules_and_dashboard_name_metrics_that_there_are(tmp_path: Path) -> None
     assert len(used) > 15 and used <= known, used - known
     assert all({"alert", "expr", "labels", "annotations"} <= set(rule) for rule in rules) and len(rules) == 7
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"]) == 10
+
+
+def test_the_runbook_names_tests_that_there_are() -> None:
+    """Each incident with its rehearsal; at least twelve have one."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "guide" / "operations.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\[`(test_\w+)`", page))
+    there = {
+        name for path in (root / "tests").rglob("test_*.py") for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert len(named) >= 12 and named <= there, named - there
+    assert len(re.findall(r"^\| .*\[`test_", page, re.M)) >= 12
