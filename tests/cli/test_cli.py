@@ -59,6 +59,7 @@ def test_costs_follow_from_the_declarations() -> None:
             "family",
             "personal",
             "private",
+            "overlapping",
         }
         if row["name"] in COSTS:
             assert tuple(row[key] for key in KEYS) == COSTS[row["name"]], row["name"]
