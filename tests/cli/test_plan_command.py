@@ -1,6 +1,7 @@
 """`undrift plan` and `undrift doctor --measure`."""
 
 import json
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from undrift.cli.training import print_plan as planning
 from undrift.planning import calibrate
 from undrift.planning.calibrate import LARGE, SMALL, Spent, flower_constants, ray_constants
 from undrift.planning.machine import DEFAULTS
+from undrift.privacy import gaussian_epsilon, plan_noise, sampled_epsilon
 
 BIG = ["plan", "--clients", "1e6", "--cohort", "1e4", "--parameters", "1e7", "--workers", "1000"]
 
@@ -66,6 +68,25 @@ def test_a_run_is_planned_with_a_measured_visit(tmp_path: Path) -> None:
     assert found["method"]["name"] == "scaffold" and found["seconds"] > 0
     done = CliRunner().invoke(app, ["plan", "--config", str(file), "--parameters", "1e6"])
     assert done.exit_code == 2 and "parameters: with --config they are those of the run's model" in done.stderr
+
+
+def test_a_plan_with_a_privacy_budget() -> None:
+    words = ["plan", "--clients", "1000", "--cohort", "100", "--parameters", "1e4", "--epsilon", "8", "--rounds", "50"]
+    plan = json.loads(call(*words, "--json"))["privacy"]
+    assert plan["delta"] == pytest.approx(1000**-1.1) and plan["probability"] == 0.1 and plan["rounds"] == 50
+    assert (
+        sampled_epsilon(plan["noise"], 0.1, plan["delta"], 50)
+        <= 8
+        < sampled_epsilon(0.999 * plan["noise"], 0.1, plan["delta"], 50)
+    )
+    assert gaussian_epsilon(plan["noise_fixed"], plan["delta"], 50) == pytest.approx(8, rel=1e-2)
+    assert plan["signal"] == pytest.approx(1 / plan["noise"]) and plan["cohort"] == ceil(100 * plan["noise"])
+    shown = call(*words)
+    assert f"private-sum(c, {plan['noise']:.3g}) with probability = 0.1" in shown and "signal to noise" in shown
+    everyone = plan_noise(8.0, 50, 100, 100, 10_000)
+    assert everyone.noise == everyone.noise_fixed
+    done = CliRunner().invoke(app, [*words, "--delta", "2"])
+    assert done.exit_code == 2 and "delta above 0 and below 1" in done.stderr
 
 
 @pytest.mark.quick

@@ -112,6 +112,7 @@ _UNUSED = {
     "output.lens_filter": "the clients' data are on the nodes",
     "output.max_idle": "give patience= to deploy",
     "stop_after": "all rounds are trained",
+    "secure": "give secure= to deploy",
 }
 """Settings that a deployment does not read, with what holds instead."""
 

@@ -1,13 +1,16 @@
 """What a differentially private run guarantees: the accounting, and the statement that is written with its results."""
 
 from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
+from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.privacy.statement import Statement, rounds_within, statement
 
 __all__ = [
+    "NoisePlan",
     "Statement",
     "calibrate_noise",
     "gaussian_delta",
     "gaussian_epsilon",
+    "plan_noise",
     "rounds_within",
     "sampled_epsilon",
     "statement",

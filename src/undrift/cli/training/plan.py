@@ -36,6 +36,11 @@ def plan_round(
         float | None, typer.Option(help="Bytes of memory of a machine (64e9); default this one's.")
     ] = None,
     disk: Annotated[float | None, typer.Option(help="Free bytes on the disk (1e12); default this one's.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="A privacy budget: print the noise that a private sum needs for it.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds that spend the budget.")] = 100,
+    delta: Annotated[float | None, typer.Option(help="What epsilon does not cover; default clients^-1.1.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -71,4 +76,4 @@ def plan_round(
             "engine": engine,
             "network": network,
         }
-        show_plan(sizes, method, config, memory, disk, as_json)
+        show_plan(sizes, method, config, memory, disk, as_json, None if epsilon is None else (epsilon, rounds, delta))

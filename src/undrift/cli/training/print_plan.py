@@ -17,6 +17,7 @@ from undrift.planning.calibrate import measure, measure_engines
 from undrift.planning.from_run import run_size
 from undrift.planning.machine import DEFAULTS, load_constants, save_constants
 from undrift.planning.round_cost import CostModel, MethodSize, RoundSize, method_size
+from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.runs.settings.config import Config
 
 _WHOLE = ("clients", "cohort", "parameters", "workers", "batch")  # sizes that are counted
@@ -29,6 +30,7 @@ def show_plan(
     memory: float | None,
     disk: float | None,
     as_json: bool,
+    budget: tuple[float, int, float | None] | None = None,
 ) -> None:
     """Print what a round costs and what breaks first.
 
@@ -39,6 +41,7 @@ def show_plan(
         memory: bytes of a machine; None takes this one's.
         disk: bytes that are free; None takes those here.
         as_json: print an object.
+        budget: an epsilon, the rounds that spend it, and a delta; None plans no privacy.
     """
     found = load_constants()
     constants = found or DEFAULTS
@@ -51,6 +54,7 @@ def show_plan(
     )
     round = CostModel(size, cost, constants).predict()
     order = pressures(size, cost, round, limits)
+    private = None if budget is None else _plan_private(size, *budget)
     basis = f"measured on {found.machine}" if found else f"committed, of {DEFAULTS.machine}"
     if as_json:
         values = {
@@ -62,6 +66,7 @@ def show_plan(
             "verdict": verdict(order),
             "constants": basis,
             "measured": found is not None,
+            **({} if private is None else {"privacy": asdict(private)}),
         }
         typer.echo(json.dumps(values, indent=2))
         return
@@ -72,7 +77,7 @@ def show_plan(
     show_rows(title, ["what", "amount", "of which"], [list(row) for row in plan_rows(size, cost, round)])
     say = open_console().print
     say(verdict(order), markup=False, highlight=False, soft_wrap=True)
-    notes = [f"constants: {basis}"]
+    notes = [*str(private or "").splitlines(), f"constants: {basis}"]
     if found is None:
         notes.append("undrift doctor --measure measures those of this machine")
     if size.example is None:
@@ -81,6 +86,11 @@ def show_plan(
         notes.append("a rule that compares uploads in pairs takes longer than counted here")
     for note in notes:
         say(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _plan_private(size: RoundSize, epsilon: float, rounds: int, delta: float | None) -> NoisePlan:
+    """The noise that a budget needs for rounds of a size."""
+    return plan_noise(epsilon, rounds, size.clients, size.cohort, size.parameters, delta)
 
 
 def positive(name: str, value: float) -> float:
