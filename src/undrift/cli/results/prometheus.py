@@ -16,7 +16,7 @@ from undrift.cli.results.health import Health, health
 
 REASONS = (
     *("SENDER", "DUPLICATE", "ROUND", "EMPTY", "IDLE", "COUNT", "TREE", "SHAPE", "DTYPE", "FINITE", "SIZE", "WEIGHT"),
-    *("FAILED", "SHARE", "VERSION"),
+    *("FAILED", "MASKED", "SHARE", "STALE", "VERSION"),
 )
 """The names of all reasons, as in `undrift.core`, which would load torch: a counter that begins at 0 can be watched."""
 
