@@ -1,15 +1,16 @@
 """A short accuracy curve of every method with its defaults, for the gallery of the docs.
 
 Digits (1,338 images of 8 x 8 for training), 20 clients (Dirichlet 0.1), 10 of them in each of 12 rounds, one epoch of
-batches of 10 at rate 0.1, a small MLP (FedCR: the same with latent units), one seed. Methods with personal
-models have the mean accuracy of these on each client's own test; FedAvg has both. Like `smoke.py` it shows that a
-method learns, not how good it is.
+batches of 10 at rate 0.1 (0.01 for AdamW and Muon on the clients), a small MLP (FedCR: the same with latent units), one
+seed. Methods with personal models have the mean accuracy of these on each client's own test; FedAvg has both. Like
+`smoke.py` it shows that a method learns, not how good it is.
 
     python benchmarks/studies/curves.py --json > benchmarks/studies/results/curves.json
 """
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ from undrift.data import partition as split
 from undrift.models import MLP, Variational
 
 LOCAL = Local(lr=0.1, epochs=1, batch_size=10)
+SMALL = ("fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv")
+"""Methods whose clients take steps of AdamW's or Muon's length: they have a tenth of the rate."""
 ROUNDS, CLIENTS, COHORT, SEEDS = 12, 20, 10, (0,)
 PROXY = 100
 """Training examples that no client has: the server's proxy data."""
@@ -49,7 +52,8 @@ def curve(name: str, dataset: Dataset, seed: int) -> dict[str, list[float]]:
     """The accuracies after every round: of the global model, and of personal models where there are some."""
     algorithm = make(name)
     task = curve_task(dataset, algorithm, seed)
-    simulation = Simulation(algorithm, task, LOCAL, cohort=COHORT, seed=seed)
+    local = replace(LOCAL, lr=LOCAL.lr / 10) if name in SMALL else LOCAL
+    simulation = Simulation(algorithm, task, local, cohort=COHORT, seed=seed)
     both: dict[str, list[float]] = {"accuracy": []}
     for state, _ in simulation.rounds(ROUNDS):
         both["accuracy"].append(task.test(simulation.module(state)).accuracy)

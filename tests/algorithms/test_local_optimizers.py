@@ -12,6 +12,7 @@ import test_drift_and_server_methods as drift
 import test_fedcr as cr
 import test_fedfsa_fedwmsam_fedscam as seeds
 import test_fedsmoo as smoo
+import test_label_methods as labelled
 import test_moon as moon
 import test_newest as newest
 import test_oracle as basic
@@ -52,7 +53,7 @@ PLAIN = {
     "apfl": "v and alpha take SGD steps with the rate of the global model",
 }
 """Methods that need plain SGD, and why."""
-OWN = {"fedswa", "fedmoswa"}
+OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv", "delta-sgd"}
 """Methods whose local optimizer is a part of them: with another they are another method."""
 DUALS = ("feddyn", "feddc", "fedspeed", "fedsmoo", "fedgloss", "fedlesam-d", "fedfft-d", "gradfilter-feddyn")
 """Methods whose duals are gradients of the loss at its minimum: they refuse decoupled decay."""
@@ -78,6 +79,7 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     ),
     *((row[0], partial(weighting.test_equals_its_oracle, *row, None)) for row in weighting.CASES),
     *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
+    *((name, partial(labelled.test_equals_its_oracle, name, given)) for name, given in labelled.CASES),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 

@@ -23,7 +23,10 @@ from undrift.core.tasks.task import Task
 from undrift.engine.round.simulation import Simulation
 from undrift.testing import Quadratics
 
-PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr")]
+LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv")
+"""Methods that read labels, logits or features."""
+
+PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr", *LABELLED)]
 """The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""
 
 

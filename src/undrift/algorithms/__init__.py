@@ -6,10 +6,12 @@ from inspect import signature
 from undrift.algorithms.apfl import apfl as apfl
 from undrift.algorithms.async_sgd import async_sgd as async_sgd
 from undrift.algorithms.bulyan import bulyan as bulyan
+from undrift.algorithms.delta_sgd import delta_sgd as delta_sgd
 from undrift.algorithms.ditto import ditto as ditto
 from undrift.algorithms.fedacg import fedacg as fedacg
 from undrift.algorithms.fedadagrad import fedadagrad as fedadagrad
 from undrift.algorithms.fedadam import fedadam as fedadam
+from undrift.algorithms.fedadamw import fedadamw as fedadamw
 from undrift.algorithms.fedala import fedala as fedala
 from undrift.algorithms.fedasam import fedasam as fedasam
 from undrift.algorithms.fedasync import fedasync as fedasync
@@ -22,6 +24,7 @@ from undrift.algorithms.fedbuff import fedbuff as fedbuff
 from undrift.algorithms.fedcm import fedcm as fedcm
 from undrift.algorithms.fedcr import fedcr as fedcr
 from undrift.algorithms.feddc import feddc as feddc
+from undrift.algorithms.feddecorr import feddecorr as feddecorr
 from undrift.algorithms.feddisco import feddisco as feddisco
 from undrift.algorithms.feddyn import feddyn as feddyn
 from undrift.algorithms.fedexp import fedexp as fedexp
@@ -34,7 +37,9 @@ from undrift.algorithms.fedfsa_reverse import fedfsa_reverse as fedfsa_reverse
 from undrift.algorithms.fedgamma import fedgamma as fedgamma
 from undrift.algorithms.fedgloss import fedgloss as fedgloss
 from undrift.algorithms.fedinit import fedinit as fedinit
+from undrift.algorithms.fedlada import fedlada as fedlada
 from undrift.algorithms.fedlaw import fedlaw as fedlaw
+from undrift.algorithms.fedlc import fedlc as fedlc
 from undrift.algorithms.fedlesam import fedlesam as fedlesam
 from undrift.algorithms.fedlesam_d import fedlesam_d as fedlesam_d
 from undrift.algorithms.fedlesam_s import fedlesam_s as fedlesam_s
@@ -42,13 +47,18 @@ from undrift.algorithms.fedlw import fedlw as fedlw
 from undrift.algorithms.fedlws import fedlws as fedlws
 from undrift.algorithms.fedlwsam import fedlwsam as fedlwsam
 from undrift.algorithms.fedmoswa import fedmoswa as fedmoswa
+from undrift.algorithms.fedmuon import fedmuon as fedmuon
+from undrift.algorithms.fedmuon_cv import fedmuon_cv as fedmuon_cv
 from undrift.algorithms.fednolowe import fednolowe as fednolowe
 from undrift.algorithms.fednova import fednova as fednova
 from undrift.algorithms.fednsam import fednsam as fednsam
+from undrift.algorithms.fedntd import fedntd as fedntd
+from undrift.algorithms.fedpac_muon import fedpac_muon as fedpac_muon
 from undrift.algorithms.fedper import fedper as fedper
 from undrift.algorithms.fedper_fft import fedper_fft as fedper_fft
 from undrift.algorithms.fedprox import fedprox as fedprox
 from undrift.algorithms.fedrep import fedrep as fedrep
+from undrift.algorithms.fedrs import fedrs as fedrs
 from undrift.algorithms.fedsam import fedsam as fedsam
 from undrift.algorithms.fedscam import fedscam as fedscam
 from undrift.algorithms.fedscam_sam import fedscam_sam as fedscam_sam
@@ -57,6 +67,8 @@ from undrift.algorithms.fedsmoo import fedsmoo as fedsmoo
 from undrift.algorithms.fedsol import fedsol as fedsol
 from undrift.algorithms.fedspeed import fedspeed as fedspeed
 from undrift.algorithms.fedswa import fedswa as fedswa
+from undrift.algorithms.feduv import feduv as feduv
+from undrift.algorithms.fedvls import fedvls as fedvls
 from undrift.algorithms.fedwmsam import fedwmsam as fedwmsam
 from undrift.algorithms.fedyogi import fedyogi as fedyogi
 from undrift.algorithms.geometric_median import geometric_median as geometric_median
@@ -97,6 +109,12 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "feddc": feddc,
     "fedcm": fedcm,
     "fedinit": fedinit,
+    "fedadamw": fedadamw,
+    "fedlada": fedlada,
+    "fedmuon": fedmuon,
+    "fedpac-muon": fedpac_muon,
+    "fedmuon-cv": fedmuon_cv,
+    "delta-sgd": delta_sgd,
     "fedmoswa": fedmoswa,
     "fedavgm": fedavgm,
     "fedexp": fedexp,
@@ -121,6 +139,12 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "norm-clip": norm_clip,
     "geometric-median": geometric_median,
     "moon": moon,
+    "fedlc": fedlc,
+    "fedrs": fedrs,
+    "fedntd": fedntd,
+    "fedvls": fedvls,
+    "feddecorr": feddecorr,
+    "feduv": feduv,
     "fedsam": fedsam,
     "fedasam": fedasam,
     "mofedsam": mofedsam,

@@ -13,8 +13,8 @@ def fedacg(lam: float = 0.85, beta: float = 0.01) -> Algorithm:
     Momentum on the server alone lets clients train at a point that the model will have left. Here they get the point
     ahead, and their displacements correct the momentum there, as in Nesterov's method.
 
-        client:  from s = w + lam m:  g <- g + beta (y - s);   delta_i = y - s
-        server:  m <- lam m + 1/m sum_i delta_i;   w <- w + m
+        client:  from s = w - lam v:  g <- g + beta (y - s);   delta_i = y - s
+        server:  v <- lam v - 1/m sum_i delta_i;   w <- w - v
 
     Args:
         lam: share of the momentum that is kept and added ahead; 0 gives FedProx with equal weights.

@@ -13,8 +13,8 @@ def fednsam(rho: float = 0.05, lam: float = 0.85) -> Algorithm:
     Each client's flat region differs from the global one. With the momentum ahead, clients seek flatness around the
     point where the global model will be.
 
-        client:  from s = w + lam m:  y <- y - lr g(y + rho g(y)/||g(y)||);   delta_i = y - s
-        server:  m <- lam m + 1/m sum_i delta_i;   w <- w + m
+        client:  from s = w - lam v:  y <- y - lr g(y + rho g(y)/||g(y)||);   delta_i = y - s
+        server:  v <- lam v - 1/m sum_i delta_i;   w <- w - v
 
     Args:
         rho: the radius; 0 gives FedACG without its pull.

@@ -31,6 +31,9 @@ from undrift.util.naming.names import suggest
 FAMILIES = ("sharpness", "spectral", "drift", "server", "weights", "robust", "personal", "asynchronous")
 """The families of methods, in the order in which `undrift list` shows them."""
 
+_DRIFT = {"drift", "momentum", "objective", "local_optimizer", "personalization"}
+"""Slots of methods against drift that is not one of the families before."""
+
 _MARK = "<!-- Made by `make cards` from the code: change the docstring, not this page. -->"
 
 
@@ -96,7 +99,7 @@ def family(algorithm: Algorithm) -> str:
         "personal": algorithm.personalized,
         "robust": isinstance(algorithm.aggregation, Robust),
         "weights": aggregation not in (ByExamples, Uniform),
-        "drift": not own.keys().isdisjoint({"drift", "momentum", "objective", "personalization"}),
+        "drift": not own.keys().isdisjoint(_DRIFT),
         "server": "server_optimizer" in own,
     }
     return next((name for name, holds in rules.items() if holds), "weights")

@@ -9,6 +9,8 @@ _MEANINGS = (
     ("g", r"\bg\b(?!\()", "the gradient of the current batch"),
     ("g(x)", r"\bg\(", "the gradient of the current batch at the model x"),
     ("g1", r"\bg1\b", "the gradient at w, before the perturbation"),
+    ("loss", r"\bloss\b", "the mean loss of the current batch"),
+    ("CE(f(x), y)", r"\bCE\(", "the cross entropy of the logits f(x) of an example x of class y"),
     ("delta_i", r"\bdelta_i\b", "client i's displacement, its trained model minus the received one"),
     ("w_j, delta_ij", r"\bw_j\b", "coordinate j of the model and of client i's displacement"),
     ("G", r"\bG\b", "the gradient of a layer's weights, outputs by inputs"),

@@ -1,8 +1,21 @@
 """Optimizers of the clients' steps."""
 
 from undrift.blocks.local_optimizer.adam import LocalAdam, LocalAdamW
+from undrift.blocks.local_optimizer.auto_step import AutoStep
+from undrift.blocks.local_optimizer.corrected_muon import CorrectedMuon
 from undrift.blocks.local_optimizer.falling import FallingRate
+from undrift.blocks.local_optimizer.mixed import MixedAdamW, MixedMuon
 from undrift.blocks.local_optimizer.muon import LocalMuon
 from undrift.blocks.local_optimizer.sgd import LocalSGD
 
-__all__ = ["FallingRate", "LocalAdam", "LocalAdamW", "LocalMuon", "LocalSGD"]
+__all__ = [
+    "AutoStep",
+    "CorrectedMuon",
+    "FallingRate",
+    "LocalAdam",
+    "LocalAdamW",
+    "LocalMuon",
+    "LocalSGD",
+    "MixedAdamW",
+    "MixedMuon",
+]

@@ -51,11 +51,16 @@ class LocalMuon(LocalAdamW):
         out = super().adjust(grad, state, step)
         ahead = grad.lerp(state.moments.m, self.beta1)
         for target, source in zip(step.layout.split(out), step.layout.split(ahead), strict=True):
-            matrix = source.flatten(1) if source.dim() > 1 else source
-            if source.dim() > 1 and min(matrix.shape) > 1:
+            if is_matrix(source):
+                matrix = source.flatten(1)
                 scale = RMS * sqrt(max(matrix.shape))
                 target.copy_(orthogonal(matrix, self.iterations).mul_(scale).view_as(target))
         return out
+
+
+def is_matrix(tensor: Tensor) -> bool:
+    """Whether a tensor has two or more axes and is more than one row or column; a kernel of a convolution is a row."""
+    return tensor.dim() > 1 and min(tensor.flatten(1).shape) > 1
 
 
 def orthogonal(matrix: Tensor, iterations: int) -> Tensor:

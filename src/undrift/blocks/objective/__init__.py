@@ -1,8 +1,21 @@
 """Terms added to the clients' loss."""
 
-from undrift.blocks.objective.calibration import CalibratedLogits, RestrictedLogits
+from undrift.blocks.objective.calibration import BalancedLogits, CalibratedLogits, RestrictedLogits
 from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
+from undrift.blocks.objective.distillation import NotTrue, VacantClasses
+from undrift.blocks.objective.features import Decorrelated, Spread
 from undrift.blocks.objective.proximal import Proximal
 
-__all__ = ["CalibratedLogits", "CommonRepresentation", "Contrast", "Proximal", "RestrictedLogits"]
+__all__ = [
+    "BalancedLogits",
+    "CalibratedLogits",
+    "CommonRepresentation",
+    "Contrast",
+    "Decorrelated",
+    "NotTrue",
+    "Proximal",
+    "RestrictedLogits",
+    "Spread",
+    "VacantClasses",
+]

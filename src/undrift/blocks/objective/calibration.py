@@ -1,4 +1,4 @@
-"""Logits adapted to a client's labels in training: FedLC's calibration and FedRS's restricted softmax."""
+"""Logits adapted to a client's labels in training: FedLC's calibration, FedRS's restriction, the balanced softmax."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,21 @@ from undrift.core.method.block import Needs, Objective
 from undrift.core.method.view import Start, Step
 
 
+def one_row_each(block: str, logits: object) -> Tensor:
+    """The logits, if a model returns one row of them per example.
+
+    Args:
+        block: who needs them, for the error.
+        logits: what the model returned.
+    """
+    if not isinstance(logits, Tensor) or logits.dim() != 2:
+        raise TypeError(f"{block} needs a model that returns one row of logits per example")
+    return logits
+
+
 @dataclass(frozen=True)
-class _AdaptedLogits(Objective[None, None, None, None, Tensor | None]):
-    """The term that replaces the cross entropy of the logits by that of adapted ones: their difference."""
+class ClassCounts(Objective[None, None, None, None, Tensor | None]):
+    """A term of the logits and of how many examples of each class the client has."""
 
     @property
     def needs(self) -> Needs:
@@ -30,20 +42,38 @@ class _AdaptedLogits(Objective[None, None, None, None, Tensor | None]):
         return counts.to(start.w0.device)
 
     def penalty(self, state: Tensor | None, step: Step) -> Tensor | None:
-        """The cross entropy of the adapted logits minus that of the logits."""
+        """The term at the point where the gradient is taken."""
         if state is None:
             return None
-        logits, labels = step.seen[""], step.batch[1]
-        if not isinstance(logits, Tensor) or logits.dim() != 2:
-            raise TypeError(f"{type(self).__name__} needs a model that returns one row of logits per example")
+        logits = one_row_each(type(self).__name__, step.seen[""])
         counts = state.new_zeros(logits.shape[1])
         counts[: len(state)] = state
-        return cross_entropy(self.adapt(logits, counts), labels) - cross_entropy(logits, labels)
+        return self.term(logits, counts, step)
 
     @property
     def off(self) -> bool:
-        """Whether the logits stay as they are."""
+        """Whether there is no term."""
+        return False
+
+    def term(self, logits: Tensor, counts: Tensor, step: Step) -> Tensor:
+        """The term of a batch.
+
+        Args:
+            logits: one row per example.
+            counts: how many examples of each class the client has.
+            step: the step.
+        """
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class _AdaptedLogits(ClassCounts):
+    """The term that replaces the cross entropy of the logits by that of adapted ones: their difference."""
+
+    def term(self, logits: Tensor, counts: Tensor, step: Step) -> Tensor:
+        """The cross entropy of the adapted logits minus that of the logits."""
+        labels = step.batch[1]
+        return cross_entropy(self.adapt(logits, counts), labels) - cross_entropy(logits, labels)
 
     def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
         """The adapted logits.
@@ -102,4 +132,30 @@ class RestrictedLogits(_AdaptedLogits):
 
     def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
         """Scale the logits of missing classes."""
-        return logits * torch.where(counts > 0, 1.0, self.alpha)
+        return logits * torch.where(counts > 0, logits.new_ones(()), logits.new_full((), self.alpha))
+
+
+@dataclass(frozen=True)
+class BalancedLogits(_AdaptedLogits):
+    """client:  loss <- mean_x CE(f(x) + tau log n, y), n_c the client's examples of class c
+
+    A class without examples has no part in the sum of the softmax.
+
+    Args:
+        tau: strength of the balance; 0 switches it off, and 1 makes f that of balanced classes.
+    """
+
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tau < float("inf"):
+            raise ValueError(f"BalancedLogits: tau must be 0 or more and finite, got {self.tau}")
+
+    @property
+    def off(self) -> bool:
+        """Whether tau is 0."""
+        return self.tau == 0
+
+    def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
+        """Add the logarithms of the counts; that of a missing class is minus infinity."""
+        return logits + self.tau * counts.to(logits.dtype).log()

@@ -12,7 +12,7 @@ from undrift.core.model.flat_model import Vector
 
 @dataclass(frozen=True)
 class Ahead(ServerOptimizer[Velocity]):
-    """server:  broadcast w + lam m;   m <- lam m + delta;   w <- w + m
+    """server:  broadcast w - lam v;   v <- lam v - delta;   w <- w - v
 
     The displacement is measured from the model that was broadcast, and so is every client's proximal term.
 

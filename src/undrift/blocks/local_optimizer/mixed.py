@@ -1,0 +1,172 @@
+"""Local optimizers that begin from what the server knows: mean moments of a cohort, and its mean displacement."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from undrift.blocks.local_optimizer.adam import AdamMoments, LocalAdamW
+from undrift.blocks.local_optimizer.moments import Held
+from undrift.blocks.local_optimizer.muon import LocalMuon, is_matrix
+from undrift.core.method.block import LocalOptimizer
+from undrift.core.method.view import End, ServerView, Start, Step
+from undrift.core.model.flat_model import Layout, Vector
+
+
+class Moment(NamedTuple):
+    """A mean moment of the clients, and the sums of the weights in it and in the other one: 1 - beta^t."""
+
+    x: Vector
+    m_weight: float
+    v_weight: float
+
+
+class Known(NamedTuple):
+    """A mean moment with its weights, and the last round's mean displacement by its rate, uphill."""
+
+    x: Vector
+    m_weight: float
+    v_weight: float
+    d: Vector
+
+
+class _Begun(NamedTuple):
+    """The moments as they change, and the direction that is mixed in."""
+
+    held: Held[AdamMoments]
+    d: Vector
+
+
+def tensor_means(v: Vector, layout: Layout) -> Vector:
+    """A vector in which every tensor is constant, with the mean that it had.
+
+    Args:
+        v: the vector.
+        layout: its tensors.
+    """
+    return torch.cat([x.mean().expand(x.numel()) for x in layout.split(v)])
+
+
+@dataclass(frozen=True)
+class _Mixed(LocalOptimizer[Known, None, Known, Moment, _Begun]):
+    """What both optimizers share: the global direction, and the mean of a moment."""
+
+    decoupled = True
+
+    def _check(self, gamma: float, beta1: float, beta2: float, eps: float) -> None:
+        """Refuse settings out of range."""
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"{type(self).__name__}: gamma must be in [0, 1], got {gamma}")
+        for name, value in (("beta1", beta1), ("beta2", beta2)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be in [0, 1), got {value}")
+        if not 0 < eps < float("inf"):
+            raise ValueError(f"{type(self).__name__}: eps must be positive and finite, got {eps}")
+
+    def init_server(self, w: Vector) -> Known:
+        """Nothing is known yet."""
+        return Known(torch.zeros_like(w), 0.0, 0.0, torch.zeros_like(w))
+
+    def send(self, view: ServerView[Known]) -> Known:
+        """All of it, to every client at every start."""
+        return view.state
+
+    def receive(self, delta: Vector, up: Moment, view: ServerView[Known]) -> tuple[Vector, Known]:
+        """The mean of the moments, and the direction of the round."""
+        rate = view.setting.local.rate(view.round)
+        x, m_weight, v_weight = up.x / view.cohort, up.m_weight / view.cohort, up.v_weight / view.cohort
+        return delta, Known(x, m_weight, v_weight, view.mean / -rate)
+
+
+@dataclass(frozen=True)
+class MixedAdamW(_Mixed):
+    """client:  AdamW from m = 0 and the server's v, at the server's count of steps t;   with every step besides
+             w <- w - lr gamma d/K, K the client's number of steps
+    server:  v <- mean_i v_i, of each tensor or of each element;   d <- -mean_i delta_i / lr;   t <- mean_i t_i
+
+    t is held as the sums of weights 1 - beta^t, see `LocalAdam`. Weight decay is decoupled.
+
+    Args:
+        gamma: strength of the global direction; 0 switches it off.
+        beta1: memory of the gradient.
+        beta2: memory of the squares.
+        eps: what keeps the root away from zero.
+        means: share one mean of v for each tensor; otherwise all of v.
+        convex: multiply AdamW's step by 1 - gamma.
+        fresh: count the steps of m from 0 in every round, as m itself; otherwise m is small at first, a warm-up.
+    """
+
+    gamma: float = 0.5
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    means: bool = True
+    convex: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        self._check(self.gamma, self.beta1, self.beta2, self.eps)
+
+    def begin(self, sent: Known, kept: None, start: Start) -> _Begun:
+        """The server's squares, and no mean gradient yet."""
+        weight = 0.0 if self.fresh else sent.m_weight
+        moments = AdamMoments(torch.zeros_like(sent.x), sent.x.clone(), weight, sent.v_weight)
+        return _Begun(Held(moments), sent.d)
+
+    def adjust(self, grad: Vector, state: _Begun, step: Step) -> Vector:
+        """AdamW's direction and the global one."""
+        out = LocalAdamW(self.beta1, self.beta2, self.eps).adjust(grad, state.held, step)
+        out = out.mul_(1 - self.gamma) if self.convex else out
+        return out.add_(state.d, alpha=self.gamma / step.steps)
+
+    def finish(self, state: _Begun, end: End) -> tuple[Moment, None]:
+        """The squares."""
+        _, v, m_weight, v_weight = state.held.moments
+        return Moment(tensor_means(v, end.layout) if self.means else v, m_weight, v_weight), None
+
+
+@dataclass(frozen=True)
+class MixedMuon(_Mixed):
+    """client:  Muon from the server's buffer m, its steps times alpha (1 - gamma);   with every step besides
+             w <- w - lr gamma d/K, K the client's number of steps
+    server:  m <- mean_i m_i;   d <- -mean_i delta_i / lr
+
+    Muon is `LocalMuon`; tensors that are no matrices take Adam's steps from fresh moments in every round.
+
+    Args:
+        gamma: share of the global direction; 0 switches it off.
+        alpha: factor on Muon's own steps.
+        beta1: memory of the gradient.
+        beta2: memory of the squares, of tensors that are not matrices.
+        eps: what keeps their root away from zero.
+        iterations: steps of Newton-Schulz.
+    """
+
+    gamma: float = 0.5
+    alpha: float = 1.0
+    beta1: float = 0.98
+    beta2: float = 0.95
+    eps: float = 1e-8
+    iterations: int = 5
+
+    def __post_init__(self) -> None:
+        self._check(self.gamma, self.beta1, self.beta2, self.eps)
+        if not 0 < self.alpha < float("inf"):
+            raise ValueError(f"MixedMuon: alpha must be positive and finite, got {self.alpha}")
+        LocalMuon(iterations=self.iterations)
+
+    def begin(self, sent: Known, kept: None, start: Start) -> _Begun:
+        """The server's buffer, which is zero but on matrices, and no squares yet."""
+        return _Begun(Held(AdamMoments(sent.x.clone(), torch.zeros_like(sent.x), 0.0, 0.0)), sent.d)
+
+    def adjust(self, grad: Vector, state: _Begun, step: Step) -> Vector:
+        """Muon's direction and the global one."""
+        muon = LocalMuon(self.beta1, self.beta2, self.eps, iterations=self.iterations)
+        out = muon.adjust(grad, state.held, step).mul_(self.alpha * (1 - self.gamma))
+        return out.add_(state.d, alpha=self.gamma / step.steps)
+
+    def finish(self, state: _Begun, end: End) -> tuple[Moment, None]:
+        """The buffer of the matrices: an old mean by fresh squares, elsewhere, would give steps of any length."""
+        m, _, m_weight, v_weight = state.held.moments
+        kept = [x.reshape(-1) if is_matrix(x) else torch.zeros_like(x).reshape(-1) for x in end.layout.split(m)]
+        return Moment(torch.cat(kept), m_weight, v_weight), None
