@@ -21,6 +21,7 @@ CONTENTS: dict[str, tuple[str, ...]] = {
     "Guide: engines and deployment": (
         "guide/engines",
         "guide/accelerators",
+        "guide/asynchronous",
         "guide/scale",
         "guide/deployment",
         "guide/operations",

@@ -12,6 +12,7 @@ import typer
 from _site import commands, contents, curves, docstrings, gallery, links, moved, pages, reference
 from undrift.algorithms import ALGORITHMS
 from undrift.cli import app
+from undrift.compose.cards import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -186,3 +187,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
     run = sections[1]
     assert "| `METHOD` | A name from undrift list, a composition of blocks, or your own. |" in run
     assert "| `--clients` INTEGER | Number of clients. |" in run and "[fp32\\|bf16\\|fp16]" in run
+
+
+def test_the_gallery_has_a_sentence_about_every_family() -> None:
+    assert tuple(gallery.ABOUT) == FAMILIES
