@@ -49,8 +49,11 @@ def path(algorithm: Algorithm, steps: int, order: Sequence[int] = PATTERN) -> li
         (make("fedbuff(2)"), [0.25, 0.951745, 1.58921]),
         (make("fedasync(rule='constant', mu=0.0)"), [0.55, 0.3025, 2.071, 0.873775, 2.46016]),
         (make("fedasync(mu=0.0)"), [0.55, 0.3025, 1.323544, 0.794097, 1.870365]),
+        (make("ca2fl(2)"), [0.625, 1.515625, 2.212891]),
+        (make("ace(0.5)"), [0.8125, 0.660156, 1.070312, 1.509033, 1.93457, 2.200943]),
+        (make("area"), [0.625, 0.578125, 1.703125, 1.697266, 1.785156, 1.925049]),
     ],
-    ids=["buffer", "fedbuff", "constant", "polynomial"],
+    ids=["buffer", "fedbuff", "constant", "polynomial", "ca2fl", "ace", "area"],
 )
 def test_numbers_of_the_sheet(algorithm: Algorithm, expected: list[float]) -> None:
     assert path(algorithm, len(expected)) == pytest.approx(expected, abs=1e-6)
@@ -84,8 +87,11 @@ def test_equals_its_oracle(algorithm: Algorithm, expected: list[float]) -> None:
             2.0,
         ),
         (Algorithm(drift=FedDyn(1.0), aggregation=Uniform(), schedule=Buffered(2)), 2, 2.0),
+        (make("ca2fl(2, lr=0.3)"), 2, 2.0),
+        (make("ace"), 1, 2.0),
+        (make("area"), 1, 2.0),
     ],
-    ids=["fedbuff", "fedasync", "scaffold", "feddyn"],
+    ids=["fedbuff", "fedasync", "scaffold", "feddyn", "ca2fl", "ace", "area"],
 )
 def test_who_removes_the_bias_of_a_client_that_is_three_times_as_fast(
     algorithm: Algorithm, size: int, expected: float

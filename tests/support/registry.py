@@ -73,6 +73,8 @@ from undrift.blocks import (
     QFair,
     QuantileClip,
     RelaxedStart,
+    Remembered,
+    Residual,
     RestrictedLogits,
     Scaffnew,
     Scaffold,
@@ -168,7 +170,15 @@ BLOCKS: dict[str, list[AnyBlock]] = {
         CorrectedMuon(0.9, 0),
         AutoStep(),
     ],
-    "release": [NormClip(0.1), QuantileClip(0.1), PrivateSum(0.1, 0.5), PrivateQuantile(0.1, noise=0.5, spread=1.0)],
+    "release": [
+        NormClip(0.1),
+        QuantileClip(0.1),
+        PrivateSum(0.1, 0.5),
+        PrivateQuantile(0.1, noise=0.5, spread=1.0),
+        Remembered(),
+        Remembered(spread=True),
+        Residual(),
+    ],
     "aggregation": [
         ByExamples(),
         Uniform(),
@@ -235,6 +245,7 @@ SCHEDULES = [Buffered(3), Buffered(2, restart="flush", max_age=4), Asynchronous(
 """Schedules, which run in virtual time and draw their clients themselves: see test_schedules."""
 
 HOSTS: dict[type[AnyBlock], Algorithm] = {
+    **dict.fromkeys((Remembered, Residual), Algorithm(aggregation=Uniform())),
     MomentumPath: Algorithm(momentum=AdaptiveMomentum(0.3)),
     **dict.fromkeys(
         (PrivateSum, PrivateQuantile), Algorithm(aggregation=Uniform(), personalization=PrivateNorms())

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from inspect import signature
 
+from undrift.algorithms.ace import ace as ace
 from undrift.algorithms.apfl import apfl as apfl
+from undrift.algorithms.area import area as area
 from undrift.algorithms.async_sgd import async_sgd as async_sgd
 from undrift.algorithms.bulyan import bulyan as bulyan
+from undrift.algorithms.ca2fl import ca2fl as ca2fl
 from undrift.algorithms.delta_sgd import delta_sgd as delta_sgd
 from undrift.algorithms.ditto import ditto as ditto
 from undrift.algorithms.fedacg import fedacg as fedacg
@@ -184,6 +187,9 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedbuff": fedbuff,
     "fedasync": fedasync,
     "async-sgd": async_sgd,
+    "ca2fl": ca2fl,
+    "ace": ace,
+    "area": area,
 }
 """Name -> the function that builds it, in the order in which `undrift list` shows them."""
 

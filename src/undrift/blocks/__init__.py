@@ -73,7 +73,7 @@ from undrift.blocks.perturbation import (
     StaleGlobal,
     WarmSAM,
 )
-from undrift.blocks.release import NormClip, PrivateQuantile, PrivateSum, QuantileClip
+from undrift.blocks.release import NormClip, PrivateQuantile, PrivateSum, QuantileClip, Remembered, Residual
 from undrift.blocks.schedule import Asynchronous, Buffered, OverSelected
 from undrift.blocks.selection import PowerOfChoice
 from undrift.blocks.server_optimizer import Adagrad, Adam, Ahead, Average, HeavyBall, LastTwo, ServerSAM, Yogi
@@ -169,6 +169,8 @@ __all__ = [
     "QFair",
     "QuantileClip",
     "RelaxedStart",
+    "Remembered",
+    "Residual",
     "RestrictedLogits",
     "Scaffnew",
     "Scaffold",

@@ -2,5 +2,6 @@
 
 from undrift.blocks.release.clip import NormClip, QuantileClip
 from undrift.blocks.release.private import PrivateQuantile, PrivateSum
+from undrift.blocks.release.remembered import Remembered, Residual
 
-__all__ = ["NormClip", "PrivateQuantile", "PrivateSum", "QuantileClip"]
+__all__ = ["NormClip", "PrivateQuantile", "PrivateSum", "QuantileClip", "Remembered", "Residual"]
