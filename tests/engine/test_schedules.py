@@ -174,9 +174,8 @@ def clock(durations: object, **local: object) -> Callable[[int, int], float]:
         ("exponential(2)", 2.0),
         ("half-normal(2, least=1)", 1 + 2 * sqrt(2 / pi)),
         ("log-normal(1, sd=0.5)", 1.1331484530668263),
-        (lambda client, task: 0.25, 0.25),
+        pytest.param(lambda client, task: 0.25, 0.25, id="function"),
     ],
-    ids=str,
 )
 def test_durations_have_their_means(durations: object, expected: float) -> None:
     seconds = clock(durations)
