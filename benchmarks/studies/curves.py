@@ -30,7 +30,10 @@ ROUNDS, CLIENTS, COHORT, SEEDS = 12, 20, 10, (0,)
 PROXY = 100
 """Training examples that no client has: the server's proxy data."""
 
-TEXT = "digits, 20 clients (Dirichlet 0.1), 10 of them in each round, 1 local epoch at rate 0.1 (0.01 for AdamW and Muon on the clients), MLP, 1 seed"
+TEXT = (
+    "digits, 20 clients (Dirichlet 0.1), 10 of them in each round, 1 local epoch at rate 0.1 (0.01 for AdamW and Muon "
+    "on the clients), MLP, 1 seed"
+)
 
 
 def network(latent: bool) -> nn.Module:
