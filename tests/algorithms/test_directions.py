@@ -34,6 +34,7 @@ UNEQUAL = Local(lr=0.05, decay=0.9, epochs=2, batch_size=2)
 LAYOUT = Layout(tuple(TASK.start), tuple(tuple(x.shape) for x in TASK.start.values()))
 
 SLOW = {"fedadagrad", "fedrep"}  # a coordinate moves 0.55 at most in twelve rounds; one step in eleven moves the body
+STEADY = {"fedmuon", "fedmuon-cv", "fedpac-muon"}  # the rate alone sets the length of a step, which 0.05 leaves short
 
 
 def gradient(task: Quadratics, client: int, w: Tensor) -> Tensor:
@@ -127,5 +128,6 @@ def test_sharpness_moves_the_optimum() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PLAIN) - SLOW))
 def test_every_method_goes_downhill(name: str) -> None:
-    away = (path(make(name), TASK, LOCAL, 12, 3) - optimum(TASK)).norm(dim=1)
+    local = replace(LOCAL, lr=4 * LOCAL.lr) if name in STEADY else LOCAL
+    away = (path(make(name), TASK, local, 12, 3) - optimum(TASK)).norm(dim=1)
     assert float(away.min()) < 0.6 * float((beginning(TASK) - optimum(TASK)).norm())

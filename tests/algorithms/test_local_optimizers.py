@@ -21,6 +21,7 @@ import test_weighting_rules as weighting
 import test_whitened as whitened
 from oracle.methods import Settings
 from oracle.optimizers import TorchMover
+from support.rounds import LATE
 from undrift import Algorithm, Simulation
 from undrift.algorithms import ALGORITHMS, make
 from undrift.blocks import LocalAdam, LocalAdamW, LocalSGD
@@ -55,8 +56,6 @@ PLAIN = {
 """Methods that need plain SGD, and why."""
 OWN = {"fedswa", "fedmoswa", "fedadamw", "fedlada", "fedmuon", "fedpac-muon", "fedmuon-cv", "delta-sgd"}
 """Methods whose local optimizer is a part of them: with another they are another method."""
-LATE = {name for name in ALGORITHMS if make(name).schedule.overlaps}
-"""Methods without rounds: test_asynchronous.py compares them with their oracles; displacements are all they read."""
 DUALS = ("feddyn", "feddc", "fedspeed", "fedsmoo", "fedgloss", "fedlesam-d", "fedfft-d", "gradfilter-feddyn")
 """Methods whose duals are gradients of the loss at its minimum: they refuse decoupled decay."""
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from support.rounds import LATE
 from undrift import Local, Simulation, make
 from undrift.algorithms import ALGORITHMS
 from undrift.core.method.algorithm import cost
@@ -37,7 +38,7 @@ def counted(name: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 2) -> tupl
 
 
 @pytest.mark.sweep(every=5)
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedlaw"])  # it also learns at the server
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - LATE - {"fedlaw"}))  # it also learns at the server
 def test_what_is_reported_is_what_was_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reported, taken = counted(name, monkeypatch)
     assert reported == taken and all(n > 0 for n in reported)
@@ -64,7 +65,7 @@ def test_counts_of_the_formulas() -> None:
 @pytest.mark.sweep(every=0)
 def test_steps_alone_follow_from_the_declarations() -> None:
     looks_besides = {"fedscam", "fedscam-sam", "fedscam-wa", "scaffold-i", "fedala", "q-fedavg", "apfl", "fedsol"}
-    for name in ALGORITHMS:
+    for name in sorted(set(ALGORITHMS) - LATE):
         algorithm = make(name)
         if name in looks_besides or algorithm.needs.model or algorithm.needs.proxy or algorithm.needs.labels:
             continue

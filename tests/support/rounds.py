@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oracle.methods import Params
-from undrift.algorithms import ALGORITHMS
+from undrift.algorithms import ALGORITHMS, make
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction
 from undrift.core.model.flat_model import Vector
@@ -26,7 +26,9 @@ from undrift.testing import Quadratics
 LABELLED = ("fedlc", "fedrs", "fedntd", "fedvls", "feddecorr", "feduv")
 """Methods that read labels, logits or features."""
 
-PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr", *LABELLED)]
+LATE = {name for name in ALGORITHMS if make(name).schedule.overlaps}
+"""Methods that do not wait for a cohort: tests/algorithms/test_asynchronous.py holds them."""
+PLAIN = [name for name in ALGORITHMS if name not in ("moon", "fedsol", "feddisco", "fedlaw", "fedcr", *LABELLED, *LATE)]
 """The algorithms that need only a loss, no network, labels or proxy data: those that run on quadratics."""
 
 
