@@ -80,7 +80,10 @@ CASES: list[tuple[str, Callable[[], None]]] = [
     ),
     *((row[0], partial(weighting.test_equals_its_oracle, *row, None)) for row in weighting.CASES),
     *((name, partial(newest.test_equals_its_oracle, name, given, 0.05, "quadratics")) for name, given in newest.CASES),
-    *((name, partial(labelled.test_equals_its_oracle, name, given)) for name, given in labelled.CASES),
+    *(  # FedVLS adds and subtracts logarithms of 1e-9: what is left of 1e-12 in a gradient Adam divides by eps
+        (name, partial(labelled.test_equals_its_oracle, name, given, 1e-7 if name == "fedvls" else 1e-10))
+        for name, given in labelled.CASES
+    ),
     ("whitened", partial(whitened.test_equals_its_oracle, "uniform", {})),
 ]
 

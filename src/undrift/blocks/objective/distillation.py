@@ -95,7 +95,7 @@ class VacantClasses(ClassCounts):
     def term(self, logits: Tensor, counts: Tensor, step: Step) -> Tensor:
         """The balanced cross entropy in place of the plain one, and both further terms."""
         labels = step.batch[1]
-        p = counts / counts.sum() + 1e-9
+        p = counts.to(logits.dtype) / counts.sum() + 1e-9
         out = cross_entropy(logits + p.log(), labels) - cross_entropy(logits, labels)
         if self.suppression:
             out = out + self.suppression * self._suppress(logits, labels, p)
