@@ -264,7 +264,13 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
             continue
         base, _ = rows[BASELINE]
         model, data = (x if isinstance(x, str) else x["name"] for x in (whole["model"], whole["data"]))
-        kind = INPUTS[model] if model not in ROWS else "image"
+        kind = (
+            "table"
+            if data.startswith("benchmarks.studies.tables:")
+            else INPUTS[model]
+            if model not in ROWS
+            else "image"
+        )
         sizes = {"symbols": 80} if kind == "text" else {}
         found.append(
             {

@@ -1,6 +1,6 @@
 """FedUV."""
 
-from undrift.blocks import Spread
+from undrift.blocks import SpreadOut
 from undrift.core.method.algorithm import Algorithm
 
 
@@ -29,7 +29,7 @@ def feduv(lam: float = 2.5, mu: float = 0.5, features: str = "") -> Algorithm:
 
     Example:
         >>> feduv()
-        Algorithm(objective=Spread(lam=2.5, mu=0.5, features=''))
+        Algorithm(objective=SpreadOut(lam=2.5, mu=0.5, features=''))
 
     References:
         Son et al., FedUV: uniformity and variance for heterogeneous federated learning, CVPR 2024.
@@ -38,4 +38,4 @@ def feduv(lam: float = 2.5, mu: float = 0.5, features: str = "") -> Algorithm:
         C^(-1/2) is the standard deviation of one-hot rows over balanced classes, for large C. sigma has no gradient.
         The standard deviation is that of a sample, with 1e-12 added to its square.
     """
-    return Algorithm(objective=Spread(lam, mu, features))
+    return Algorithm(objective=SpreadOut(lam, mu, features))

@@ -47,7 +47,7 @@ from undrift.blocks.objective import (
     NotTrue,
     Proximal,
     RestrictedLogits,
-    Spread,
+    SpreadOut,
     VacantClasses,
 )
 from undrift.blocks.personalization import (
@@ -179,7 +179,7 @@ __all__ = [
     "ScoredSAM",
     "ServerMomentum",
     "ServerSAM",
-    "Spread",
+    "SpreadOut",
     "StaleGlobal",
     "TrimmedMean",
     "Tuned",

@@ -4,7 +4,7 @@ from undrift.blocks.objective.calibration import BalancedLogits, CalibratedLogit
 from undrift.blocks.objective.common import CommonRepresentation
 from undrift.blocks.objective.contrast import Contrast
 from undrift.blocks.objective.distillation import NotTrue, VacantClasses
-from undrift.blocks.objective.features import Decorrelated, Spread
+from undrift.blocks.objective.features import Decorrelated, SpreadOut
 from undrift.blocks.objective.proximal import Proximal
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "NotTrue",
     "Proximal",
     "RestrictedLogits",
-    "Spread",
+    "SpreadOut",
     "VacantClasses",
 ]

@@ -93,7 +93,7 @@ class Decorrelated(_OnFeatures):
 
 
 @dataclass(frozen=True)
-class Spread(_OnFeatures):
+class SpreadOut(_OnFeatures):
     """client:  loss <- loss + lam mean_c max(0, C^(-1/2) - std_x softmax(f(x))_c)
                       + mu mean_{x, x'} exp(-||z(x) - z(x')||^2 / sigma)
 
@@ -113,7 +113,7 @@ class Spread(_OnFeatures):
     def __post_init__(self) -> None:
         for name in ("lam", "mu"):
             if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(f"Spread: {name} must be 0 or more and finite, got {getattr(self, name)}")
+                raise ValueError(f"SpreadOut: {name} must be 0 or more and finite, got {getattr(self, name)}")
 
     def begin(self, sent: None, kept: None, start: Start) -> str:
         """Watch the logits and the features."""

@@ -17,7 +17,7 @@ nanoseconds, so that no two machines order events differently.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, isfinite
+from math import inf
 from random import Random
 from typing import Any, Literal, TypeAlias
 
@@ -230,8 +230,8 @@ def _read_text(text: str) -> Any:
 
 
 def _seconds(name: str, value: Any) -> float:
-    """A positive number of seconds."""
+    """A positive number of seconds, at most 1e9: times are whole nanoseconds in 64 bits."""
     value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive number of seconds, got {value!r}; {FORMS}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e9:
+        raise ValueError(f"{name} must be a positive number of seconds, at most 1e9, got {value!r}; {FORMS}")
     return float(value)

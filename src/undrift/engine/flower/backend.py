@@ -25,7 +25,7 @@ from undrift.engine.flower.server.receive import LATE, receive
 from undrift.engine.flower.server.roster import Roster
 from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
-from undrift.engine.worker.job import Group, Job
+from undrift.engine.worker.job import Job, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker_plan import check_shares
 
@@ -91,7 +91,7 @@ class FlowerBackend(DiskBackend):
         result: Partial = self._request(broadcast, clients, accepted, self._round)
         return result
 
-    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Not here: `open` refuses schedules that need it."""
         raise NotImplementedError("FlowerBackend trains clients that start from one model")
 

@@ -22,7 +22,7 @@ from undrift.engine.round.arguments import whole_number
 from undrift.engine.round.backend import DiskBackend
 from undrift.engine.stores.store import DiskStore
 from undrift.engine.worker.device import kind_of
-from undrift.engine.worker.job import Group, Job, Score
+from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.engine.worker.worker import Worker
 
@@ -201,12 +201,12 @@ class RayBackend(DiskBackend):
 
     def collect(self, broadcast: Broadcast, clients: Sequence[int], accepted: Mapping[int, int]) -> Partial:
         """Give each idle worker a chunk of clients until all are done, and add the replies as they arrive."""
-        return self.collect_groups([Group(broadcast, clients)], accepted, len(clients))[0]
+        return self.collect_groups([VersionGroup(broadcast, clients)], accepted, len(clients))[0]
 
-    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Train the clients of all groups at once, each chunk from its own model."""
         job, packed = self.job, not self.pool.here
-        sums: dict[int, tuple[Gate, Partial, Group]] = {}
+        sums: dict[int, tuple[Gate, Partial, VersionGroup]] = {}
         work, wholes = list[_Work](), list[Partial]()
         for group in groups:
             sent, clients, timing = group

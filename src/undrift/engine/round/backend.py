@@ -12,7 +12,7 @@ from typing import Protocol
 from undrift.core.records.types import Broadcast, ServerState
 from undrift.engine.stores.object_store import check_url, is_url, local_folder
 from undrift.engine.stores.store import Store
-from undrift.engine.worker.job import Group, Job, Score
+from undrift.engine.worker.job import Job, Score, VersionGroup
 from undrift.engine.worker.partial_sum import Partial
 from undrift.engine.worker.worker import Worker
 
@@ -32,7 +32,7 @@ class Backend(Protocol):
             accepted: for each client with state, the last round in which its upload was accepted.
         """
 
-    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Train clients that start from several models and sum the uploads of each group.
 
         Args:
@@ -85,7 +85,7 @@ class InProcess:
         """Train the clients one after the other."""
         return self.worker.serve(broadcast, clients, accepted, len(clients))
 
-    def collect_groups(self, groups: Sequence[Group], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
+    def collect_groups(self, groups: Sequence[VersionGroup], accepted: Mapping[int, int], cohort: int) -> list[Partial]:
         """Train the clients of one group after the other."""
         return [self.worker.serve(sent, clients, accepted, cohort, timing) for sent, clients, timing in groups]
 

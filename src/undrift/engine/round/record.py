@@ -10,7 +10,7 @@ from undrift.core.method.algorithm import Algorithm
 from undrift.core.records.rejection import Rejection
 from undrift.core.records.report import Reported, is_declared, sound, spread
 from undrift.engine.round.quarantine import Sentence
-from undrift.engine.round.scheduler import Plan
+from undrift.engine.round.scheduler import StepPlan
 from undrift.engine.worker.partial_sum import Partial, Visit
 from undrift.util.display.html import short_text
 
@@ -43,7 +43,7 @@ class Record:
     quarantined: tuple[Sentence, ...] = ()
     nodes: Mapping[int, int] = field(default_factory=dict, hash=False)
     summed: Mapping[str, float] = field(default_factory=dict, hash=False)
-    plan: Plan | None = None
+    plan: StepPlan | None = None
 
     @classmethod
     def of(cls, round: int, partial: Partial, reported: Reported, **others: Any) -> Self:

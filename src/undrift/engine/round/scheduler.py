@@ -18,10 +18,10 @@ from undrift.core.method.schedule import Synchronous
 from undrift.core.records.types import Broadcast, Flight
 from undrift.core.tasks.durations import SECOND, Clock
 from undrift.core.tasks.participation import Participation
-from undrift.engine.worker.job import Group, Timing
+from undrift.engine.worker.job import Timing, VersionGroup
 
 
-class Task(NamedTuple):
+class TaskInFlight(NamedTuple):
     """One client's training from one model.
 
     Args:
@@ -41,7 +41,7 @@ class Task(NamedTuple):
     end: int
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """What happens up to the next step of the server.
 
     Args:
@@ -53,14 +53,14 @@ class Plan(NamedTuple):
         started: how many tasks have begun so far.
     """
 
-    arrived: tuple[Task, ...]
-    stale: tuple[Task, ...]
-    cancelled: tuple[Task, ...]
-    flying: tuple[Task, ...]
+    arrived: tuple[TaskInFlight, ...]
+    stale: tuple[TaskInFlight, ...]
+    cancelled: tuple[TaskInFlight, ...]
+    flying: tuple[TaskInFlight, ...]
     time: int
     started: int
 
-    def groups(self, sent: Mapping[int, Broadcast], round: int, visits: int) -> list[list[Group]]:
+    def groups(self, sent: Mapping[int, Broadcast], round: int, visits: int) -> list[list[VersionGroup]]:
         """The tasks to train for the step, one list after the other: no client is in a list twice.
 
         Args:
@@ -68,14 +68,14 @@ class Plan(NamedTuple):
             round: of the step.
             visits: how often one client may arrive in a step, at most.
         """
-        seen, found = Counter[int](), dict[tuple[int, int, int], list[Task]]()
+        seen, found = Counter[int](), dict[tuple[int, int, int], list[TaskInFlight]]()
         for task in self.arrived:
             found.setdefault((seen[task.client], task.version, task.turn), []).append(task)
             seen[task.client] += 1
-        waves: list[list[Group]] = [[] for _ in range(max(seen.values(), default=0))]
+        waves: list[list[VersionGroup]] = [[] for _ in range(max(seen.values(), default=0))]
         for (wave, version, turn), tasks in sorted(found.items()):
             timing = Timing(round - version, turn, round * visits + wave)
-            waves[wave].append(Group(sent[version], [task.client for task in sorted(tasks)], timing))
+            waves[wave].append(VersionGroup(sent[version], [task.client for task in sorted(tasks)], timing))
         return waves
 
     def row(self, round: int) -> dict[str, float]:
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     def flight(self, sent: Mapping[int, Broadcast]) -> Flight:
         """What is under way after the step, with what was sent in each round from which a task in flight started."""
         needed = sorted({task.version for task in self.flying})
-        tasks = torch.tensor(self.flying, dtype=torch.int64).reshape(len(self.flying), len(Task._fields))
+        tasks = torch.tensor(self.flying, dtype=torch.int64).reshape(len(self.flying), len(TaskInFlight._fields))
         return Flight(self.time, self.started, tasks, {version: sent[version] for version in needed})
 
 
@@ -113,7 +113,7 @@ class Scheduler:
 
     def plan(
         self, round: int, flight: Flight | None, cohort: Sequence[int] | None = None, away: Collection[int] = ()
-    ) -> Plan:
+    ) -> StepPlan:
         """What happens up to the step of a round.
 
         Args:
@@ -124,7 +124,7 @@ class Scheduler:
         """
         schedule, drawn = self.schedule, self.participation
         time, started = (0, 0) if flight is None else (flight.time, flight.started)
-        flying = [] if flight is None else [Task(*row) for row in flight.tasks.tolist()]
+        flying = [] if flight is None else [TaskInFlight(*row) for row in flight.tasks.tolist()]
         heap = [(task.end, task.number, task) for task in flying]
         heapify(heap)
         busy, turns = {*away, *(task.client for task in flying)}, Counter[int]()
@@ -133,7 +133,7 @@ class Scheduler:
             nonlocal started
             for client in clients:
                 length = 0 if self.clock is None else self.clock.nanoseconds(started, client, round)
-                task = Task(started, client, round, turns[client], time, time + length)
+                task = TaskInFlight(started, client, round, turns[client], time, time + length)
                 heappush(heap, (task.end, task.number, task))
                 busy.add(client)
                 turns[client] += 1
@@ -143,7 +143,7 @@ class Scheduler:
         if cohort is None:
             cohort = drawn.draw(self.seed, round, max(0, schedule.in_flight(size) - len(heap)), busy)
         begin(cohort)
-        arrived, stale, enough = list[Task](), list[Task](), schedule.enough(size)
+        arrived, stale, enough = list[TaskInFlight](), list[TaskInFlight](), schedule.enough(size)
         while heap and len(arrived) < enough:
             time, _, task = heappop(heap)
             busy.discard(task.client)
@@ -153,4 +153,4 @@ class Scheduler:
                 begin(drawn.draw(self.seed, round, 1, busy, started))
         left = tuple(sorted(task for _, _, task in heap))
         cancelled, still = ((), left) if schedule.overlaps else (left, ())
-        return Plan(tuple(arrived), tuple(stale), cancelled, still, time, started)
+        return StepPlan(tuple(arrived), tuple(stale), cancelled, still, time, started)

@@ -39,7 +39,7 @@ from undrift.engine.round.evaluate import Evaluate, Evaluator
 from undrift.engine.round.failures import Failures, check_failures, check_policy
 from undrift.engine.round.quarantine import Quarantine, QuarantineList
 from undrift.engine.round.record import Record
-from undrift.engine.round.scheduler import Plan, Scheduler
+from undrift.engine.round.scheduler import Scheduler, StepPlan
 from undrift.engine.round.threads import choose_threads, use_threads
 from undrift.engine.worker.device import resolve
 from undrift.engine.worker.job import Job, Score
@@ -301,7 +301,7 @@ class Simulation:
         begin = [client for client in selected if client not in held]
         return _First(begin, absent=absent, candidates=frozenset(candidates))
 
-    def _train_plan(self, plan: Plan, state: ServerState, broadcast: Broadcast) -> "_Outcome":
+    def _train_plan(self, plan: StepPlan, state: ServerState, broadcast: Broadcast) -> "_Outcome":
         """Train the tasks whose uploads make a step; those of one list of groups at the same time.
 
         Args:

@@ -42,7 +42,7 @@ NOW = Timing()
 """In the round of the model itself."""
 
 
-class Group(NamedTuple):
+class VersionGroup(NamedTuple):
     """Clients that start from the same model and arrive in the same step of the server, each once.
 
     Args:

@@ -115,6 +115,8 @@ _LATER = (
     "epsilon",
     "delta",
     "secure",
+    "schedule",
+    "durations",
 )
 """Keys that are in the identity only if they are used: earlier versions did not have them."""
 _UNCHANGING = ("engine", "output", "rounds", "stop_after", "target", "metrics", "goal")
