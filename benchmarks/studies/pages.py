@@ -24,10 +24,12 @@ from study import RESULTS, committed, read
 from study_curves import curves
 from undrift import make
 from undrift.algorithms import ALGORITHMS
+from undrift.data import load
 from undrift.models import INPUTS, ROWS, build
 from undrift.studies.advise import BASELINE, family
 from undrift.studies.statistics import LATE, LEVEL, paired_difference
 from undrift.util.display.tables import markdown
+from undrift.util.naming.references import Reference
 from undrift.util.storage.files import write
 
 ROOT = Path(__file__).parents[2]
@@ -264,13 +266,8 @@ def problems(name: str, study: Mapping[str, Any], lines: Lines) -> list[dict[str
             continue
         base, _ = rows[BASELINE]
         model, data = (x if isinstance(x, str) else x["name"] for x in (whole["model"], whole["data"]))
-        kind = (
-            "table"
-            if data.startswith("benchmarks.studies.tables:")
-            else INPUTS[model]
-            if model not in ROWS
-            else "image"
-        )
+        known = INPUTS[model] if model not in ROWS else "image"
+        kind = load(data).kind if Reference.parse(data) else known
         sizes = {"symbols": 80} if kind == "text" else {}
         found.append(
             {

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from oracle import drift, methods
-from support.rounds import View, beginning, close, flat, optimum, path, watch
+from support.rounds import View, beginning, close, close_with_decay, flat, optimum, path, watch
 from undrift.algorithms import fedavg, feddyn, fedprox, make, scaffold, specgrad, uniform
 from undrift.blocks import Adagrad, Adam, FedDyn, Scaffold, ScaffoldI, Yogi, high_pass
 from undrift.blocks.drift.feddyn import Dual
 from undrift.blocks.drift.scaffold import Variate
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction
-from undrift.core.method.view import End, ServerView, Setting, Sums
+from undrift.core.method.view import End, ServerView, Setting
 from undrift.core.model.flat_model import Layout, Vector
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
@@ -75,12 +75,7 @@ def test_equals_its_oracle(name: str, arguments: dict[str, Any], decay: float, t
     algorithm, (problem, local) = make(name, **arguments), TASKS[task]
     view, settings = Seeing(problem, local, 3, 2), methods.Settings(local.lr, local.decay, decay, local.clip)
     expected = flat(drift.METHODS[name](view, settings, 6, **arguments))
-    found = path(algorithm, problem, replace(local, weight_decay=decay), 6, 3, 2)
-    if decay and Sums.SLOPES in algorithm.uses:  # slopes lose their decay along a straight line: see test_oracle
-        effect = (path(algorithm, problem, local, 6, 3, 2) - expected).norm(dim=1).max()
-        assert (found - expected).norm(dim=1).max() < effect / 20
-    else:
-        close(found, expected)
+    close_with_decay(algorithm, problem, local, decay, expected)
 
 
 # Limiting cases

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from oracle import methods, newest
-from support.rounds import View, close, flat, path, rounds_to, watch
+from support.rounds import View, close, close_with_decay, flat, path, rounds_to, watch
 from undrift.algorithms import fedavg, fedcm, fedprox, fedsam, make, scaffold, uniform
 from undrift.blocks import Average, FallingRate, FollowedVariates, LocalAdam, ScaffoldInside, Uniform
 from undrift.blocks.drift.inside import PathVariates
 from undrift.blocks.drift.scaffold import Variate
 from undrift.compose.grammar import parse
 from undrift.core.method.algorithm import Algorithm, cost
-from undrift.core.method.view import End, ServerView, Sums
+from undrift.core.method.view import End, ServerView
 from undrift.core.model.flat_model import Vector
 from undrift.core.records.types import Local
 from undrift.core.tasks.task import Task
@@ -58,12 +58,7 @@ def test_equals_its_oracle(name: str, arguments: dict[str, Any], decay: float, t
     algorithm, (problem, local) = make(name, **arguments), TASKS[task]
     view, settings = View(problem, local, 3, 2), methods.Settings(local.lr, local.decay, decay, local.clip)
     expected = flat(newest.METHODS[name](view, settings, 6, **arguments))
-    found = path(algorithm, problem, replace(local, weight_decay=decay), 6, 3, 2)
-    if decay and Sums.SLOPES in algorithm.uses:  # slopes lose their decay along a straight line: see test_oracle
-        effect = (path(algorithm, problem, local, 6, 3, 2) - expected).norm(dim=1).max()
-        assert (found - expected).norm(dim=1).max() < effect / 20
-    else:
-        close(found, expected)
+    close_with_decay(algorithm, problem, local, decay, expected)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -1,7 +1,7 @@
 """What the mathematical tests share: runs of the library, a spy on its gradients, and the oracles' view of a task."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from oracle.methods import Params
 from undrift.algorithms import ALGORITHMS, make
 from undrift.core.method.algorithm import Algorithm
 from undrift.core.method.block import Correction
+from undrift.core.method.view import Sums
 from undrift.core.model.flat_model import Vector
 from undrift.core.model.oracle import Oracle
 from undrift.core.model.random import generator
@@ -95,6 +96,20 @@ def close(a: Any, b: Any, tolerance: float = 1e-10) -> None:
     a, b = (torch.as_tensor(x, dtype=torch.float64).squeeze() for x in (a, b))
     assert a.shape == b.shape
     assert float((a - b).abs().max()) <= tolerance * max(1.0, float(b.abs().max())), f"{a} is not {b}"
+
+
+def close_with_decay(algorithm: Algorithm, task: Task, local: Local, decay: float, expected: Tensor) -> None:
+    """Six rounds of three clients with weight decay agree with an oracle's.
+
+    Slopes lose their decay along a straight line, so methods that read them agree to a twentieth of its effect: see
+    tests/algorithms/test_oracle.py.
+    """
+    found = path(algorithm, task, replace(local, weight_decay=decay), 6, 3, 2)
+    if decay and Sums.SLOPES in algorithm.uses:
+        effect = (path(algorithm, task, local, 6, 3, 2) - expected).norm(dim=1).max()
+        assert (found - expected).norm(dim=1).max() < effect / 20
+    else:
+        close(found, expected)
 
 
 def rounds_to(exact: Any, *printed: str) -> None:

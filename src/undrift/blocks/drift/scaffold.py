@@ -33,11 +33,8 @@ class Variates(NamedTuple):
     difference: Vector
 
 
-@dataclass(frozen=True)
-class KeptVariates(Correction[Variate, Variate, Variate, UpT, HeldT]):
-    """A variate on every client and one on the server, which starts at zero and is sent."""
-
-    reports = ("client_norm", "server_norm")
+class ZeroVariates:
+    """A variate on every client and one on the server: both start at zero, and the server's is sent."""
 
     def init_server(self, w: Vector) -> Variate:
         """Zero."""
@@ -50,6 +47,13 @@ class KeptVariates(Correction[Variate, Variate, Variate, UpT, HeldT]):
     def send(self, view: ServerView[Variate]) -> Variate:
         """The global variate."""
         return view.state
+
+
+@dataclass(frozen=True)
+class KeptVariates(ZeroVariates, Correction[Variate, Variate, Variate, UpT, HeldT]):
+    """A correction by variates, whose norms are reported."""
+
+    reports = ("client_norm", "server_norm")
 
     def _keep(self, c_i: Vector, end: End) -> Variate:
         """The client's new variate, whose norm is reported."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from undrift.blocks.drift.scaffold import Variate
+from undrift.blocks.drift.scaffold import Variate, ZeroVariates
 from undrift.blocks.local_optimizer.muon import is_matrix, orthogonal
 from undrift.core.method.block import LocalOptimizer
 from undrift.core.method.view import End, ServerView, Start, Step
@@ -58,7 +58,7 @@ def polar_factors(v: Vector, layout: Layout, iterations: int) -> Vector:
 
 
 @dataclass(frozen=True)
-class CorrectedMuon(LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
+class CorrectedMuon(ZeroVariates, LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum]):
     """client:  m <- (1 - a) m + a g;   w <- w - lr P(m - c_i + c), P each tensor's polar factor
              m begins as c_i, which was the client's last m;   at the end c_i <- m
     server:  c <- c + 1/N sum_i (new c_i - old c_i);   w <- w + 1/N sum_i delta_i
@@ -78,18 +78,6 @@ class CorrectedMuon(LocalOptimizer[Variate, Variate, Variate, Variate, _Momentum
             raise ValueError(f"CorrectedMuon: a must be in (0, 1], got {self.a}")
         if not 0 <= self.iterations < 100:
             raise ValueError(f"CorrectedMuon: iterations must be 0 to 99, got {self.iterations}")
-
-    def init_server(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def init_client(self, w: Vector) -> Variate:
-        """Zero."""
-        return Variate(torch.zeros_like(w))
-
-    def send(self, view: ServerView[Variate]) -> Variate:
-        """The global variate."""
-        return view.state
 
     def begin(self, sent: Variate, kept: Variate, start: Start) -> _Momentum:
         """The momentum of the client's last round."""

@@ -86,7 +86,23 @@ class _AdaptedLogits(ClassCounts):
 
 
 @dataclass(frozen=True)
-class CalibratedLogits(_AdaptedLogits):
+class _ShiftedLogits(_AdaptedLogits):
+    """Logits to which something is added, `tau` times."""
+
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tau < float("inf"):
+            raise ValueError(f"{type(self).__name__}: tau must be 0 or more and finite, got {self.tau}")
+
+    @property
+    def off(self) -> bool:
+        """Whether tau is 0."""
+        return self.tau == 0
+
+
+@dataclass(frozen=True)
+class CalibratedLogits(_ShiftedLogits):
     """client:  loss <- mean_x CE(f(x) - tau n^(-1/4), y), n_c the client's examples of class c
 
     A class without examples has no part in the sum of the softmax, so that its logit is not pushed down.
@@ -94,17 +110,6 @@ class CalibratedLogits(_AdaptedLogits):
     Args:
         tau: strength of the calibration; 0 switches it off.
     """
-
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.tau < float("inf"):
-            raise ValueError(f"CalibratedLogits: tau must be 0 or more and finite, got {self.tau}")
-
-    @property
-    def off(self) -> bool:
-        """Whether tau is 0."""
-        return self.tau == 0
 
     def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
         """Subtract the margins; that of a missing class is infinite."""
@@ -136,7 +141,7 @@ class RestrictedLogits(_AdaptedLogits):
 
 
 @dataclass(frozen=True)
-class BalancedLogits(_AdaptedLogits):
+class BalancedLogits(_ShiftedLogits):
     """client:  loss <- mean_x CE(f(x) + tau log n, y), n_c the client's examples of class c
 
     A class without examples has no part in the sum of the softmax.
@@ -144,17 +149,6 @@ class BalancedLogits(_AdaptedLogits):
     Args:
         tau: strength of the balance; 0 switches it off, and 1 makes f that of balanced classes.
     """
-
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.tau < float("inf"):
-            raise ValueError(f"BalancedLogits: tau must be 0 or more and finite, got {self.tau}")
-
-    @property
-    def off(self) -> bool:
-        """Whether tau is 0."""
-        return self.tau == 0
 
     def adapt(self, logits: Tensor, counts: Tensor) -> Tensor:
         """Add the logarithms of the counts; that of a missing class is minus infinity."""

@@ -12,7 +12,7 @@ from undrift.core.model.flat_model import Vector
 
 
 class Ended(NamedTuple):
-    """The model a client last trained; how often it did."""
+    """The model a client last trained; 1 once it has trained one, else 0."""
 
     w: Vector
     rounds: int

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from undrift.blocks.aggregation.weights import Uniform
+from undrift.blocks.personalization.relaxed import First
 from undrift.core.method.block import Release
 from undrift.core.method.view import End, ServerView, Start, Sums
 from undrift.core.model.flat_model import Vector
@@ -19,12 +20,6 @@ class Last(NamedTuple):
     """A displacement: a client's last one, or on the server the mean of those of all clients."""
 
     h: Vector
-
-
-class FirstModel(NamedTuple):
-    """The model before round 0."""
-
-    w: Vector
 
 
 class Contributed(NamedTuple):
@@ -99,7 +94,7 @@ class Remembered(Release[Last, Last, None, None, _Change]):
 
 
 @dataclass(frozen=True)
-class Residual(Release[FirstModel, Contributed, FirstModel, None, _Change]):
+class Residual(Release[First, Contributed, First, None, _Change]):
     """client:  uploads y_new - y_i, with y_new = w0 + delta_i;   then y_i <- y_new;   at first y_i is the first model
     server:  delta = 1/N sum of the uploads;   so w = mean of all y_i
     """
@@ -108,19 +103,19 @@ class Residual(Release[FirstModel, Contributed, FirstModel, None, _Change]):
         """Weights, and blocks that read displacements."""
         return _why_not(others)
 
-    def init_server(self, w: Vector) -> FirstModel:
+    def init_server(self, w: Vector) -> First:
         """The model itself."""
-        return FirstModel(w.clone())
+        return First(w.clone())
 
     def init_client(self, w: Vector) -> Contributed:
         """Nothing contributed so far."""
         return Contributed(torch.zeros_like(w), 0)
 
-    def send(self, view: ServerView[FirstModel]) -> FirstModel:
+    def send(self, view: ServerView[First]) -> First:
         """The first model, for clients that are new."""
         return view.state
 
-    def begin(self, sent: FirstModel, kept: Contributed, start: Start) -> _Change:
+    def begin(self, sent: First, kept: Contributed, start: Start) -> _Change:
         """The model that was contributed last."""
         old = kept.y if kept.visits else sent.w
         return _Change(old, old, kept.visits)
@@ -134,6 +129,6 @@ class Residual(Release[FirstModel, Contributed, FirstModel, None, _Change]):
         """Remember the model."""
         return None, Contributed(state.new, state.visits + 1)
 
-    def receive(self, delta: Vector, up: None, view: ServerView[FirstModel]) -> tuple[Vector, FirstModel]:
+    def receive(self, delta: Vector, up: None, view: ServerView[First]) -> tuple[Vector, First]:
         """Each client is one of N."""
         return view.cohort / view.population * delta, view.state

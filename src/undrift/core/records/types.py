@@ -69,7 +69,7 @@ class Flight:
     Args:
         time: nanoseconds since the start of the run.
         started: how many tasks clients have begun so far.
-        tasks: a row of whole numbers for each task in flight: see `undrift.engine.round.scheduler.Task`.
+        tasks: a row of whole numbers for each task in flight: see `undrift.engine.round.scheduler.TaskInFlight`.
         sent: what was sent in each round from which a task in flight started.
     """
 

@@ -38,7 +38,7 @@ FORMS = (
     '"mypackage.speeds:f"'
 )
 SECOND = 10**9
-_LONGEST = 1e9  # seconds; thirty years
+_LONGEST = 1e9  # seconds, thirty years: times are whole nanoseconds in 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,8 +230,8 @@ def _read_text(text: str) -> Any:
 
 
 def _seconds(name: str, value: Any) -> float:
-    """A positive number of seconds, at most 1e9: times are whole nanoseconds in 64 bits."""
+    """A positive number of seconds, at most `_LONGEST`."""
     value = value.item() if hasattr(value, "item") else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e9:
-        raise ValueError(f"{name} must be a positive number of seconds, at most 1e9, got {value!r}; {FORMS}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST:
+        raise ValueError(f"{name} must be a positive number of seconds, at most {_LONGEST:g}, got {value!r}; {FORMS}")
     return float(value)
