@@ -1,12 +1,15 @@
 """What a differentially private run guarantees: the accounting, and the statement that is written with its results."""
 
 from undrift.privacy.accounting import calibrate_noise, gaussian_delta, gaussian_epsilon, sampled_epsilon
+from undrift.privacy.canaries import CanaryBound, bound_epsilon
 from undrift.privacy.noise_plan import NoisePlan, plan_noise
 from undrift.privacy.statement import Statement, rounds_within, statement
 
 __all__ = [
+    "CanaryBound",
     "NoisePlan",
     "Statement",
+    "bound_epsilon",
     "calibrate_noise",
     "gaussian_delta",
     "gaussian_epsilon",

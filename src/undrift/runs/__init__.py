@@ -3,6 +3,7 @@
 from undrift.runs.folder.backup import backup, restore
 from undrift.runs.folder.verify import Verified, verify
 from undrift.runs.loop.leaving import unlearn, withdraw
+from undrift.runs.loop.privacy_audit import audit_run, audit_simulation
 from undrift.runs.loop.run import resume, start
 from undrift.runs.reading.export import export
 from undrift.runs.reading.loaded_model import LoadedModel, load_model
@@ -18,6 +19,8 @@ __all__ = [
     "Outcome",
     "SavedRun",
     "Verified",
+    "audit_run",
+    "audit_simulation",
     "backup",
     "export",
     "load_model",

@@ -24,6 +24,8 @@ VERSION = 2
 """Of the order of writes; version 1 wrote a checkpoint before its commit."""
 
 RESTORE = "restore the run's folder from a backup, or start a new run"
+CANARIES = "canaries"
+"""The event of an audit of a private run: see `undrift.privacy.canaries`."""
 _FIRST = "0" * 64
 _LONGEST = 2000
 _SYNCED = ("start", "begin", "resume", "commit", "best", "measured", "end", "withdraw")

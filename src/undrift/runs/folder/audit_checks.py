@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from undrift.runs.folder.audit import RESTORE, Log, round_of
+from undrift.runs.folder.audit import CANARIES, RESTORE, Log, round_of
 from undrift.runs.folder.checkpoint import CheckpointError, check_logged, kept_rounds, read_manifest
 from undrift.runs.folder.signature import AuditError
 from undrift.util.shell import DEPLOYMENT_RECORD, SERVER_LOG, STATUS, resume_command
@@ -91,6 +91,21 @@ def check_status(folder: Path, log: Log) -> None:
     noted = log.last.get("sha256") if log.last.get("event") == "status" else None
     if noted is not None and sha256(_content(folder / STATUS)).hexdigest() != noted:
         raise AuditError(f"{folder / STATUS}: not the one with which the run's process ended; {RESTORE}")
+
+
+def check_canaries(log: Log) -> None:
+    """Raise an `AuditError` if the last audit of a private run found more than its epsilon.
+
+    Args:
+        log: the run's log.
+    """
+    found = log.of_kinds(CANARIES)
+    if found and not found[-1]["holds"]:
+        bound, epsilon = found[-1]["bound"], found[-1]["epsilon"]
+        raise AuditError(
+            f"{log.path}: canaries show that epsilon is at least {bound:.3g}, and {epsilon:.3g} is stated: the run "
+            "does not have the privacy that it states; do not use it, and report the method"
+        )
 
 
 def _content(path: Path) -> bytes:
@@ -225,7 +240,7 @@ def _last_commit(log: Log) -> tuple[list[dict[str, Any]], int, int | None]:
     commits, kind = dict[int, list[dict[str, Any]]](), ""
     last, limit, every = 0, 0, True
     for event in log.events.values():
-        if event.get("event") == "status":  # only of the process
+        if event.get("event") in ("status", CANARIES):  # not of the training
             continue
         kind, round = str(event.get("event")), round_of(event)
         if kind == "commit":

@@ -10,6 +10,7 @@ from undrift.core.server.wire import WireError, stored_fingerprint
 from undrift.runs.folder.audit import RESTORE, Log, read_log
 from undrift.runs.folder.audit_checks import (
     FOLDERS,
+    check_canaries,
     check_described,
     check_file,
     check_present,
@@ -100,6 +101,7 @@ def verify(folder: Path | str, anchor: str | Path | None = None, key: str | Path
     _attempt(found, _check_settings, folder, log)
     _attempt(found, check_text, folder, log)
     _attempt(found, check_status, folder, log)
+    _attempt(found, check_canaries, log)
     for stranger in strangers(folder):
         found.problems.append(f"{stranger}: not a file of the run; move it elsewhere")
     if log.key and not log.checked:

@@ -1,0 +1,190 @@
+"""Does a private run keep what it states? The same training with canaries among its clients: see `privacy.canaries`."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from undrift.core.method.block import Release
+from undrift.core.method.view import End
+from undrift.core.method.with_hooks import with_hooks
+from undrift.core.model.flat_model import Vector
+from undrift.core.records.types import ClientState, Upload
+from undrift.core.tasks.task import CountsLabels, Task
+from undrift.engine.round.backend import InProcess, require_job
+from undrift.engine.round.simulation import Simulation
+from undrift.engine.worker.job import Job
+from undrift.engine.worker.worker import Worker
+from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction, standardised
+from undrift.runs.folder.audit import CANARIES
+from undrift.runs.folder.files import RunFolder
+from undrift.runs.settings.schema import ConfigError
+from undrift.runs.setup.prepare import cohort_size, prepare
+
+_LONG = 1e6  # the length of a canary's displacement before the release clips it
+
+
+def audit_run(folder: Path | str, canaries: int = 100, task: Task | None = None) -> CanaryBound:
+    """Train a run's settings again with canaries, and note the bound of epsilon in the run's audit log.
+
+    The run's model and files stay as they are. `verify` fails for a run whose last bound is above its epsilon.
+
+    Args:
+        folder: the run's folder; it must not be in progress.
+        canaries: how many clients are added.
+        task: the run's task, if it was made in Python.
+    """
+    with RunFolder.open(Path(folder)) as run:
+        config = run.config
+        setup = prepare(config, task=task, folder=Path(folder))
+        simulation = Simulation(
+            setup.algorithm,
+            setup.task,
+            setup.local,
+            cohort=None if config.probability else cohort_size(config.cohort, setup.task.population),
+            probability=config.probability,
+            seed=config.seed,
+            bound=config.bound,
+            availability=config.availability,
+            sampling=config.sampling,
+            durations=config.durations,
+            device=config.engine.device,
+        )
+        found = audit_simulation(simulation, config.rounds, canaries, config.delta)
+        run.audit.write(CANARIES, **found.row())
+    return found
+
+
+def audit_simulation(
+    simulation: Simulation,
+    rounds: int,
+    canaries: int = 100,
+    delta: float | None = None,
+) -> CanaryBound:
+    """A lower bound of the epsilon of a training, from canaries among its clients, beside the epsilon it states.
+
+    It trains in this process, with cohorts that are larger in the same proportion. Canaries are always available and
+    drawn with the same probability as others.
+
+    Args:
+        simulation: the training; it is not changed.
+        rounds: how many rounds are trained.
+        canaries: how many clients are added.
+        delta: as in `Simulation.privacy`.
+    """
+    algorithm, task = simulation.job.algorithm, simulation.task
+    radius = algorithm.release.bound(None) if algorithm.release.Sent is None else 1.0
+    if not algorithm.release.private or radius is None:
+        raise ConfigError(
+            f"audit: {algorithm!r} has no private sum with a finite norm; add private-sum(c, noise) to the method"
+        )
+    if canaries < 2:
+        raise ConfigError(f"audit: half of the canaries choose a threshold, the others count; give 2, got {canaries}")
+    stated = simulation.privacy(rounds, delta)
+    first = task.population
+    layout = simulation.setting.layout
+    w = simulation.start().params
+    mask = algorithm.personalization.share(torch.ones_like(w), layout)
+    directions = torch.stack([canary_direction(simulation.seed, number, mask) for number in range(canaries)])
+    fixed = simulation.participation.fixed
+    audited = replace(
+        simulation,
+        task=(_CountedCanaryTask if isinstance(task, CountsLabels) else _CanaryTask)(task, canaries),
+        local=replace(simulation.local, together=1),
+        cohort=None if fixed is None else round(fixed * (first + canaries) / first),
+        backend=_CanaryBackend(first, directions),
+        availability=None,
+        sampling="uniform",
+        depth=0,
+        quarantine=None,
+        secure=None,
+    )
+    highest = torch.full((canaries,), -1.0)
+    for state, _ in audited.rounds(rounds):
+        highest = torch.maximum(highest, _cosines(directions, state.params - w))
+        w = state.params
+    dimension = int(mask.count_nonzero())
+    whole = _cosines(directions, w - audited.start().params)
+    chosen = first**-1.1 if delta is None else delta
+    bound = bound_epsilon([highest, whole], [rounds, 1], dimension, chosen)
+    epsilon = inf if stated is None else stated.epsilon
+    return CanaryBound(epsilon, chosen, bound, canaries, dimension, standardised(whole, dimension))
+
+
+def _cosines(directions: Tensor, release: Vector) -> Tensor:
+    """The cosines between unit vectors and what was released."""
+    found: Tensor = directions @ release / torch.linalg.vector_norm(release).clamp(min=1e-30)
+    return found
+
+
+class _CanaryTask:
+    """A task with more clients at the end, each with the data of another one."""
+
+    def __init__(self, task: Task, canaries: int) -> None:
+        self.task, self.population = task, task.population + canaries
+
+    def model(self) -> nn.Module:
+        return self.task.model()
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.task.loss(model, batch)
+
+    def examples(self, client: int) -> int:
+        return self.task.examples(client % self.task.population)
+
+    def batches(self, client: int, size: int, generator: Generator) -> Iterator[Any]:
+        return self.task.batches(client % self.task.population, size, generator)
+
+
+class _CountedCanaryTask(_CanaryTask):
+    """The same of a task that knows its clients' labels."""
+
+    def label_counts(self, client: int) -> Tensor | None:
+        assert isinstance(self.task, CountsLabels)
+        return self.task.label_counts(client % self.task.population)
+
+
+class _CanaryBackend(InProcess):
+    """Trains in this process; the clients from a number on are canaries.
+
+    Args:
+        first: the first canary.
+        directions: that of each.
+    """
+
+    def __init__(self, first: int, directions: Tensor) -> None:
+        super().__init__()
+        self._canaries = first, directions
+
+    @property
+    def worker(self) -> Worker:
+        """The only worker, created on first use."""
+        if self._worker is None:
+            self._worker = _CanaryWorker(require_job("audit", self._job), *self._canaries)
+        return self._worker
+
+
+class _CanaryWorker(Worker):
+    """Trains clients, and gives the release of a canary its direction in place of what it trained."""
+
+    def __init__(self, job: Job, first: int, directions: Tensor) -> None:
+        super().__init__(job)
+        self._first, self._directions = first, directions
+
+    def _train(self, client: int, *arguments: Any, **named: Any) -> tuple[Upload, ClientState]:
+        """Train one client with its own random generators."""
+        if client < self._first:
+            return super()._train(client, *arguments, **named)
+        examples, broadcast, state, job, *rest = arguments
+        release, direction = job.algorithm.release, _LONG * self._directions[client - self._first]
+
+        def plant(_: Release, delta: Vector, held: Any, end: End) -> Vector:
+            planted: Vector = release.release(direction.to(delta), held, end)
+            return planted
+
+        method = replace(job.algorithm, release=with_hooks(release, {"release": plant}))
+        return super()._train(client, examples, broadcast, state, replace(job, algorithm=method), *rest, **named)

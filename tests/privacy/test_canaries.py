@@ -1,0 +1,142 @@
+"""Canaries: their bound of epsilon, on synthetic scores and on runs."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from support.audit import events
+from undrift import Local, Simulation, TensorTask, make
+from undrift.algorithms import ALGORITHMS
+from undrift.blocks import PrivateSum, Uniform
+from undrift.cli import app
+from undrift.core.method.view import ServerView
+from undrift.core.method.with_hooks import with_hooks
+from undrift.privacy.canaries import CanaryBound, bound_epsilon, canary_direction
+from undrift.privacy.statement import why_not_private
+from undrift.runs import ConfigError, start, verify
+from undrift.runs.loop.privacy_audit import audit_run, audit_simulation
+
+LOCAL = Local(lr=0.1, batch_size=8, steps=2)
+
+
+def wide(clients: int = 20) -> TensorTask:
+    """A linear model with 2,000 parameters."""
+    drawn = torch.Generator().manual_seed(1)
+    inputs, targets = (
+        torch.randn(16 * clients, 200, generator=drawn),
+        torch.randint(10, (16 * clients,), generator=drawn),
+    )
+    return TensorTask(
+        partial(torch.nn.Linear, 200, 10), inputs, targets, list(torch.arange(16 * clients).chunk(clients))
+    )
+
+
+def audit(method: str, rounds: int = 5, **settings: Any) -> CanaryBound:
+    simulation = Simulation(method, wide(), LOCAL, **{"probability": 0.5, "seed": 2, **settings})
+    return audit_simulation(simulation, rounds, canaries=60, delta=1e-3)
+
+
+def test_directions_are_unit_vectors_of_the_shared_part() -> None:
+    mask = torch.ones(5000)
+    mask[:1000] = 0
+    drawn = torch.stack([canary_direction(3, number, mask) for number in range(50)])
+    assert not drawn[:, :1000].any()
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(50))
+    products = (drawn @ drawn.T)[~torch.eye(50, dtype=torch.bool)]
+    assert products.std().item() == pytest.approx(1 / sqrt(4000), rel=0.1)
+
+
+def test_directions_that_took_no_part_give_no_bound() -> None:
+    """The bound may be above 0 with a probability of 0.01 each time."""
+    release = torch.randn(2000, generator=torch.Generator().manual_seed(5))
+    release /= release.norm()
+    found = []
+    for trial in range(20):
+        ours = torch.stack([canary_direction(trial, number, torch.ones(2000)) for number in range(60)]) @ release
+        found.append(bound_epsilon([ours], [1], 2000, 1e-3))
+    assert sum(one > 0 for one in found) <= 2
+
+
+@pytest.mark.parametrize("shift", [1.0, 2.0, 3.0])
+def test_the_bound_of_two_normal_distributions_is_below_the_truth(shift: float) -> None:
+    """Scores that a Gaussian release of noise 1 / shift gives: its epsilon is exact."""
+    from undrift.privacy import gaussian_epsilon
+
+    drawn = torch.randn(20_000, generator=torch.Generator().manual_seed(7))
+    scores, truth = (drawn + shift) / sqrt(1e6), gaussian_epsilon(1 / shift, 1e-3)
+    found = bound_epsilon([scores], [1], 1_000_000, 1e-3)
+    assert 0.45 * truth < found < truth
+
+
+def test_without_noise_canaries_are_found() -> None:
+    found = audit("uniform + private-sum(0.1, 0)")
+    assert found.epsilon == inf and found.bound > 10 and found.holds and found.row()["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["uniform + private-sum(0.1, 1)", "scaffold + private-sum(0.1, 2)", "uniform + private-quantile(0.1, noise=1)"],
+)
+def test_the_stated_epsilon_is_above_the_bound(method: str) -> None:
+    found = audit(method)
+    assert found.holds and 0 < found.epsilon < inf, found
+
+
+PRIVATE = [name for name in ALGORITHMS if not why_not_private(make(name))]
+
+
+@pytest.mark.sweep(every=8)
+@pytest.mark.parametrize("name", PRIVATE)
+def test_every_method_that_can_be_private_keeps_its_epsilon(name: str) -> None:
+    method = replace(make(name), aggregation=Uniform())
+    rounds, noise = 3, 1.0
+    for release in (PrivateSum(0.1, noise), PrivateSum(0.1, 0.0)):
+        simulation = Simulation(replace(method, release=release), wide(), LOCAL, probability=0.5, seed=2)
+        found = audit_simulation(simulation, rounds, canaries=60, delta=1e-3)
+        assert found.holds and (release.noise or found.bound > 5), found
+
+
+def test_noise_that_is_missing_is_found() -> None:
+    """A release that states noise and adds none."""
+
+    def leave_alone(_: PrivateSum, total: torch.Tensor, view: ServerView[None]) -> torch.Tensor:
+        return total
+
+    simulation = Simulation("uniform + private-sum(0.1, 4)", wide(), LOCAL, probability=0.5, seed=2)
+    method = simulation.job.algorithm
+    broken = replace(method, release=with_hooks(method.release, {"release_sum": leave_alone}))
+    found = audit_simulation(replace(simulation, algorithm=broken), 5, canaries=60, delta=1e-3)
+    assert not found.holds and found.bound > found.epsilon and "REFUTED" in str(found)
+
+
+def test_what_cannot_be_audited_is_refused() -> None:
+    for method in ("fedavg", "uniform + private-sum(inf, 0)"):
+        with pytest.raises(ConfigError, match=r"add private-sum\(c, noise\)"):
+            audit(method)
+    with pytest.raises(ConfigError, match="give 2, got 1"):
+        audit_simulation(Simulation("uniform + private-sum", wide(), LOCAL), 1, canaries=1)
+
+
+def test_an_audit_is_an_event_of_the_run_and_can_fail_its_verification(tmp_path: Path) -> None:
+    folder, method = tmp_path / "run", "uniform + private-sum(0.5, 1)"
+    settings = {"clients": 10, "probability": 0.5, "rounds": 2, "local": {"steps": 1}}
+    start(method=method, data="digits", model="mlp", folder=folder, **settings)
+    before = (folder / "summary.json").read_bytes()
+    said = CliRunner().invoke(app, ["audit", str(folder), "--canaries", "20", "--json"])
+    assert said.exit_code == 0 and json.loads(said.stdout)["holds"], said.output
+    assert events(folder)[-1]["event"] == "canaries" and verify(folder).intact
+    assert (folder / "summary.json").read_bytes() == before
+    assert str(audit_run(folder, 20)).endswith("consistent")
+    from undrift.runs.folder.files import RunFolder
+
+    with RunFolder.open(folder) as run:
+        run.audit.write("canaries", **CanaryBound(1.0, 1e-3, 2.0, 20, 650, 9.0).row())
+    (problem,) = verify(folder).problems
+    assert "at least 2, and 1 is stated" in problem
