@@ -28,7 +28,7 @@ _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # quantiles of scores that become thresho
 
 @dataclass(frozen=True)
 class CanaryBound:
-    """What canaries say about the epsilon of a run.
+    """What canaries show about the epsilon of a run.
 
     Args:
         epsilon: the stated one; infinity if there is no guarantee.

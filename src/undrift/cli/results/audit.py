@@ -18,7 +18,7 @@ def audit_privacy(
     """Measure what a private run reveals, with canaries.
 
     Trains the run's settings again, in this process, with clients that upload a
-    random direction, and looks for these directions in the model. The lower bound
+    random direction, and searches the model for these directions. The lower bound
     of epsilon is noted in the run's audit log. Exit code 1, now and in undrift
     verify, if it is above the epsilon that the run states.
 
